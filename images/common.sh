@@ -1,0 +1,94 @@
+# Sourced by the recipes: package download and the initramfs. Expects $out (where the image goes),
+# and to be started in the repository's root. Everything is a function of the packages' contents.
+set -eu
+LC_ALL=C
+export LC_ALL
+umask 022
+
+say() {
+    echo "images: $*" >&2
+}
+
+die() {
+    echo "images: $*" >&2
+    exit 1
+}
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+# The concrete package a meta package depends on now: linux-image-cloud-amd64 ->
+# linux-image-6.1.0-NN-cloud-amd64.
+resolve() {
+    apt-cache depends "$1" 2>/dev/null |
+        sed -n 's/^ *Depends: \(linux-image-[0-9].*\)$/\1/p' | head -n 1
+}
+
+# fetch PACKAGE DIR: downloads PACKAGE (not installed, no root needed) and unpacks it into DIR.
+fetch() {
+    mkdir -p "$work/debs" "$2"
+    (cd "$work/debs" && apt-get download -q "$1" >apt.log 2>&1) ||
+        { refresh && (cd "$work/debs" && apt-get download -q "$1" >apt.log 2>&1); } ||
+        { cat "$work/debs/apt.log" >&2; die "cannot download $1"; }
+    deb=$(ls "$work/debs/$1"_*.deb)
+    dpkg-deb -x "$deb" "$2"
+    echo "$1 $(dpkg-deb -f "$deb" Version) $(sha256sum "$deb" | cut -d' ' -f1)" >>"$work/version"
+    rm -f "$deb"
+}
+
+refreshed=
+refresh() {
+    [ -z "$refreshed" ] || return 1
+    refreshed=1
+    say "updating apt's package lists"
+    as_root apt-get update -q >&2
+}
+
+# initramfs ROOT FILE: a newc archive of ROOT, the same bytes whenever and by whomever it is made.
+# Not compressed: unpacking would cost the guest more instructions than the rest of early boot.
+initramfs() {
+    find "$1" -exec touch -h -d @0 {} +
+    (cd "$1" && find . -mindepth 1 | sort | cpio --quiet --reproducible -o -H newc -R 0:0) >"$2"
+}
+
+# kernel_image META: the whole recipe. Makes $out/{vmlinuz,config,initrd,version}.
+kernel_image() {
+    work="$out.tmp"
+    rm -rf "$work"
+    mkdir -p "$work"
+    package=$(resolve "$1")
+    [ -n "$package" ] || { refresh && package=$(resolve "$1"); } || true
+    [ -n "$package" ] || die "apt knows no package $1: is this Debian with its main repository?"
+    say "fetching $package and busybox-static"
+    fetch "$package" "$work/kernel"
+    fetch busybox-static "$work/busybox"
+    release=${package#linux-image-}
+    root="$work/root"
+    mkdir -p "$root/bin" "$root/dev" "$root/proc" "$root/sys" "$root/tmp" "$root/root" "$root/etc" \
+        "$root/lib/modules/$release"
+    ln -s bin "$root/sbin"
+    chmod 1777 "$root/tmp"
+    cp "$work/busybox/bin/busybox" "$root/bin/busybox"
+    for applet in $("$root/bin/busybox" --list); do
+        [ "$applet" = busybox ] || ln -s busybox "$root/bin/$applet"
+    done
+    gcc -O2 -Wall -Werror -static -nostdlib -ffreestanding -fno-stack-protector -fno-pie -no-pie \
+        -fcf-protection=none -fno-asynchronous-unwind-tables -Wl,--build-id=none \
+        -Wl,-z,noseparate-code -s -o "$root/bin/debug-exit" images/linux/debug-exit.c
+    cp images/linux/init "$root/init"
+    chmod 755 "$root/init" "$root/bin/busybox" "$root/bin/debug-exit"
+    # The power button: modules in Debian's kernels.
+    for module in drivers/acpi/button.ko drivers/input/evdev.ko; do
+        file="$work/kernel/lib/modules/$release/kernel/$module"
+        [ ! -f "$file" ] || install -m 644 "$file" "$root/lib/modules/$release/"
+    done
+    initramfs "$root" "$work/initrd"
+    cp "$work/kernel/boot/vmlinuz-$release" "$work/vmlinuz"
+    cp "$work/kernel/boot/config-$release" "$work/config"
+    (cd "$work" && sha256sum vmlinuz initrd) >>"$work/version"
+    rm -rf "$work/kernel" "$work/busybox" "$work/root" "$work/debs"
+    rm -rf "$out"
+    mv "$work" "$out"
+    say "$out: $(head -n 1 "$out/version" | cut -d' ' -f1,2)"
+}

@@ -1,0 +1,82 @@
+# `make test`: installs what is missing, builds everything, runs tests/run.py. MODE=rel|asan|ubsan.
+# `make test T="boot/*"` runs some; `make soak SOAK_MINUTES=60`, `make bench`: long runs.
+JOBS         ?= $(shell nproc)
+SOAK_MINUTES ?= 10
+
+# tests/unit: one program each. What has a machine in its head links with a toy one, so that
+# machine.o of the library is not pulled in.
+UNIT_NAMES := $(patsubst tests/unit/%.c,%,$(wildcard tests/unit/test_*.c))
+UNIT_BIN   := $(UNIT_NAMES:%=$(B)/tests/unit/%)
+TOY_NAMES  := test_log test_player test_recording test_live
+TOY_OBJ    := $(B)/tests/unit/log_sample.o $(B)/tests/unit/fake_machine.o
+CFLAGS_tests/unit/test_live := -Itests/unit
+
+$(TOY_NAMES:%=$(B)/tests/unit/%): $(TOY_OBJ)
+$(UNIT_BIN): $(B)/tests/unit/%: $(B)/tests/unit/%.o $(B)/libreprise.a
+	@echo "  LD $@"
+	@$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libreprise.a -lcmocka $(LDLIBS)
+
+# What the tests use besides: the table in docs/format.md, programs that run inside the guest.
+TOOLS := $(B)/tests/tools/format_records $(B)/tests/tools/log_version
+$(TOOLS): $(B)/tests/tools/%: $(B)/tests/tools/%.o $(B)/libreprise.a
+	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+GUEST_BIN := build/images/guest/check
+build/images/guest/%: tests/guest/%.c
+	@mkdir -p $(@D)
+	@echo "  CC $< (static, for the guest)"
+	@gcc -std=gnu11 -O1 -fno-builtin -Wall -Wextra -Werror -Wno-unused-parameter -static -o $@ $< -lm
+
+# tests/fuzz: `make fuzz T=log` runs one for long; `make test` a fixed number of mutations of each,
+# always with the address sanitizer.
+FUZZ_NAMES := log kernel boot description keys
+FUZZ_BIN   := $(FUZZ_NAMES:%=$(B)/tests/fuzz/fuzz_%)
+$(B)/tests/fuzz/fuzz_log: $(TOY_OBJ)
+$(FUZZ_BIN): $(B)/tests/fuzz/fuzz_%: $(B)/tests/fuzz/fuzz_%.o $(B)/tests/fuzz/mutate.o $(B)/libreprise.a
+	@echo "  LD $@"
+	@$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libreprise.a $(LDLIBS)
+fuzz-build: $(FUZZ_BIN)
+
+# Random code in ring 0, run twice with different slices (tests/fuzz/fuzz_guest.c).
+$(B)/tests/fuzz/guest_stub.o: tests/fuzz/guest_stub.S
+	@mkdir -p $(@D)
+	@$(CC) -c -o $@ $<
+$(B)/tests/fuzz/fuzz_guest: $(B)/tests/fuzz/fuzz_guest.o $(B)/tests/fuzz/guest_stub.o $(B)/libreprise.a
+	@echo "  LD $@"
+	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+FUZZ_RUNS ?= 1000000
+fuzz:
+	@test -n "$(T)" || { echo "make fuzz T=NAME, NAME one of: $(FUZZ_NAMES)"; exit 2; }
+	@$(MAKE) --no-print-directory MODE=asan -j$(JOBS) build/asan/tests/fuzz/fuzz_$(T)
+	@FUZZ_RUNS=$(FUZZ_RUNS) FUZZ_SEED=$${FUZZ_SEED:-$$(od -An -N3 -tu4 /dev/urandom)} \
+		build/asan/tests/fuzz/fuzz_$(T) tests/fuzz/corpus/$(T)
+
+# tests/bench: the machine without a log.
+$(B)/tests/bench/nolog: $(B)/tests/bench/nolog.o $(B)/vmm/cmd/guest.o $(B)/libreprise.a
+	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+test-build: build/reprise $(B)/reprise $(UNIT_BIN) $(TOOLS) $(B)/tests/insn/insn \
+	$(B)/tests/fuzz/fuzz_guest \
+	tiny $(GUEST_BIN)
+
+# The parts one after the other, each with all CPUs; images need no compiler and take the network.
+test: deps
+	@$(MAKE) --no-print-directory -j$(JOBS) test-build images
+	@$(MAKE) --no-print-directory -j$(JOBS) MODE=asan fuzz-build
+	@tests/run.py --mode $(MODE) $(T)
+
+soak: deps
+	@$(MAKE) --no-print-directory -j$(JOBS) test-build images
+	@$(MAKE) --no-print-directory -j$(JOBS) MODE=asan fuzz-build
+	@tests/soak.py --mode $(MODE) --minutes $(SOAK_MINUTES)
+
+bench: deps
+	@$(MAKE) --no-print-directory -j$(JOBS) MODE=rel test-build images build/rel/tests/bench/nolog
+	@tests/bench/bench.py $(BENCH_ARGS)
+
+TEST_OBJ := $(UNIT_NAMES:%=$(B)/tests/unit/%.o) $(TOY_OBJ) $(FUZZ_NAMES:%=$(B)/tests/fuzz/fuzz_%.o) \
+	$(B)/tests/fuzz/mutate.o $(B)/tests/fuzz/fuzz_guest.o $(B)/tests/bench/nolog.o $(TOOLS:=.o)
+-include $(TEST_OBJ:.o=.d)
+.SECONDARY: $(TEST_OBJ)
+.PHONY: test test-build soak bench fuzz fuzz-build

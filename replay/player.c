@@ -1,0 +1,280 @@
+/* See player.h: feeding the machine from the log. */
+#include "replay/player_internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct player *self(struct input_source *src)
+{
+    return (struct player *)src;
+}
+
+/* Ends the run: nothing differed, but there is no more to replay. */
+static int run_out(struct player *p, struct err *err)
+{
+    const struct log_damage *d = log_damage(p->log);
+    static const char *const why[] = {
+        [LOG_COMPLETE] = "it ends without an end record",
+        [LOG_CUT] = "its recorder could not write any further",
+        [LOG_KILLED] = "its recorder was killed",
+        [LOG_TRUNCATED] = "it was cut short",
+        [LOG_DAMAGED] = "it is damaged",
+    };
+    p->result = PLAYER_DAMAGE;
+    err_set(&p->failed, -ENODATA,
+            "replayed up to the damage, position %" PRIu64 ": the log does not go on, %s%s%s%s",
+            p->agreed, d->state < ARRAY_SIZE(why) && why[d->state] ? why[d->state] : "",
+            d->text[0] ? " (" : "", d->text, d->text[0] ? ")" : "");
+    *err = p->failed;
+    return err->code;
+}
+
+/* Gathers a ram record. Untrusted: only what this machine has room for. */
+static void gather_ram(struct player *p)
+{
+    u32 at = 0;
+    u64 index = p->rec.ram.first, length, digest;
+    while (runs_next(&p->rec.ram.regions, &at, &length, &digest))
+        for (u64 i = 0; i < length && index < p->ram_count; i++)
+            p->ram[index++] = digest;
+}
+
+/* The test-only switch: see player.h. */
+static void perturb(struct player *p)
+{
+    struct record *rec = &p->rec;
+    if (rec->type == REC_CONSOLE)
+        return; /* when handed out: the record's bytes belong to the log */
+    rec->position++;
+    rec->time++;
+}
+
+static void advance(struct player *p)
+{
+    do
+        p->have = log_next(p->log, &p->rec);
+    while (p->have && p->rec.type == REC_RAM && (gather_ram(p), true));
+    if (p->have && record_input(&p->rec, NULL) && ++p->inputs == p->config.perturb)
+        perturb(p);
+}
+
+static void consume(struct player *p)
+{
+    player_remember(p);
+    advance(p);
+}
+
+static pos_t next_position(struct input_source *src, struct machine *m)
+{
+    struct player *p = self(src);
+    pos_t now = machine_position(m);
+    if (!p->have)
+        return now + 1; /* take() ends the run */
+    /*
+     * Something at this very position that is not due yet: it comes after idle time, or it is the
+     * end. A machine that runs on instead is caught one position later.
+     */
+    return p->rec.position > now ? p->rec.position : now + 1;
+}
+
+static int give_input(struct player *p, struct machine *m, struct input *in, struct err *err)
+{
+    const struct record *rec = &p->rec;
+    u64 cpu = rec->type == REC_CONSOLE        ? rec->console.cpu
+              : rec->type == REC_LINE_BREAK   ? rec->line_break.cpu
+              : rec->type == REC_NMI          ? rec->nmi.cpu
+              : rec->type == REC_POWER_BUTTON ? rec->power_button.cpu
+                                              : rec->quit.cpu;
+    int code = player_check_cpu(p, m, cpu, err);
+    if (code)
+        return code;
+    record_input(rec, in);
+    if (in->kind == INPUT_CONSOLE && in->len > machine_console_room(m))
+        return player_diverge(p, m, err, "the console has room for %u bytes, %u were typed here",
+                              machine_console_room(m), in->len);
+    if (in->kind == INPUT_CONSOLE && p->inputs == p->config.perturb)
+        in->data[0] ^= 1;
+    consume(p);
+    return 1;
+}
+
+/* p->rec is behind the machine or due at another time: says which. */
+static int missed(struct player *p, struct machine *m, struct err *err)
+{
+    char what[96];
+    player_name_record(&p->rec, what);
+    if (p->rec.position < machine_position(m))
+        return player_diverge(p, m, err,
+                              "the machine went past position %" PRIu64 " and time %" PRIu64
+                              " ns, where the recording has %s",
+                              p->rec.position, p->rec.time, what);
+    return player_diverge(p, m, err, "the recording has %s here at time %" PRIu64 " ns", what,
+                          p->rec.time);
+}
+
+static int take(struct input_source *src, struct machine *m, struct input *in, struct err *err)
+{
+    struct player *p = self(src);
+    for (;;) {
+        if (p->result != PLAYER_SAME) {
+            *err = p->failed;
+            return err->code;
+        }
+        if (!p->have)
+            return run_out(p, err);
+        pos_t position = machine_position(m);
+        vns_t now = machine_now(m);
+        if (p->rec.position > position)
+            return 0;
+        if (p->rec.position < position || p->rec.time < now)
+            return missed(p, m, err);
+        if (p->rec.time > now || p->rec.type == REC_END)
+            return 0;
+        if (record_input(&p->rec, NULL))
+            return give_input(p, m, in, err);
+        if (p->rec.type == REC_PROGRESS) {
+            int code = player_check_progress(p, m, err);
+            if (code)
+                return code;
+        }
+        consume(p);
+    }
+}
+
+static int idle(struct input_source *src, struct machine *m, vns_t deadline, vns_t *until,
+                struct err *err)
+{
+    struct player *p = self(src);
+    if (p->result != PLAYER_SAME) {
+        *err = p->failed;
+        return err->code;
+    }
+    vns_t now = machine_now(m);
+    *until = deadline;
+    bool here = p->have && p->rec.position == machine_position(m);
+    if (here && p->rec.time < deadline && (p->rec.type != REC_END || p->rec.time > now)) {
+        *until = MAX(p->rec.time, now);
+        return 0;
+    }
+    if (deadline != NEVER)
+        return 0;
+    *until = now;
+    if (here && p->rec.type == REC_END)
+        return 1;
+    if (!p->have)
+        return run_out(p, err);
+    char what[96];
+    player_name_record(&p->rec, what);
+    return player_diverge(p, m, err,
+                          "the machine is halted and nothing wakes it; the recording goes on to "
+                          "position %" PRIu64 " (%s)",
+                          p->rec.position, what);
+}
+
+static const struct input_source_ops ops = {next_position, take, idle};
+
+static int check_start(struct player *p, struct machine *m, struct err *err)
+{
+    if (!log_next(p->log, &p->rec) || p->rec.type != REC_START)
+        return err_set(err, -EINVAL, "the log holds no whole chunk: %s", log_damage(p->log)->text);
+    const struct log_bytes *names = &p->rec.start.components;
+    if (strlen(p->names) != names->len || memcmp(p->names, names->data, names->len))
+        return err_set(err, -EINVAL, "recorded with the components %.*s; this program has %s",
+                       (int)MIN(names->len, 300u), (const char *)names->data, p->names);
+    return 0;
+}
+
+int player_create(struct player **out, const struct player_config *config, struct machine *m,
+                  struct err *err)
+{
+    struct player *p = calloc(1, sizeof(*p));
+    if (!p) {
+        log_reader_destroy(config->log);
+        return err_set(err, -ENOMEM, "no memory for the player");
+    }
+    p->src.ops = &ops;
+    p->config = *config;
+    p->log = config->log;
+    p->dir = strdup(config->dir ? config->dir : "DIR");
+    p->names = component_names(m);
+    p->ram_count = machine_ram_regions(m);
+    p->ram = calloc(p->ram_count ? p->ram_count : 1, sizeof(*p->ram));
+    int code = 0;
+    if (!p->dir || !p->names || !p->ram)
+        code = err_set(err, -ENOMEM, "no memory for the player");
+    if (!code)
+        code = check_start(p, m, err);
+    if (code) {
+        player_destroy(p);
+        return code;
+    }
+    advance(p);
+    *out = p;
+    return 0;
+}
+
+struct input_source *player_source(struct player *p)
+{
+    return &p->src;
+}
+
+enum player_result player_finish(struct player *p, struct machine *m, const struct run_end *end,
+                                 const struct err *run_err, struct err *err)
+{
+    if (p->result == PLAYER_SAME) {
+        while (p->have && p->rec.type >= RECORD_REMARKS)
+            consume(p);
+        char what[96], how[64];
+        run_end_text(end->reason, end->arg, how);
+        if (end->reason == RUN_ERROR) {
+            p->result = PLAYER_ERROR;
+            p->failed = *run_err;
+        } else if (!p->have) {
+            run_out(p, err);
+        } else if (p->rec.type != REC_END) {
+            player_name_record(&p->rec, what);
+            player_diverge(p, m, err,
+                           "the machine ended here (%s); the recording goes on with %s at position "
+                           "%" PRIu64,
+                           how, what, p->rec.position);
+        } else {
+            int code = player_check_end(p, m, end, err);
+            if (code && p->result == PLAYER_SAME) {
+                p->result = PLAYER_ERROR;
+                p->failed = *err;
+            }
+        }
+    }
+    if (p->result != PLAYER_SAME)
+        *err = p->failed;
+    return p->result;
+}
+
+enum player_result player_result(const struct player *p)
+{
+    return p->result;
+}
+
+const char *player_report(const struct player *p)
+{
+    return p->report ? p->report : "";
+}
+
+const struct log_damage *player_damage(const struct player *p)
+{
+    return log_damage(p->log);
+}
+
+void player_destroy(struct player *p)
+{
+    if (!p)
+        return;
+    log_reader_destroy(p->log);
+    free(p->dir);
+    free(p->names);
+    free(p->ram);
+    free(p->report);
+    free(p);
+}

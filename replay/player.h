@@ -1,0 +1,58 @@
+/*
+ * The player: an input source fed from a log. It gives the machine each input at the position and
+ * time at which it was recorded, compares what the log knows about the machine, and names the first
+ * thing that differs. No host input of any kind is read.
+ *
+ * Compared always: position, time, the CPU's digest at each input, output at each progress record,
+ * and at the end everything, RAM by regions of 2 MiB. With `verify` every component's digest at
+ * each progress record too.
+ */
+#ifndef REPRISE_PLAYER_H
+#define REPRISE_PLAYER_H
+
+#include "input.h"
+#include "replay/log.h"
+
+struct player;
+
+enum player_result {
+    PLAYER_SAME,     /* nothing differed up to the end of the recording */
+    PLAYER_DIVERGED, /* replay and recording differ */
+    PLAYER_DAMAGE,   /* nothing differed up to where the log is damaged, cut off or ends early */
+    PLAYER_ERROR,    /* the host failed */
+};
+
+struct player_config {
+    struct log_reader *log; /* owned by the player from player_create on, also on error */
+    const char *dir;        /* the recording, for the commands that reports suggest */
+    bool verify;
+    /* Test only: alters the N-th input (from 1; 0: none), so that a divergence must be found: a
+     * typed byte gets a bit flipped, anything else comes one position late. */
+    u64 perturb;
+};
+
+/* The machine is at power-on. Fails when the log was recorded with other components. */
+int player_create(struct player **out, const struct player_config *config, struct machine *m,
+                  struct err *err);
+struct input_source *player_source(struct player *p);
+
+/*
+ * After machine_run ended for good (not RUN_STOP): compares the end. *err gets one line for any
+ * result but PLAYER_SAME; `run_err` is what machine_run said if it failed for a reason that is not
+ * the player's.
+ */
+enum player_result player_finish(struct player *p, struct machine *m, const struct run_end *end,
+                                 const struct err *run_err, struct err *err);
+
+/* The result so far: anything but PLAYER_SAME ended the run through an error of take(). */
+enum player_result player_result(const struct player *p);
+
+/* Several lines about a divergence: the last events, what to do next. "" if there is none. */
+const char *player_report(const struct player *p);
+
+/* Where the log was damaged or ended early; state LOG_COMPLETE or LOG_READING otherwise. */
+const struct log_damage *player_damage(const struct player *p);
+
+void player_destroy(struct player *p); /* NULL is safe */
+
+#endif

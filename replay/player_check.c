@@ -1,0 +1,220 @@
+/* Comparing a replay with its recording, and saying where they part. */
+#include "replay/player_internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TRACE_SPAN 1000 /* positions that a suggested trace covers at most */
+
+void run_end_text(u64 reason, u64 arg, char out[64])
+{
+    if (reason == RUN_QUIT)
+        snprintf(out, 64, "quit (%s)", quit_reason_name(arg));
+    else if (reason == RUN_EXIT)
+        snprintf(out, 64, "exit with %" PRIu64, arg);
+    else
+        snprintf(out, 64, "%s", run_reason_name(reason));
+}
+
+void player_name_record(const struct record *rec, char out[96])
+{
+    const struct record_desc *desc = record_desc(rec->type);
+    char end[64];
+    if (rec->type == REC_END) {
+        run_end_text(rec->end.reason, rec->end.arg, end);
+        snprintf(out, 96, "its end: %s", end);
+    } else {
+        snprintf(out, 96, "%s", desc ? desc->name : "a remark");
+    }
+}
+
+/* Keeps the record that was just reached for reports. Long lists are cut to what fits. */
+void player_remember(struct player *p)
+{
+    struct past_event *e = &p->events[p->nevents++ % EVENTS];
+    e->rec = p->rec;
+    if (p->rec.type == REC_CONSOLE) {
+        memcpy(e->data, p->rec.console.data.data, p->rec.console.data.len);
+        e->rec.console.data.data = e->data;
+    } else if (p->rec.type == REC_PROGRESS) {
+        e->rec.progress.components.count = p->rec.progress.components.count ? 1 : 0;
+        if (p->rec.progress.components.count)
+            memcpy(e->data, p->rec.progress.components.data, 8);
+        e->rec.progress.components.data = e->data;
+    } else if (p->rec.type == REC_MARK) {
+        e->rec.mark.name.len = MIN(p->rec.mark.name.len, (u32)sizeof(e->data));
+        memcpy(e->data, p->rec.mark.name.data, e->rec.mark.name.len);
+        e->rec.mark.name.data = e->data;
+    } else {
+        p->nevents--;
+    }
+}
+
+static void make_report(struct player *p, struct machine *m)
+{
+    size_t size;
+    FILE *out = open_memstream(&p->report, &size);
+    if (!out)
+        return;
+    pos_t at = machine_position(m);
+    pos_t upto = MAX(at, p->have ? MIN(p->rec.position, at + TRACE_SPAN) : at);
+    if (p->agreed_any)
+        fprintf(out, "Recording and replay still agreed at position %" PRIu64 ".\n", p->agreed);
+    u64 n = MIN(p->nevents, (u64)EVENTS);
+    if (n)
+        fprintf(out, "The last %" PRIu64 " events before it:\n", n);
+    for (u64 i = p->nevents - n; i < p->nevents; i++) {
+        fputs("  ", out);
+        record_print(out, &p->events[i % EVENTS].rec, false);
+        fputc('\n', out);
+    }
+    if (p->have) {
+        fputs("The next event of the recording:\n  ", out);
+        record_print(out, &p->rec, false);
+        fputc('\n', out);
+    }
+    pos_t from = p->agreed_any ? p->agreed : 0;
+    if (upto > from)
+        fprintf(out, "They part between positions %" PRIu64 " and %" PRIu64 ".\n", from, upto);
+    fprintf(out,
+            "To see the instructions there: reprise trace %s --from %" PRIu64 " --to %" PRIu64 "\n",
+            p->dir, from, MIN(upto, from + TRACE_SPAN));
+    fclose(out);
+}
+
+int player_diverge(struct player *p, struct machine *m, struct err *err, const char *fmt, ...)
+{
+    char what[600];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(what, sizeof(what), fmt, ap);
+    va_end(ap);
+    err_set(&p->failed, -EREMOTEIO,
+            "the replay diverged at position %" PRIu64 ", time %" PRIu64 " ns: %s",
+            machine_position(m), machine_now(m), what);
+    p->result = PLAYER_DIVERGED;
+    make_report(p, m);
+    *err = p->failed;
+    return err->code;
+}
+
+static void agree(struct player *p, struct machine *m)
+{
+    p->agreed = machine_position(m);
+    p->agreed_any = true;
+}
+
+static const char *component_name(struct machine *m, u32 index)
+{
+    struct machine_component c;
+    machine_component(m, index, &c);
+    return c.name;
+}
+
+/* Names every component that differs, the first one first. */
+static int check_components(struct player *p, struct machine *m, const struct log_digests *list,
+                            struct err *err)
+{
+    char names[300] = "";
+    size_t n = 0;
+    if (list->count != p->now.count)
+        return player_diverge(p, m, err, "the recording has %u components, the machine %u",
+                              list->count, p->now.count);
+    for (u32 i = 0; i < list->count; i++)
+        if (digest_at(list, i) != p->now.components[i] && n < sizeof(names))
+            n += (size_t)snprintf(names + n, sizeof(names) - n, "%s%s", n ? ", " : "",
+                                  component_name(m, i));
+    return n ? player_diverge(p, m, err, "the state of %s differs", names) : 0;
+}
+
+static int check_output(struct player *p, struct machine *m, u64 console, u64 console_bytes,
+                        u64 debug, u64 debug_bytes, struct err *err)
+{
+    const struct digests *d = &p->now;
+    if (d->console_bytes != console_bytes)
+        return player_diverge(p, m, err,
+                              "%" PRIu64 " bytes of console output, %" PRIu64 " in the recording",
+                              d->console_bytes, console_bytes);
+    if (d->console != console)
+        return player_diverge(p, m, err, "the console output differs in its text");
+    if (d->debug_bytes != debug_bytes || d->debug != debug)
+        return player_diverge(p, m, err, "the debug output differs");
+    return 0;
+}
+
+int player_check_progress(struct player *p, struct machine *m, struct err *err)
+{
+    const struct rec_progress *r = &p->rec.progress;
+    int code = 0;
+    if (p->config.verify)
+        digests_take(m, &p->now);
+    else
+        digests_outputs(m, &p->now);
+    /* Components first: a CPU that went another way says more than the text it printed then. */
+    if (p->config.verify)
+        code = check_components(p, m, &r->components, err);
+    if (!code)
+        code = check_output(p, m, r->console, r->console_bytes, r->debug, r->debug_bytes, err);
+    if (!code)
+        agree(p, m);
+    return code;
+}
+
+int player_check_cpu(struct player *p, struct machine *m, u64 recorded, struct err *err)
+{
+    if (machine_component_digest(m, 0) != recorded)
+        return player_diverge(p, m, err, "the state of %s differs before input %" PRIu64,
+                              component_name(m, 0), p->inputs);
+    agree(p, m);
+    return 0;
+}
+
+static int check_ram(struct player *p, struct machine *m, struct err *err)
+{
+    unsigned count, differ = 0;
+    u64 *regions = ram_regions(m, &count);
+    if (!regions)
+        return err_set(err, -ENOMEM, "no memory for the digests of RAM");
+    char where[200] = "";
+    size_t n = 0;
+    for (unsigned i = 0; i < count; i++) {
+        gpa_t gpa;
+        if (i < p->ram_count && regions[i] == p->ram[i])
+            continue;
+        machine_ram_region_digest(m, i, &gpa);
+        if (differ++ < 4)
+            n += (size_t)snprintf(where + n, sizeof(where) - n, "%s%#" PRIx64 "-%#" PRIx64,
+                                  n ? ", " : "", gpa, gpa + RAM_REGION - 1);
+    }
+    bool whole = count == p->rec.end.regions && ram_digest(regions, count) == p->rec.end.ram;
+    free(regions);
+    if (differ)
+        return player_diverge(p, m, err, "%u regions of RAM differ at the end: %s%s", differ, where,
+                              differ > 4 ? ", ..." : "");
+    return whole ? 0 : player_diverge(p, m, err, "RAM differs at the end");
+}
+
+int player_check_end(struct player *p, struct machine *m, const struct run_end *end,
+                     struct err *err)
+{
+    const struct rec_end *r = &p->rec.end;
+    pos_t position = machine_position(m);
+    char now[64], then[64];
+    run_end_text(end->reason, end->arg, now);
+    run_end_text(r->reason, r->arg, then);
+    if (end->reason != r->reason || end->arg != r->arg || position != p->rec.position)
+        return player_diverge(p, m, err,
+                              "the machine ended here (%s); in the recording it ended at position "
+                              "%" PRIu64 " (%s)",
+                              now, p->rec.position, then);
+    if (machine_now(m) != p->rec.time)
+        return player_diverge(p, m, err, "the recording ended at time %" PRIu64 " ns", p->rec.time);
+    digests_take(m, &p->now);
+    int code = check_components(p, m, &r->components, err);
+    if (!code)
+        code = check_output(p, m, r->console, r->console_bytes, r->debug, r->debug_bytes, err);
+    return code ? code : check_ram(p, m, err);
+}

@@ -1,0 +1,50 @@
+/* What player.c (feeding the machine) and player_check.c (comparing) share. */
+#ifndef REPRISE_PLAYER_INTERNAL_H
+#define REPRISE_PLAYER_INTERNAL_H
+
+#include "replay/digests.h"
+#include "replay/player.h"
+
+#define EVENTS 20
+
+struct past_event {
+    struct record rec; /* its bytes are in `data`, cut to that length */
+    u8 data[64];
+};
+
+struct player {
+    struct input_source src;
+    struct player_config config;
+    char *dir;
+    struct log_reader *log;
+    bool have;         /* `rec` is the next record */
+    struct record rec; /* ram records are gathered, never here */
+    u64 inputs;        /* input records reached so far */
+    enum player_result result;
+    struct err failed;  /* of `result` */
+    char *names;        /* components, joined by commas, as in the start record */
+    u64 *ram;           /* recorded digests of regions */
+    unsigned ram_count; /* regions of this machine; ram has as many */
+    pos_t agreed;       /* last position at which recording and replay were seen to agree */
+    bool agreed_any;
+    u64 nevents; /* consumed ever; the last EVENTS are kept */
+    struct past_event events[EVENTS];
+    char *report;
+    struct digests now;
+};
+
+/* Sets result, text and report. Returns the error code for take() and idle(). */
+int player_diverge(struct player *p, struct machine *m, struct err *err, const char *fmt, ...)
+    PRINTF(4, 5);
+/* Compare p->rec, a due record of that type, with the machine; 0 or what player_diverge returns. */
+int player_check_progress(struct player *p, struct machine *m, struct err *err);
+int player_check_cpu(struct player *p, struct machine *m, u64 recorded, struct err *err);
+int player_check_end(struct player *p, struct machine *m, const struct run_end *end,
+                     struct err *err);
+void player_remember(struct player *p);
+/* "poweroff", "exit with 3", "quit (user)". */
+void run_end_text(u64 reason, u64 arg, char out[64]);
+/* A record in a sentence: "console input", "the end (poweroff)". */
+void player_name_record(const struct record *rec, char out[96]);
+
+#endif

@@ -1,0 +1,43 @@
+/*
+ * The recorder: an input source that hands on what a live one gives, and writes it into the log
+ * with the position and time at which it applied. About every quarter of a second of host time it
+ * adds a progress record and closes the chunk. The machine does not know that it is there.
+ */
+#ifndef REPRISE_RECORDER_H
+#define REPRISE_RECORDER_H
+
+#include "input.h"
+#include "replay/log.h"
+
+struct recorder;
+
+struct recorder_config {
+    struct log_writer *log;    /* owned by the recorder from recorder_create on, also on error */
+    struct input_source *live; /* outlives the recorder */
+    struct hash128 machine;    /* of machine.dtb */
+    /* Asks the live source to come back from idle() at this host time (host_ns) although nothing
+     * happened, so that a guest that went to sleep is safe on disk too. May be NULL. */
+    void (*set_alarm)(void *opaque, u64 host_ns);
+    void *opaque;
+};
+
+/* Call with the machine at power-on: writes the start record and a first progress record. */
+int recorder_create(struct recorder **out, const struct recorder_config *config, struct machine *m,
+                    struct err *err);
+struct input_source *recorder_source(struct recorder *r);
+
+/* A remark in the log. */
+int recorder_mark(struct recorder *r, struct machine *m, const char *name, struct err *err);
+
+/*
+ * After machine_run: writes digests of RAM and the end record, closes the log. When the log could
+ * not be written (now or before: the run then ended with QUIT_DISK), returns that error.
+ */
+int recorder_finish(struct recorder *r, struct machine *m, const struct run_end *end,
+                    struct err *err);
+
+u64 recorder_log_bytes(const struct recorder *r);
+/* Frees; closes the log without an end record unless recorder_finish was called. NULL is safe. */
+void recorder_destroy(struct recorder *r);
+
+#endif

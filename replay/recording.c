@@ -1,0 +1,353 @@
+/* See recording.h. All access goes through the directory's descriptor. */
+#include "replay/recording.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#define MACHINE_MAX (16u << 20) /* a device tree of this machine has a few KiB */
+
+struct hash128 hash_bytes(const void *data, size_t size)
+{
+    XXH128_hash_t h = XXH3_128bits(data, size);
+    return (struct hash128){h.high64, h.low64};
+}
+
+void hash_text(const struct hash128 *hash, char out[HASH_TEXT])
+{
+    snprintf(out, HASH_TEXT, "%016" PRIx64 "%016" PRIx64, hash->hi, hash->lo);
+}
+
+static int begin(struct recording *r, const char *path, struct err *err)
+{
+    *r = (struct recording){.dir = -1, .path = strdup(path)};
+    return r->path ? 0 : err_set(err, -ENOMEM, "no memory");
+}
+
+void recording_close(struct recording *r)
+{
+    if (r->dir >= 0)
+        close(r->dir);
+    free(r->path);
+    free(r->machine);
+    *r = (struct recording)RECORDING_CLOSED;
+}
+
+static bool is_hash_name(const char *name)
+{
+    size_t n = strspn(name, "0123456789abcdef");
+    return n == HASH_TEXT - 1 && (!name[n] || !strcmp(name + n, ".tmp"));
+}
+
+static bool is_top_name(const char *name)
+{
+    return !strcmp(name, "log") || !strcmp(name, "machine.dtb") ||
+           !strcmp(name, "machine.dtb.tmp") || !strcmp(name, "files");
+}
+
+/*
+ * Walks directory `fd` (which it closes). Without `remove`: is every entry one of a recording's?
+ * With it: unlinks them. false: a foreign entry, named in `foreign`, or an error in errno.
+ */
+static bool walk(int fd, bool (*ours)(const char *), bool remove, char foreign[256])
+{
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    if (!d) {
+        if (fd >= 0)
+            close(fd);
+        return false;
+    }
+    bool ok = true;
+    struct dirent *e;
+    while (ok && (e = readdir(d))) {
+        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
+            continue;
+        if (!ours(e->d_name)) {
+            snprintf(foreign, 256, "%s", e->d_name);
+            ok = false;
+        } else if (remove) {
+            ok =
+                !unlinkat(dirfd(d), e->d_name, 0) || ((errno == EISDIR || errno == EPERM) &&
+                                                      !unlinkat(dirfd(d), e->d_name, AT_REMOVEDIR));
+        }
+    }
+    closedir(d);
+    return ok;
+}
+
+static int open_files(int dir)
+{
+    return openat(dir, "files", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+/* Removes the recording in r->dir but for the directory itself. */
+static int empty(struct recording *r, struct err *err)
+{
+    char foreign[256] = "";
+    int log = openat(r->dir, "log", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (log >= 0) {
+        int busy = flock(log, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK;
+        close(log);
+        if (busy)
+            return err_set(err, -EBUSY, "%s is being recorded by another process", r->path);
+    }
+    int files = open_files(r->dir);
+    bool ok =
+        walk(openat(r->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), is_top_name, false, foreign);
+    if (ok && files >= 0)
+        ok = walk(fcntl(files, F_DUPFD_CLOEXEC, 0), is_hash_name, false, foreign);
+    if (!ok) {
+        if (files >= 0)
+            close(files);
+        return foreign[0] ? err_set(err, -EEXIST,
+                                    "%s is not only a recording (there is '%s' in it): not removed",
+                                    r->path, foreign)
+                          : err_errno(err, "cannot look through %s", r->path);
+    }
+    /* The log goes first: what is left after a kill here is no recording any more. */
+    unlinkat(r->dir, "log", 0);
+    if (files >= 0) {
+        lseek(files, 0, SEEK_SET);
+        ok = walk(files, is_hash_name, true, foreign);
+    }
+    ok = ok &&
+         walk(openat(r->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), is_top_name, true, foreign);
+    return ok ? 0 : err_errno(err, "cannot remove the recording in %s", r->path);
+}
+
+int recording_create(struct recording *r, const char *path, bool force, struct err *err)
+{
+    int code = begin(r, path, err);
+    if (code)
+        return code;
+    bool existed = false;
+    if (mkdir(path, 0777)) {
+        if (errno != EEXIST) {
+            code = err_errno(err, "cannot create %s", path);
+            goto fail;
+        }
+        existed = true;
+        if (!force) {
+            code = err_set(err, -EEXIST, "%s exists already; --force replaces a recording", path);
+            goto fail;
+        }
+    }
+    r->dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (r->dir < 0) {
+        code = err_errno(err, "cannot open %s", path);
+        goto fail;
+    }
+    if (existed && (code = empty(r, err)))
+        goto fail;
+    if (mkdirat(r->dir, "files", 0777)) {
+        code = err_errno(err, "cannot create %s/files", path);
+        goto fail;
+    }
+    return 0;
+fail:
+    recording_close(r);
+    return code;
+}
+
+void recording_discard(struct recording *r)
+{
+    struct err ignored;
+    if (r->dir >= 0 && !empty(r, &ignored))
+        rmdir(r->path);
+    recording_close(r);
+}
+
+/* Writes `name` in one go: under a temporary name first, so that it is whole or not there. */
+static int write_file(struct recording *r, int dir, const char *name, const void *data, size_t size,
+                      struct err *err)
+{
+    char tmp[64];
+    snprintf(tmp, sizeof(tmp), "%s.tmp", name);
+    int fd = openat(dir, tmp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return err_errno(err, "cannot create %s in %s", name, r->path);
+    int code = 0;
+    for (const u8 *p = data; size;) {
+        ssize_t n = write(fd, p, size);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            code = err_errno(err, "cannot write %s in %s", name, r->path);
+            break;
+        }
+        p += n;
+        size -= (size_t)n;
+    }
+    if (close(fd) && !code)
+        code = err_errno(err, "cannot write %s in %s", name, r->path);
+    if (!code && renameat(dir, tmp, dir, name))
+        code = err_errno(err, "cannot rename %s in %s", tmp, r->path);
+    if (code)
+        unlinkat(dir, tmp, 0);
+    return code;
+}
+
+int recording_keep(struct recording *r, const void *data, size_t size, struct hash128 *hash,
+                   struct err *err)
+{
+    char name[HASH_TEXT];
+    *hash = hash_bytes(data, size);
+    hash_text(hash, name);
+    int files = open_files(r->dir);
+    if (files < 0)
+        return err_errno(err, "cannot open %s/files", r->path);
+    int code = write_file(r, files, name, data, size, err);
+    close(files);
+    return code;
+}
+
+int recording_write_machine(struct recording *r, const void *dtb, size_t size, struct err *err)
+{
+    void *copy = malloc(size);
+    if (!copy)
+        return err_set(err, -ENOMEM, "no memory");
+    memcpy(copy, dtb, size);
+    free(r->machine);
+    r->machine = copy;
+    r->machine_size = size;
+    r->machine_hash = hash_bytes(dtb, size);
+    return write_file(r, r->dir, "machine.dtb", dtb, size, err);
+}
+
+int recording_create_log(struct recording *r, struct log_writer **out, struct err *err)
+{
+    int fd = openat(r->dir, "log", O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return err_errno(err, "cannot create %s/log", r->path);
+    if (flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) {
+        close(fd);
+        return err_set(err, -EBUSY, "%s is being recorded by another process", r->path);
+    }
+    return log_writer_create(out, fd, err);
+}
+
+/* Reads the whole of a regular file. */
+static int read_file(struct recording *r, int dir, const char *name, size_t max, void **data,
+                     size_t *size, struct err *err)
+{
+    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0)
+        return err_errno(err, "cannot open %s in %s", name, r->path);
+    struct stat st;
+    int code = 0;
+    u8 *buf = NULL;
+    size_t at = 0;
+    if (fstat(fd, &st)) {
+        code = err_errno(err, "cannot stat %s in %s", name, r->path);
+    } else if (!S_ISREG(st.st_mode)) {
+        code = err_set(err, -EINVAL, "%s in %s is not a regular file", name, r->path);
+    } else if ((u64)st.st_size > max) {
+        code = err_set(err, -EFBIG, "%s in %s has %lld bytes, more than %zu", name, r->path,
+                       (long long)st.st_size, max);
+    } else if (!(buf = malloc((size_t)st.st_size + 1))) {
+        code = err_set(err, -ENOMEM, "no memory for %s in %s", name, r->path);
+    }
+    while (!code && at < (size_t)st.st_size) {
+        ssize_t n = read(fd, buf + at, (size_t)st.st_size - at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            code = err_errno(err, "cannot read %s in %s", name, r->path);
+        if (n <= 0)
+            break;
+        at += (size_t)n;
+    }
+    close(fd);
+    if (code) {
+        free(buf);
+        return code;
+    }
+    *data = buf;
+    *size = at;
+    return 0;
+}
+
+int recording_open(struct recording *r, const char *path, struct err *err)
+{
+    int code = begin(r, path, err);
+    if (code)
+        return code;
+    r->dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (r->dir < 0) {
+        code = err_errno(err, "cannot open the recording %s", path);
+    } else if (faccessat(r->dir, "machine.dtb", F_OK, 0)) {
+        code = err_set(err, -ENOENT, "%s is not a recording: it has no machine.dtb", path);
+    } else if (faccessat(r->dir, "log", F_OK, 0)) {
+        code =
+            err_set(err, -ENOENT, "%s has no log: its recorder ended before the machine ran", path);
+    } else {
+        code = read_file(r, r->dir, "machine.dtb", MACHINE_MAX, &r->machine, &r->machine_size, err);
+        if (!code)
+            r->machine_hash = hash_bytes(r->machine, r->machine_size);
+    }
+    if (code)
+        recording_close(r);
+    return code;
+}
+
+int recording_open_log(struct recording *r, struct log_reader **out, struct err *err)
+{
+    int fd = openat(r->dir, "log", O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0)
+        return err_errno(err, "cannot open %s/log", r->path);
+    if (flock(fd, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK) {
+        close(fd);
+        return err_set(err, -EBUSY, "%s is still being recorded", r->path);
+    }
+    struct log_reader *log;
+    int code = log_reader_create(&log, fd, err);
+    if (code)
+        return err_prefix(err, "%s/log", r->path);
+    /* A log of another machine would diverge at once; say why instead. */
+    struct record rec;
+    bool started = log_next(log, &rec);
+    if (!started)
+        code = err_set(err, -EINVAL, "%s/log holds no whole chunk: %s", r->path,
+                       log_damage(log)->text);
+    else if (!hash_equal(&rec.start.machine, &r->machine_hash))
+        code = err_set(err, -EINVAL,
+                       "%s/machine.dtb is damaged or belongs to another recording: its hash is not "
+                       "the one in the log",
+                       r->path);
+    if (code) {
+        log_reader_destroy(log);
+        return code;
+    }
+    log_rewind(log);
+    *out = log;
+    return 0;
+}
+
+int recording_load(struct recording *r, const struct hash128 *hash, const char *what, void **data,
+                   size_t *size, struct err *err)
+{
+    char name[HASH_TEXT];
+    hash_text(hash, name);
+    int files = open_files(r->dir);
+    if (files < 0)
+        return err_errno(err, "cannot open %s/files", r->path);
+    int code = read_file(r, files, name, (size_t)1 << 34, data, size, err);
+    close(files);
+    if (code)
+        return err_prefix(err, "the recording's %s", what);
+    struct hash128 got = hash_bytes(*data, *size);
+    if (hash_equal(&got, hash))
+        return 0;
+    free(*data);
+    *data = NULL;
+    return err_set(err, -EINVAL, "the recording's %s (%s/files/%s) was changed or damaged", what,
+                   r->path, name);
+}

@@ -1,0 +1,62 @@
+/*
+ * The recording's directory:
+ *
+ *     machine.dtb   the machine (board/description.h)
+ *     log           the event log (log.h); locked while it is being recorded
+ *     files/HASH    kernel, initrd: whatever the machine was built from, named by XXH3-128 in hex
+ *
+ * Owns creating, replacing and opening it. What is in it is checked against its hashes on every
+ * opening: a recording that was changed is refused, never replayed wrongly.
+ */
+#ifndef REPRISE_RECORDING_H
+#define REPRISE_RECORDING_H
+
+#include "replay/log.h"
+
+struct recording {
+    char *path;
+    int dir;       /* -1: closed */
+    void *machine; /* machine.dtb */
+    size_t machine_size;
+    struct hash128 machine_hash;
+};
+
+/*
+ * Creates the directory. One that exists is refused; with `force` it is emptied first, provided
+ * that it holds a recording (or nothing), nothing else, and is not being recorded just now.
+ */
+int recording_create(struct recording *r, const char *path, bool force, struct err *err);
+/* Keeps a file by its content. */
+int recording_keep(struct recording *r, const void *data, size_t size, struct hash128 *hash,
+                   struct err *err);
+int recording_write_machine(struct recording *r, const void *dtb, size_t size, struct err *err);
+/* Last step: the log, locked until the writer is closed. */
+int recording_create_log(struct recording *r, struct log_writer **out, struct err *err);
+
+/* Removes what was created, when the machine could not be started after all; closes. */
+void recording_discard(struct recording *r);
+
+/* Opens it and loads machine.dtb (whose hash the log's start record repeats). */
+int recording_open(struct recording *r, const char *path, struct err *err);
+/* Opens its log; refuses one that is being recorded just now. */
+int recording_open_log(struct recording *r, struct log_reader **out, struct err *err);
+/* Loads a kept file and verifies it; `what` names it in errors. malloc'ed, `size` bytes. */
+int recording_load(struct recording *r, const struct hash128 *hash, const char *what, void **data,
+                   size_t *size, struct err *err);
+
+/* Safe on a zeroed struct whose dir is -1, and twice. */
+void recording_close(struct recording *r);
+#define RECORDING_CLOSED                                                                           \
+    {                                                                                              \
+        .dir = -1                                                                                  \
+    }
+
+#define HASH_TEXT 33
+void hash_text(const struct hash128 *hash, char out[HASH_TEXT]);
+struct hash128 hash_bytes(const void *data, size_t size);
+static inline bool hash_equal(const struct hash128 *a, const struct hash128 *b)
+{
+    return a->hi == b->hi && a->lo == b->lo;
+}
+
+#endif

@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""`make bench`: what issue 2 promises about speed and memory, as ratios measured in one run.
+
+Medians of --runs runs, taken in turns so that a noisy minute hits all alike. CPU time is user plus
+system of the child (getrusage); resident memory is its VmHWM. QEMU is optional.
+"""
+import argparse
+import json
+import os
+import pathlib
+import re
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+REPRISE = str(ROOT / "build" / "rel" / "reprise")
+NOLOG = str(ROOT / "build" / "rel" / "tests" / "bench" / "nolog")
+LINUX = ROOT / "build" / "images" / "linux"
+TINY = ROOT / "build" / "images" / "tiny"
+APPEND = "console=ttyS0 panic=-1 -- true"
+MEMORY = 512
+
+
+def run(argv, log=None):
+    """CPU seconds, wall seconds and peak KiB of one command that must end well."""
+    began = time.monotonic()
+    with open(log or os.devnull, "wb") as out:
+        child = subprocess.Popen([str(a) for a in argv], stdin=subprocess.DEVNULL, stdout=out,
+                                 stderr=subprocess.STDOUT)
+        _, status, usage = os.wait4(child.pid, 0)
+    if os.waitstatus_to_exitcode(status) != 0:
+        sys.exit(f"bench: failed: {' '.join(map(str, argv))}")
+    return {"cpu": usage.ru_utime + usage.ru_stime, "wall": time.monotonic() - began,
+            "rss": usage.ru_maxrss}
+
+
+class Bench:
+    def __init__(self, place, runs):
+        self.place, self.runs, self.samples = pathlib.Path(place), runs, {}
+
+    def rounds(self, jobs):
+        """jobs: name -> argv or function; each once a round."""
+        for turn in range(self.runs):
+            for name, job in jobs.items():
+                if sys.stderr.isatty():
+                    print(f"\r\033[K{turn + 1}/{self.runs} {name}", end="", file=sys.stderr)
+                self.samples.setdefault(name, []).append(
+                    run(job, self.place / (re.sub(r"\W", "-", name) + ".out")))
+        if sys.stderr.isatty():
+            print("\r\033[K", end="", file=sys.stderr)
+
+    def median(self, name, what="cpu"):
+        return statistics.median(s[what] for s in self.samples[name])
+
+    def ratio(self, a, b):
+        """Median of the ratios of runs that were neighbours."""
+        return statistics.median(x["cpu"] / y["cpu"]
+                                 for x, y in zip(self.samples[a], self.samples[b]))
+
+
+def record(out, *options, append=APPEND, kernel=LINUX / "vmlinuz", initrd=LINUX / "initrd"):
+    argv = [REPRISE, "record", "--force", "-o", out, "--memory", f"{MEMORY}M", "--seed", "1",
+            "--kernel", kernel]
+    if initrd:
+        argv += ["--initrd", initrd, "--append", append]
+    return argv + list(options)
+
+
+def info(path):
+    return json.loads(subprocess.run([REPRISE, "info", "--json", path], stdout=subprocess.PIPE,
+                                     check=True).stdout)
+
+
+def qemu(place):
+    """Without -nodefaults its firmware waits for ever on a clock that sleep=off never advances."""
+    return ["qemu-system-x86_64", "-accel", "tcg,thread=single", "-icount",
+            f"shift=auto,sleep=off,rr=record,rrfile={place}/qemu.rr", "-cpu", "Nehalem", "-m",
+            str(MEMORY), "-nographic", "-nodefaults", "-serial", "stdio", "-no-reboot", "-kernel", LINUX / "vmlinuz",
+            "-initrd", LINUX / "initrd", "-append", APPEND]
+
+
+def touched(path):
+    """Guest RAM that was touched: 2 MiB regions whose digest is not that of zeros, in MiB."""
+    out = subprocess.run([REPRISE, "events", "--json", path], stdout=subprocess.PIPE, check=True)
+    runs = []
+    for line in out.stdout.splitlines():
+        event = json.loads(line)
+        if event["type"] == "ram":
+            runs += event["regions"]
+    empty = max(runs, key=lambda r: r[0])[1]
+    return 2 * sum(n for n, digest in runs if digest != empty)
+
+
+def stats(argv):
+    return json.loads(subprocess.run([str(a) for a in argv], stdin=subprocess.DEVNULL,
+                                     stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                     check=True).stdout)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    args = parser.parse_args()
+    place = tempfile.mkdtemp(prefix="reprise-bench-")
+    try:
+        result = measure(Bench(place, args.runs))
+    finally:
+        shutil.rmtree(place)
+    if args.json:
+        print(json.dumps(result, indent=1))
+        return
+    print(f"{'what':<50} {'measured':>14} {'promised':>16}")
+    for row in result["rows"]:
+        print(f"{row['what']:<50} {row['value']:>14} {row['bound']:>16}"
+              + ("" if row["good"] else "  MISSED"))
+    print("\n" + "\n".join(result["notes"]))
+
+
+def measure(b):
+    rows, notes = [], []
+
+    def row(what, value, unit="", bound=None, digits=2):
+        text = f"{value:.{digits}f}{unit}" if isinstance(value, float) else f"{value}{unit}"
+        limit = "" if bound is None else f"<= {bound}{unit}"
+        rows.append({"what": what, "number": value, "value": text, "bound": limit,
+                     "good": bound is None or value <= bound})
+
+    boot = b.place / "boot"
+    jobs = {"record": record(boot),
+            "no log": [NOLOG, "x86-64-v2", str(MEMORY), LINUX / "vmlinuz", LINUX / "initrd", APPEND],
+            "replay": [REPRISE, "replay", boot]}
+    if shutil.which("qemu-system-x86_64"):
+        jobs["qemu"] = qemu(b.place)
+    else:
+        notes.append("qemu-system-x86_64 is not installed: nothing is compared with it")
+    b.rounds(jobs)
+    facts = info(boot)
+    row("boot: instructions", facts["position"] / 1e9, " G")
+    row("boot recorded: CPU time", b.median("record"), " s")
+    row("boot recorded: speed", facts["position"] / b.median("record") / 1e6, " M/s", digits=0)
+    if "qemu" in jobs:
+        row("boot recorded by QEMU: CPU time", b.median("qemu"), " s")
+        row("recording / QEMU recording", b.ratio("record", "qemu"), "", 1.0)
+    row("recording / engine without a log", b.ratio("record", "no log"), "", 1.03, 3)
+    row("replay / recording", b.ratio("replay", "record"), "", 1.05, 3)
+    row("boot: log", facts["log_bytes"] / 1024, " KiB", 64, 1)
+    ram = touched(boot)
+    row("boot: guest RAM touched", ram, " MiB")
+    row("boot: resident, beyond guest RAM touched", b.median("record", "rss") / 1024 - ram, " MiB",
+        160, 0)
+
+    storm = b.place / "storm"
+    extra = [f"{ROOT}/tests/bench/storm.sh:/storm.sh",
+             f"{ROOT}/build/images/guest/check:/bin/check"]
+    append = "console=ttyS0 panic=-1 quiet reprise.script=/storm.sh"
+    b.rounds({"storm": record(storm, "--add", extra[0], "--add", extra[1], append=append),
+              "fault storm": record(b.place / "faults", kernel=TINY / "faultstorm.elf",
+                                    initrd=None)})
+    notes.append("page-table tracking, from the engine's counters:")
+    for name, s, cpu, of in (
+            ("boot", stats(jobs["no log"]), b.median("record"), facts),
+            ("fork, exec, mprotect", stats([*jobs["no log"][:5], append, *extra]),
+             b.median("storm"), info(storm)),
+            ("100,000 page faults", stats([NOLOG, "x86-64-v2", str(MEMORY),
+                                           TINY / "faultstorm.elf"]),
+             b.median("fault storm"), info(b.place / "faults"))):
+        notes.append(f"  {name:<22} {of['position'] / 1e6:8.0f} M insns {cpu:6.2f} s CPU "
+                     f"{of['position'] / cpu / 1e6:6.0f} M/s; exceptions {s['exceptions']}, "
+                     f"page-table writes {s['pt_writes']}, TLB fills {s['tlb_fills']}, "
+                     f"flushes {s['tlb_flushes']}")
+    return {"rows": rows, "notes": notes, "runs": b.runs,
+            "samples": b.samples, "peak_rss_self": resource.getrusage(
+                resource.RUSAGE_SELF).ru_maxrss}
+
+
+main()

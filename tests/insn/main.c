@@ -1,0 +1,378 @@
+/*
+ * tests/insn: the engine against the host CPU. Prints the seed, what was covered and, for each
+ * case that differs, what differs and the command that repeats it. Exit status 1 if any does.
+ */
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include "tests/insn/insn.h"
+
+#define MAX_CATEGORIES 96
+#define MAX_MNEMONICS  64
+
+struct tally {
+    const char *name;
+    u64 cases, bad;
+};
+
+struct run {
+    enum cpu_model model;
+    const char *model_arg, *only;
+    u64 seed, cases, first;
+    u64 one; /* NEVER: all */
+    unsigned show;
+    bool native_only, stops;
+    struct forms forms;
+    struct guest *guest;
+    struct icase *batch;
+    u8 *mem; /* the data window before a case */
+    u64 done, skipped, failed, soft, faults, retried, rules;
+    struct tally category[MAX_CATEGORIES], bad[MAX_MNEMONICS], why[MAX_MNEMONICS];
+    u64 vectors[32];
+    u8 *seen; /* forms met, by mnemonic */
+    struct outcome native, before, fast, single;
+};
+
+static void count(struct tally *t, unsigned n, const char *name, bool bad)
+{
+    for (unsigned i = 0; i < n; i++) {
+        if (t[i].name && strcmp(t[i].name, name) != 0)
+            continue;
+        t[i].name = name;
+        t[i].cases++;
+        t[i].bad += bad;
+        return;
+    }
+}
+
+static void report(struct run *run, const struct icase *c, const char *what, struct difference *d)
+{
+    const char *name = c->sequence  ? "(sequence)"
+                       : c->decoded ? ZydisMnemonicGetString(c->insn.mnemonic)
+                                    : "(undecoded)";
+
+    run->failed++;
+    count(run->bad, MAX_MNEMONICS, name, true);
+    if (run->failed > run->show)
+        return;
+    printf("FAIL %s: %s\n", name, what);
+    print_case(c, run->model);
+    fputs(d->text, stdout);
+    printf("  again: tests/insn --model %s --seed %llu%s%s --case %llu\n", run->model_arg,
+           (unsigned long long)run->seed, run->only ? " --only " : "", run->only ? run->only : "",
+           (unsigned long long)c->number);
+}
+
+static void run_native(struct run *run, const struct icase *c)
+{
+    u8 *mem = native_mem();
+
+    for (unsigned i = 0; i < DATA_PAGES; i++)
+        if (DATA_RW >> i & 1)
+            memcpy(mem + i * PAGE_SIZE, run->mem + i * PAGE_SIZE, PAGE_SIZE);
+    native_run(&c->st, &run->native);
+    for (unsigned i = 0; i < DATA_PAGES; i++)
+        if (DATA_RW >> i & 1)
+            memcpy(run->native.mem + i * PAGE_SIZE, mem + i * PAGE_SIZE, PAGE_SIZE);
+}
+
+/* XSAVE and XRSTOR touch the end of the area of everything in XCR0, and the host's has more in it.
+ */
+static bool host_area(const struct icase *c, const struct outcome *n)
+{
+    return c->decoded && c->insn.meta.isa_set == ZYDIS_ISA_SET_XSAVE && n->vector == EXC_PF &&
+           n->cr2 - c->image_ea >= XSAVE_SIZE - 1 && n->cr2 - c->image_ea < 16384;
+}
+
+/* A virtual machine's CPU under load loses vector registers once in many millions of cases. */
+static bool oracle_wavers(struct run *run, const struct icase *c)
+{
+    struct difference d = {.used = 0};
+
+    memcpy(&run->before, &run->native, sizeof run->before);
+    run_native(run, c);
+    return compare_engine(c, &run->before, &run->native, &d) == DIFFERENT;
+}
+
+/*
+ * The rule of dead flags must hold on this CPU: flags that it calls dead in front of the code may
+ * have any value, and nothing comes out differently. (Some CPU makers leave other "undefined"
+ * flags alone than others.)
+ */
+static void check_rule(struct run *run, const struct icase *c)
+{
+    u32 dead = FL_ARITH & ~guest_live(run->guest, c->st.rip);
+    struct icase flipped = {.st = c->st};
+    struct difference d = {.used = 0};
+
+    if (!dead || run->native.kind != OUT_EXCEPTION || run->native.vector != EXC_BP ||
+        run->native.st.rip == c->st.rip)
+        return;
+    flipped.st.rflags ^= dead;
+    memcpy(&run->before, &run->native, sizeof run->before);
+    run_native(run, &flipped);
+    if (compare_engine(c, &run->before, &run->native, &d) == DIFFERENT)
+        report(run, c, "flags that the rule calls dead matter to the hardware", &d);
+    run->rules++;
+}
+
+static void run_case(struct run *run, const struct icase *c)
+{
+    struct difference d = {.used = 0}, d2 = {.used = 0}, d3 = {.used = 0};
+    u64 failed = run->failed;
+
+    if (c->skip) {
+        run->skipped++;
+        count(run->why, MAX_MNEMONICS, c->why, false);
+        return;
+    }
+    run->done++;
+    if (c->decoded)
+        run->seen[c->insn.mnemonic] = 1;
+    if (!c->lacks) {
+        run_native(run, c);
+        if (run->native.kind == OUT_EXCEPTION && run->native.vector != EXC_BP)
+            run->faults++;
+        run->vectors[run->native.vector & 31]++;
+        if (run->native.kind == OUT_HANG) {
+            run->done--;
+            run->skipped++;
+            count(run->why, MAX_MNEMONICS, "does not end natively", false);
+            return;
+        }
+    }
+    if (run->native_only) { /* is the oracle of one mind? */
+        if (!c->lacks) {
+            memcpy(&run->fast, &run->native, sizeof run->fast);
+            run_native(run, c);
+            if (compare_engine(c, &run->fast, &run->native, &d) == DIFFERENT)
+                report(run, c, "two native runs differ", &d);
+        }
+        goto out;
+    }
+    guest_run(run->guest, &c->st, run->mem, false, c->ninsn, &run->fast);
+    guest_run(run->guest, &c->st, run->mem, true, c->ninsn, &run->single);
+    if (c->lacks) {
+        if (compare_ud(c, run->mem, &run->fast, &d) == DIFFERENT)
+            report(run, c, "the model lacks it, so #UD was expected", &d);
+        else if (compare_ud(c, run->mem, &run->single, &d2) == DIFFERENT)
+            report(run, c, "the model lacks it, so #UD was expected (single step)", &d2);
+        goto out;
+    }
+    if (host_area(c, &run->native)) {
+        run->done--;
+        run->skipped++;
+        count(run->why, MAX_MNEMONICS, "the host's XSAVE area is larger", false);
+        return;
+    }
+    if (compare_native(c, &run->native, &run->fast, &d) == DIFFERENT && oracle_wavers(run, c)) {
+        d.used = d.soft = 0;
+        run->retried++;
+        compare_native(c, &run->native, &run->fast, &d);
+    }
+    if (d.used)
+        report(run, c, "the engine's block differs from the hardware", &d);
+    else if (compare_native(c, &run->native, &run->single, &d2) == DIFFERENT)
+        report(run, c, "the engine's single step differs from the hardware", &d2);
+    else if (compare_engine(c, &run->fast, &run->single, &d3) == DIFFERENT)
+        report(run, c, "block (expected) and single step (got) differ", &d3);
+    run->soft += d.soft != 0;
+    if (c->number % 4 == 0)
+        check_rule(run, c);
+out:
+    count(run->category, MAX_CATEGORIES, c->category, run->failed != failed);
+}
+
+static void apply_patches(struct run *run, const struct icase *c, u8 *saved, bool undo)
+{
+    for (unsigned i = 0; i < c->npatches; i++) {
+        /* Undone backwards: patches may overlap. */
+        const struct patch *p = &c->patches[undo ? c->npatches - 1 - i : i];
+
+        if (undo) {
+            memcpy(run->mem + p->off, saved + p->at, p->len);
+        } else {
+            memcpy(saved + p->at, run->mem + p->off, p->len);
+            memcpy(run->mem + p->off, c->patch_data + p->at, p->len);
+        }
+    }
+}
+
+static void run_batch(struct run *run, u64 first, u64 n)
+{
+    static const u8 int3[SLOT_SIZE] = {[0 ... SLOT_SIZE - 1] = 0xcc};
+    u8 saved[sizeof run->batch->patch_data];
+
+    native_code(0, int3, SLOT_FIRST);
+    for (u64 i = 0; i < BATCH; i++) {
+        native_code(SLOT_FIRST + i * SLOT_SIZE, int3, SLOT_SIZE);
+        if (run->guest)
+            guest_code(run->guest, SLOT_FIRST + i * SLOT_SIZE, int3, SLOT_SIZE);
+    }
+    if (run->guest)
+        guest_code(run->guest, 0, int3, SLOT_FIRST);
+    for (u64 i = 0; i < n; i++) {
+        struct icase *c = &run->batch[i];
+
+        case_generate(c, &run->forms, run->model, run->seed, first + i, !run->only);
+        native_code(c->address - T_CODE, c->native, c->len);
+        if (run->guest)
+            guest_code(run->guest, c->address - T_CODE, c->code, c->len);
+    }
+    if (run->guest)
+        guest_code_changed(run->guest);
+    for (u64 i = 0; i < n; i++) {
+        apply_patches(run, &run->batch[i], saved, false);
+        run_case(run, &run->batch[i]);
+        apply_patches(run, &run->batch[i], saved, true);
+    }
+}
+
+static double seconds(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void summary(struct run *run, double took)
+{
+    unsigned met = 0;
+
+    for (unsigned i = 0; i <= ZYDIS_MNEMONIC_MAX_VALUE; i++)
+        met += run->seen[i];
+    printf("%-14s %10s %8s\n", "category", "cases", "failed");
+    for (unsigned i = 0; i < MAX_CATEGORIES && run->category[i].name; i++)
+        printf("%-14s %10llu %8llu\n", run->category[i].name,
+               (unsigned long long)run->category[i].cases,
+               (unsigned long long)run->category[i].bad);
+    for (unsigned i = 0; i < MAX_MNEMONICS && run->why[i].name; i++)
+        printf("skipped %llu: %s\n", (unsigned long long)run->why[i].cases, run->why[i].name);
+    printf("vectors:");
+    for (unsigned i = 0; i < 32; i++)
+        if (run->vectors[i])
+            printf(" %u:%llu", i, (unsigned long long)run->vectors[i]);
+    printf("\n");
+    for (unsigned i = 0; i < MAX_MNEMONICS && run->bad[i].name; i++)
+        printf("failed %s: %llu\n", run->bad[i].name, (unsigned long long)run->bad[i].cases);
+    printf("%zu forms, %u mnemonics; %llu with FIP/FDP/FOP kept differently; dead flags flipped in "
+           "%llu; %llu native runs repeated; %.1f s, %.0f cases/s\n",
+           run->forms.n, met, (unsigned long long)run->soft, (unsigned long long)run->rules,
+           (unsigned long long)run->retried, took, (double)run->done / took);
+    printf("insn: model %s seed %llu: %llu cases; %llu passed, %llu failed, %llu skipped\n",
+           run->model_arg, (unsigned long long)run->seed,
+           (unsigned long long)(run->done + run->skipped),
+           (unsigned long long)(run->done - run->failed), (unsigned long long)run->failed,
+           (unsigned long long)run->skipped);
+}
+
+static void usage(FILE *f)
+{
+    fputs("usage: insn [--cases N] [--seed S] [--model v2|v3] [--only MNEMONIC] [--case K]\n"
+          "            [--show N] [--native-only] [--stops]\n"
+          "Runs random instructions natively and under the engine and compares; with --stops,\n"
+          "random programs under the engine with and without stops.\n",
+          f);
+}
+
+static int parse(struct run *run, int argc, char **argv)
+{
+    static const struct option opts[] = {{"cases", 1, NULL, 'n'}, {"seed", 1, NULL, 's'},
+                                         {"model", 1, NULL, 'm'}, {"only", 1, NULL, 'o'},
+                                         {"case", 1, NULL, 'c'},  {"show", 1, NULL, 'w'},
+                                         {"help", 0, NULL, 'h'},  {"native-only", 0, NULL, 'N'},
+                                         {"stops", 0, NULL, 'S'}, {0}};
+    int o;
+
+    if (getrandom(&run->seed, sizeof run->seed, 0) != sizeof run->seed)
+        run->seed = (u64)time(NULL);
+    run->seed >>= 32;
+    while ((o = getopt_long(argc, argv, "", opts, NULL)) >= 0) {
+        switch (o) {
+        case 'n': run->cases = strtoull(optarg, NULL, 0); break;
+        case 's': run->seed = strtoull(optarg, NULL, 0); break;
+        case 'm': run->model_arg = optarg; break;
+        case 'o': run->only = optarg; break;
+        case 'c': run->one = strtoull(optarg, NULL, 0); break;
+        case 'w': run->show = (unsigned)strtoul(optarg, NULL, 0); break;
+        case 'N': run->native_only = true; break;
+        case 'S': run->stops = true; break;
+        case 'h': usage(stdout); exit(0);
+        default: return -1;
+        }
+    }
+    run->model = strcmp(run->model_arg, "v2") == 0   ? CPU_X86_64_V2
+                 : strcmp(run->model_arg, "v3") == 0 ? CPU_X86_64_V3
+                                                     : CPU_MODEL_NONE;
+    return run->model == CPU_MODEL_NONE || optind < argc ? -1 : 0;
+}
+
+static int setup(struct run *run)
+{
+    struct rng r;
+    char why[256];
+
+    forms_build(&run->forms, run->model, run->only);
+    if (!run->forms.n) {
+        fprintf(stderr, "insn: no instruction is called %s\n", run->only);
+        return -1;
+    }
+    run->batch = calloc(BATCH, sizeof *run->batch);
+    run->seen = calloc(ZYDIS_MNEMONIC_MAX_VALUE + 1, 1);
+    run->mem = calloc(1, DATA_SIZE);
+    rng_seed(&r, run->seed, NEVER);
+    for (unsigned i = 0; i < DATA_PAGES; i++)
+        if ((DATA_RW | DATA_RO) >> i & 1)
+            value_vector(&r, run->mem + i * PAGE_SIZE, PAGE_SIZE);
+    if (native_init() < 0)
+        return -1;
+    for (unsigned i = 0; i < DATA_PAGES; i++)
+        if ((DATA_RW | DATA_RO) >> i & 1)
+            memcpy(native_mem() + i * PAGE_SIZE, run->mem + i * PAGE_SIZE, PAGE_SIZE);
+    native_seal();
+    if (!run->native_only &&
+        guest_create(&run->guest, run->model, false, run->mem, why, sizeof why) < 0) {
+        fprintf(stderr, "insn: %s\n", why);
+        return -1;
+    }
+    native_signals();
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    static struct run run = {.model_arg = "v3", .cases = 1000000, .show = 10, .one = NEVER};
+    double start;
+
+    if (parse(&run, argc, argv) < 0) {
+        usage(stderr);
+        return 2;
+    }
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    printf("insn: seed %llu\n", (unsigned long long)run.seed);
+    if (run.stops) {
+        forms_build(&run.forms, run.model, NULL);
+        return stops_main(run.model, &run.forms, run.seed, run.one == NEVER ? 0 : run.one,
+                          run.one == NEVER ? run.cases : 1);
+    }
+    if (setup(&run) < 0)
+        return 2;
+    start = seconds();
+    if (run.one != NEVER) {
+        run_batch(&run, run.one, 1);
+        print_case(&run.batch[0], run.model);
+    } else {
+        for (u64 n = 0; n < run.cases; n += BATCH)
+            run_batch(&run, n, MIN((u64)BATCH, run.cases - n));
+    }
+    summary(&run, seconds() - start);
+    native_fini();
+    if (run.guest)
+        guest_destroy(run.guest);
+    return run.failed != 0;
+}

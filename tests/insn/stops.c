@@ -1,0 +1,210 @@
+/*
+ * Stops must be invisible: random programs of many instructions (loops, calls, faults that a
+ * handler skips, REP, stores into their own code, interrupts) run under three engines: in a
+ * straight line, with stops at random positions, and one position at a time. At each stop, and
+ * wherever the first has run to, the complete state and the RAM in use must be equal. A third of
+ * the programs run in ring 0, where they may ruin tables and control registers as they like.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include "base/state.h"
+#include "cpu/engine.h"
+#include "tests/insn/insn.h"
+
+#define P_BODY   48u /* instructions between loop head and tail */
+#define P_LENGTH 6000u
+
+struct stops {
+    struct guest *straight, *stopped, *stepped;
+    const struct forms *forms;
+    enum cpu_model model;
+    u64 seed;
+};
+
+/* The same bytes for all three; they follow from (seed, number) alone. */
+static unsigned make_program(struct rng *r, const struct stops *s, u8 *out, unsigned room)
+{
+    ZydisDecoder dec;
+    unsigned len = 0, n = 0, head[4], heads = 0;
+
+    feature_decoder(s->model, &dec);
+    for (unsigned attempt = 0; n < P_BODY && attempt < 4000 && len + 64 < room; attempt++) {
+        ZydisDecodedInstruction in;
+        ZydisDecodedOperand ops[ZYDIS_MAX_OPERAND_COUNT];
+        u8 b[32];
+        unsigned kind = (unsigned)rng_below(r, 100);
+
+        if (kind < 6 && heads < 4) {
+            head[heads++] = len;
+            continue;
+        }
+        if (kind < 14) { /* a short branch forwards, over what follows */
+            out[len++] = (u8)(0x70 | rng_below(r, 16));
+            out[len++] = (u8)rng_below(r, 3); /* into the middle, perhaps */
+            n++;
+            continue;
+        }
+        if (kind < 20 && heads && len - head[heads - 1] < 110) { /* a loop of a few rounds */
+            static const u8 tail[] = {0x41, 0xff, 0xce, 0x75};   /* dec r14d; jnz */
+
+            heads--;
+            memcpy(out + len, tail, sizeof tail);
+            len += sizeof tail;
+            out[len] = (u8)(head[heads] - len - 1);
+            len++;
+            n += 2;
+            continue;
+        }
+        if (kind < 23) { /* REP with a small count */
+            static const u8 op[] = {0xa4, 0xa5, 0xaa, 0xab, 0xac, 0xa6, 0xae, 0xa7};
+
+            out[len++] = 0x83; /* and ecx, 31 */
+            out[len++] = 0xe1;
+            out[len++] = 31;
+            out[len++] = (u8)(0xf2 + rng_below(r, 2));
+            out[len++] = op[rng_below(r, sizeof op)];
+            n += 2;
+            continue;
+        }
+        if (kind < 25) { /* a store into this program's own code, through r15: mov [r15+d], cl */
+            out[len++] = 0x41;
+            out[len++] = 0x88;
+            out[len++] = 0x4f;
+            out[len++] = (u8)rng_below(r, 128);
+            n++;
+            continue;
+        }
+        form_encode(r, &s->forms->v[rng_below(r, s->forms->n)], rng_chance(r, 90), b);
+        if (!ZYAN_SUCCESS(ZydisDecoderDecodeFull(&dec, b, sizeof b, &in, ops)) ||
+            (!rng_chance(r, 10) && !case_fits_sequence(&in, ops, s->model)))
+            continue;
+        if (in.raw.disp.size > 8) {
+            i32 d = (i32)rng_below(r, 512) - 256;
+            memcpy(b + in.raw.disp.offset, &d, 4);
+        }
+        memcpy(out + len, b, in.length);
+        len += in.length;
+        n++;
+    }
+    out[len++] = 0xe9; /* again, for ever */
+    i32 d = -(i32)(len + 4);
+    memcpy(out + len, &d, 4);
+    return len + 4;
+}
+
+static bool same(struct stops *s, struct guest *a, struct guest *b, const char *what, u64 number,
+                 pos_t at)
+{
+    char text[512];
+
+    if (guest_equal(a, b, text, sizeof text))
+        return true;
+    printf("FAIL stops: %s, at position %llu of program %llu:\n%s"
+           "  again: tests/insn --stops --model %s --seed %llu --case %llu\n",
+           what, (unsigned long long)at, (unsigned long long)number, text,
+           s->model == CPU_X86_64_V2 ? "v2" : "v3", (unsigned long long)s->seed,
+           (unsigned long long)number);
+    return false;
+}
+
+static bool run_program(struct stops *s, u64 number, u64 *stops)
+{
+    struct rng r;
+    struct icase c = {.number = number};
+    u8 code[2048], data[DATA_SIZE];
+    struct guest *const all[] = {s->straight, s->stopped, s->stepped};
+    u64 at = SLOT_FIRST + rng_below(&(struct rng){{s->seed + number, number | 1}}, 8000);
+    unsigned len;
+    pos_t start = 0;
+
+    rng_seed(&r, s->seed, number);
+    len = make_program(&r, s, code, sizeof code);
+    case_random_state(&r, &c, s->model);
+    for (unsigned i = 0; i < 16; i++)
+        if (i != R14 && i != RSP && i != R15)
+            c.st.gpr[i] =
+                rng_chance(&r, 70) ? T_DATA + PAGE_SIZE + 512 + rng_below(&r, 6144) : value_int(&r);
+    c.st.gpr[R14] = rng_below(&r, 12);
+    c.st.gpr[R15] = T_CODE + at + rng_below(&r, len);
+    c.st.gpr[RSP] = T_DATA + 4 * PAGE_SIZE + 2048;
+    c.st.rip = T_CODE + at;
+    if (!rng_chance(&r, 3))
+        c.st.rflags &= ~(u64)(FL_TF | FL_AC);
+    value_vector(&r, data, sizeof data);
+    bool kernel = rng_chance(&r, 30);
+    for (unsigned i = 0; i < 3; i++) {
+        guest_program(all[i], at, code, len, data, &c.st, kernel);
+        start = engine_position(guest_engine(all[i]));
+        /* Three engines that have run the same distance have the same position. */
+        if (start != engine_position(guest_engine(all[0])))
+            return false;
+    }
+    pos_t end = start + 200 + rng_below(&r, P_LENGTH), pos = start;
+
+    while (pos < end) { /* up to an interrupt, each of the three in its own way */
+        pos_t part = pos + 100 + rng_below(&r, 4000);
+
+        part = MIN(part, end);
+        guest_go(s->straight, part);
+        while (pos < part) {
+            pos_t next = pos + 1 + rng_below(&r, rng_chance(&r, 50) ? 20 : 900);
+
+            next = MIN(next, part);
+            guest_go(s->stopped, next);
+            for (pos_t p = pos; p < next; p++)
+                guest_go(s->stepped, p + 1);
+            (*stops)++;
+            if (!same(s, s->stepped, s->stopped, "a stop shows what a step does not", number, next))
+                return false;
+            pos = next;
+        }
+        for (unsigned i = 0; i < 3; i++)
+            guest_external(all[i]);
+        if (engine_position(guest_engine(all[0])) < part)
+            pos = end; /* it came to an end of its own */
+        else
+            pos = engine_position(guest_engine(all[0]));
+        if (!same(s, s->stepped, s->straight, "stops changed what came later", number, pos))
+            return false;
+    }
+    return true;
+}
+
+int stops_main(enum cpu_model model, const struct forms *forms, u64 seed, u64 first, u64 count)
+{
+    struct stops s = {.forms = forms, .model = model, .seed = seed};
+    struct guest **const all[] = {&s.straight, &s.stopped, &s.stepped};
+    u8 *mem = calloc(1, DATA_SIZE);
+    u64 failed = 0, stops = 0;
+    char why[256];
+
+    for (unsigned i = 0; i < 3; i++)
+        if (guest_create(all[i], model, true, mem, why, sizeof why) < 0) {
+            fprintf(stderr, "insn: %s\n", why);
+            return 2;
+        }
+    for (u64 n = first; n < first + count && failed < 10; n++)
+        if (!run_program(&s, n, &stops)) {
+            failed++;
+            for (unsigned i = 0; i < 3; i++) { /* fresh ones: the old differ for ever */
+                guest_destroy(*all[i]);
+                if (guest_create(all[i], model, true, mem, why, sizeof why) < 0)
+                    return 2;
+            }
+        }
+    struct machine_stats st;
+    engine_stats(guest_engine(s.straight), &st);
+    printf("stops: the straight engine made %lu blocks, took %lu exceptions and %lu interrupts, "
+           "dropped code %lu times, ran %lu instructions by hand\n",
+           (unsigned long)st.blocks, (unsigned long)st.exceptions, (unsigned long)st.interrupts,
+           (unsigned long)st.smc, (unsigned long)st.careful);
+    for (unsigned i = 0; i < 3; i++)
+        guest_destroy(*all[i]);
+    free(mem);
+    printf("stops: model %s seed %llu: %llu stops in %llu programs; %llu passed, %llu failed, "
+           "0 skipped\n",
+           model == CPU_X86_64_V2 ? "v2" : "v3", (unsigned long long)seed,
+           (unsigned long long)stops, (unsigned long long)count,
+           (unsigned long long)(count - failed), (unsigned long long)failed);
+    return failed != 0;
+}

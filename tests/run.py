@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""Runs the tests: `make test`, or tests/run.py [PATTERN...] after `make test-build`.
+
+Prints one line a test, keeps what each said in build/test/MODE/NAME.log, goes on after failures,
+and ends with "N passed, N failed, N skipped". Tests are functions in tests/suite/*.py marked with
+@test("group/name"); tests/suite/harness.py says what they are given. Names in tests/off are
+skipped with the reason that stands there, unless --all or the exact name asks for them.
+"""
+import argparse
+import fnmatch
+import importlib
+import os
+import pathlib
+import shutil
+import sys
+import threading
+import time
+import traceback
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.dont_write_bytecode = True
+
+from suite import harness  # noqa: E402
+
+MODULES = ["source", "unit", "tiny", "boot", "session", "ends", "badinput", "damage", "docs"]
+
+
+def off_list():
+    """tests/off: a pattern, a blank, the reason."""
+    result = []
+    path = harness.ROOT / "tests" / "off"
+    for line in path.read_text().splitlines() if path.exists() else []:
+        if line and not line.startswith("#"):
+            pattern, _, reason = line.partition(" ")
+            result.append((pattern, reason.strip()))
+    return result
+
+
+class Runner:
+    def __init__(self, tests, args):
+        self.queue = sorted(tests, key=lambda t: -t.cost)
+        self.args = args
+        self.off = [] if args.all else off_list()
+        self.lock = threading.Lock()
+        self.count = {"ok": 0, "FAIL": 0, "skip": 0}
+        self.failed = []
+        self.began = time.monotonic()
+
+    def take(self):
+        with self.lock:
+            return self.queue.pop(0) if self.queue else None
+
+    def say(self, verdict, test, seconds, note=""):
+        with self.lock:
+            self.count[verdict] += 1
+            if verdict == "FAIL":
+                self.failed.append(test.name)
+            line = f"{verdict:<4} {test.name:<32} {seconds:7.1f} s"
+            print(line + (f"  {note}" if note else ""), flush=True)
+
+    def run_one(self, test):
+        for pattern, reason in self.off:
+            if fnmatch.fnmatch(test.name, pattern) and test.name not in self.args.pattern:
+                self.say("skip", test, 0, "switched off: " + reason)
+                return
+        base = harness.ROOT / "build" / "test" / self.args.mode
+        place = base / test.name.replace("/", "-")
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+        began = time.monotonic()
+        verdict, note = "ok", ""
+        with open(str(place) + ".log", "w", encoding="utf-8", errors="replace") as log:
+            t = harness.Case(self.args.mode, place, log)
+            try:
+                note = test.function(t) or ""
+            except harness.Skip as why:
+                verdict, note = "skip", str(why)
+            except harness.Failure as why:
+                verdict, note = "FAIL", str(why)
+            except Exception:  # a broken test must not end the others
+                verdict, note = "FAIL", traceback.format_exc().strip().splitlines()[-1]
+                log.write(traceback.format_exc())
+            finally:
+                t.end()
+            log.write(f"\n{verdict}: {note}\n")
+        if verdict == "FAIL":
+            note += f" [{os.path.relpath(str(place) + '.log', harness.ROOT)}]"
+        elif not self.args.keep:
+            shutil.rmtree(place, ignore_errors=True)
+        self.say(verdict, test, time.monotonic() - began, note.replace("\n", " "))
+
+    def work(self):
+        while (test := self.take()) is not None:
+            self.run_one(test)
+
+    def run(self):
+        threads = [threading.Thread(target=self.work) for _ in range(self.args.jobs)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        seconds = time.monotonic() - self.began
+        for name in sorted(self.failed):
+            print(f"failed: {name}; again: tests/run.py --mode {self.args.mode} {name}")
+        print(f"{len(self.failed) or 'no'} failure(s) in {seconds:.0f} s, MODE={self.args.mode}")
+        print("{ok} passed, {FAIL} failed, {skip} skipped".format(**self.count), flush=True)
+        return 1 if self.failed else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("pattern", nargs="*", help="names of tests, with * and ?")
+    parser.add_argument("--mode", default="rel", help="rel, asan, ubsan, dev")
+    parser.add_argument("-j", "--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--all", action="store_true", help="those in tests/off too")
+    parser.add_argument("--keep", action="store_true", help="keep the recordings of all tests")
+    parser.add_argument("--list", action="store_true", help="only print the names")
+    args = parser.parse_args()
+    os.chdir(harness.ROOT)
+    tests = []
+    for name in MODULES:
+        importlib.import_module("suite." + name)
+    for test in harness.TESTS:
+        if not args.pattern or any(fnmatch.fnmatch(test.name, p) for p in args.pattern):
+            tests.append(test)
+    if args.list:
+        print("\n".join(sorted(t.name for t in tests)))
+        return 0
+    if not tests:
+        print("no test has such a name", file=sys.stderr)
+        return 2
+    return Runner(tests, args).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

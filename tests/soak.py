@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""`make soak`: what `make test` does for seconds, for as long as asked (SOAK_MINUTES).
+
+In turns: boots with random seeds and models, typed input or none, paced or not; recorders of boots
+killed at random moments; bits of boots flipped; instruction tests, device tests and fuzz targets
+with fresh seeds. Stops at the first failure, says how to repeat it, and keeps its recording.
+"""
+import argparse
+import os
+import pathlib
+import random
+import shutil
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.dont_write_bytecode = True
+
+from suite import harness  # noqa: E402
+from suite.harness import DAMAGE, ERROR, IMAGES, ROOT, Session  # noqa: E402
+
+COMMANDS = ["cat /proc/uptime; sleep 0.3", "(for i in $(seq 50); do (echo $i); done) | md5sum",
+            "head -c 1000 /dev/urandom | md5sum", "dmesg | tail -n 3", "cat /proc/interrupts",
+            "sleep 1 & wait", "seq 5000 | sort -n | gzip | gunzip | md5sum"]
+
+
+def model(rnd):
+    return "x86-64-v3" if harness.host_has_avx2() and rnd.random() < 0.4 else "x86-64-v2"
+
+
+def boot(t, rnd):
+    options = ["--seed", str(rnd.getrandbits(64)), "--cpu", model(rnd)]
+    image = "generic" if rnd.random() < 0.2 else "linux"
+    if rnd.random() < 0.3:
+        r = t.linux("rec", *options, image=image, script="\n".join(rnd.sample(COMMANDS, 4)))
+        t.same("rec", r)
+        return
+    if rnd.random() < 0.5:
+        options.append("--no-realtime")
+    s = Session(t, "rec", *options, image=image)
+    s.prompt()
+    for _ in range(rnd.randrange(1, 8)):
+        if rnd.random() < 0.4:
+            time.sleep(rnd.random())
+        s.send(rnd.choice(COMMANDS) + "\n")
+        if rnd.random() < 0.1:
+            s.send(rnd.choice([b"\x01b", b"\x01n", b"\x03"]))
+    s.type("echo $((6*7))", "\r\n42\r\n")
+    s.send(rnd.choice(["poweroff -f\n", "reboot -f\n", b"\x01p", b"\x01x"]))
+    s.finish()
+    slices = {"REPRISE_TEST_SLICE": rnd.choice([0, 0, 9973, 123457, 7000003])}
+    t.equal(t.replay("rec", env=slices).out, s.out, "the console of the replay")
+
+
+def workload(t, rnd):
+    cpu = model(rnd)
+    r = t.linux("rec", "--seed", str(rnd.getrandbits(64)), "--cpu", cpu, "--add",
+                f"{IMAGES}/guest/check:/bin/check", "--add", ROOT / "tests/guest/workload.sh",
+                script=f"MODEL={cpu[-2:]} sh /workload.sh", timeout=300)
+    t.lacks(r.text, "^BAD")
+    t.same("rec", r, timeout=300)
+
+
+def kill(t, rnd):
+    child = t.start([t.reprise, "record", "-o", t.dir / "rec", "--kernel",
+                     IMAGES / "linux/vmlinuz", "--initrd", IMAGES / "linux/initrd", "--append",
+                     "-- while :; do cat /proc/uptime; (echo x); done"])
+    time.sleep(rnd.uniform(0.2, 3))
+    child.kill()
+    out = child.communicate()[0]
+    r = t.run(t.reprise, "replay", "--verify", t.dir / "rec", code=(ERROR, DAMAGE))
+    t.check(out.startswith(r.out), "the replay's console is not a prefix")
+
+
+def flip(t, rnd):
+    whole = t.linux("rec", "--seed", str(rnd.getrandbits(32)),
+                    append="-- cat /proc/uptime; sleep 1; cat /proc/interrupts")
+    files = [p for p in (t.dir / "rec").rglob("*") if p.is_file()]
+    for _ in range(10):
+        path = rnd.choice([*files, t.dir / "rec/log", t.dir / "rec/log"])
+        data = path.read_bytes()
+        bad = bytearray(data)
+        if rnd.random() < 0.3:
+            del bad[rnd.randrange(len(bad)):]
+        else:
+            bad[rnd.randrange(len(bad))] ^= 1 << rnd.randrange(8)
+        path.write_bytes(bad)
+        r = t.run(t.reprise, "replay", t.dir / "rec", code=(ERROR, DAMAGE))
+        t.check(whole.out.startswith(r.out), f"{path.name} was damaged, and the output is another")
+        t.has(r.error, "reprise: ")
+        path.write_bytes(data)
+    t.same("rec", whole)
+
+
+def insn(t, rnd):
+    t.run(t.build / "tests/insn/insn", "--model", model(rnd)[-2:], "--seed", rnd.getrandbits(32),
+          "--cases", 500000, timeout=600)
+
+
+def devices(t, rnd):
+    t.run(t.build / "tests/unit/test_dev_all", env={"DEV_SOAK": 300000}, timeout=600)
+
+
+def fuzz(t, rnd):
+    name = rnd.choice(["log", "kernel", "boot", "description", "keys"])
+    program = ROOT / "build/asan/tests/fuzz" / ("fuzz_" + name)
+    if program.exists():
+        t.run(program, ROOT / "tests/fuzz/corpus" / name, timeout=600,
+              env={"FUZZ_SEED": rnd.getrandbits(31), "FUZZ_RUNS": 20000})
+
+
+def ring0(t, rnd):
+    t.run(t.build / "tests/fuzz/fuzz_guest", "--cases", 300, "--seed", rnd.getrandbits(31),
+          "--insns", 3000000, timeout=900)
+
+
+KINDS = {"boot": (boot, 12), "workload": (workload, 1), "kill": (kill, 4), "flip": (flip, 2),
+         "insn": (insn, 2), "devices": (devices, 1), "ring0": (ring0, 2), "fuzz": (fuzz, 1)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--mode", default="rel")
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--kind", choices=KINDS, help="only this")
+    parser.add_argument("--seed", type=int, help="only one turn, with this seed")
+    args = parser.parse_args()
+    os.chdir(ROOT)
+    until = time.monotonic() + 60 * args.minutes
+    place = ROOT / "build" / "soak" / args.mode
+    turns = {}
+    while time.monotonic() < until:
+        seed = args.seed if args.seed is not None else int.from_bytes(os.urandom(4), "little")
+        rnd = random.Random(seed)
+        kind = args.kind or rnd.choices(list(KINDS), [w for _, w in KINDS.values()])[0]
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+        began = time.monotonic()
+        with open(str(place) + ".log", "w", encoding="utf-8", errors="replace") as log:
+            t = harness.Case(args.mode, place, log)
+            try:
+                KINDS[kind][0](t, rnd)
+            except harness.Failure as why:
+                print(f"FAIL {kind} seed {seed}: {why}\nthe log: {os.path.relpath(place)}.log, "
+                      f"the recording: {os.path.relpath(place)}/rec\nagain: tests/soak.py "
+                      f"--mode {args.mode} --kind {kind} --seed {seed}", flush=True)
+                return 1
+            finally:
+                t.end()
+        turns[kind] = turns.get(kind, 0) + 1
+        print(f"ok   {kind:<10} {time.monotonic() - began:6.1f} s  seed {seed}", flush=True)
+        if args.seed is not None:
+            break
+    shutil.rmtree(place, ignore_errors=True)
+    print("soak: " + ", ".join(f"{n} {k}" for k, n in sorted(turns.items())) + ": no failure")
+    return 0
+
+
+sys.exit(main())

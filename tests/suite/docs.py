@@ -1,0 +1,38 @@
+"""The commands in README.md, run as they stand there."""
+import os
+import re
+
+from suite.harness import ROOT, Session, test
+
+
+def interactive(t, line):
+    s = Session(t, "", argv=["bash", "-c", line], terminal=True)
+    s.prompt()
+    s.send("\x01x")
+    s.finish(0)
+
+
+@test("docs/readme", cost=10)
+def readme(t):
+    """Lines of ```sh blocks that start with build/reprise, in order, in a scratch directory that
+    looks like the repository. `make` targets must exist. # and the rest of a line is a comment."""
+    if not (ROOT / "README.md").exists():
+        t.skip("there is no README.md yet")
+    for entry in os.listdir(ROOT):
+        os.symlink(ROOT / entry, t.dir / entry)
+    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+    count = 0
+    for line in "".join(blocks).replace("\\\n", " ").splitlines():
+        line = re.sub(r"\s+#.*$", "", line).strip()
+        if re.match(r"(echo '[^']*' \| )?build/reprise ", line):
+            count += 1
+            name = re.search(r"record .*-o (\S+)", line)
+            if name and "</dev/null" not in line and "|" not in line:
+                interactive(t, line)
+            else:
+                t.run("bash", "-c", line, code=(0, 1) if " diff " in line else 0, timeout=60)
+        for target in re.findall(r"^make ([a-z]+)", line):
+            t.run("make", "-n", "-C", ROOT, target, "T=log")
+            count += 1
+    t.check(count, "README.md has no commands in ```sh blocks")
+    return f"{count} commands"

@@ -1,0 +1,152 @@
+"""The bare-metal guests of images/tiny, each recorded and replayed."""
+import random
+import re
+
+from suite.harness import CRASH, DAMAGE, FINE, HALTED, IMAGES, ROOT, test
+
+ENDS = {"triplefault": CRASH, "haltforever": HALTED}
+OWN_TEST = {"echo", "spin"}
+COMMON = {"lib", "irq"}
+
+
+def guest(name, model):
+    @test(f"tiny/{name}-{model}")
+    def run(t):
+        if model == "v3":
+            t.need_v3()
+        r = t.tiny("rec", name, "--cpu", "x86-64-" + model, code=None, timeout=30)
+        t.lacks(r.text, "^FAIL")
+        t.equal(r.code, ENDS.get(name, FINE), "the exit code")
+        checks = len(re.findall("^ok ", r.text, re.M))
+        t.check(checks, "the guest printed no ok line")
+        t.same("rec", r)
+        return f"{checks} checks"
+
+
+for path in sorted((ROOT / "images" / "tiny").glob("*.c")):
+    if path.stem not in OWN_TEST | COMMON:
+        guest(path.stem, "v2")
+        guest(path.stem, "v3")
+
+
+def answers(lines):
+    """What echo prints for these lines. (The empty first one may be lost: setting up the UART
+    clears its FIFO.)"""
+    total, out = 0, []
+    for line in lines:
+        value = 0
+        for byte in line:
+            value = (value * 31 + byte) & 0xFFFFFFFF
+        total += len(line)
+        out.append(f"{len(line)} {value:x} {total} {line.decode()}")
+    return out
+
+
+def answered(r):
+    lines = [x for x in r.text.splitlines() if x[:1].isdigit()]
+    return lines[1:] if lines[:1] == ["0 0 0 "] else lines
+
+
+@test("tiny/echo-typed")
+def echo(t):
+    """Lines from a file, with a BREAK in between; what was typed is in the log."""
+    lines = [b"hello", b"x" * 200, b"", b"exit"]
+    typed = b"\nhello\n\x01b" + b"\n".join(lines[1:]) + b"\n"
+    (t.dir / "typed").write_bytes(typed)
+    with open(t.dir / "typed", "rb") as f:
+        r = t.tiny("rec", "echo", stdin=f)
+    t.equal(answered(r), answers(lines), "the answers")
+    t.has(r.text, "^break 1$")
+    t.same("rec", r)
+    events = t.events("rec")
+    data = "".join(e["data"] for e in events if e["type"] == "console")
+    t.equal(data, typed.replace(b"\x01b", b"").decode(), "the logged input")
+    t.equal(sum(e["type"] == "line_break" for e in events), 1, "the number of BREAKs")
+
+
+def echo_piped(name, options):
+    @test("tiny/echo-" + name, cost=4)
+    def run(t):
+        """Lines that come at random moments through a pipe: live input, paced or not."""
+        rnd = random.Random(name)
+        for turn in range(4):
+            lines = [bytes(rnd.choice(b"abcdefgh ") for _ in range(rnd.randrange(60)))
+                     for _ in range(30)] + [b"exit"]
+            script = "echo\n" + "".join(f"printf '%s\\n' '{x.decode()}'; sleep 0.0{rnd.randrange(10)}\n"
+                             for x in lines)
+            (t.dir / "type.sh").write_text(script)
+            rec = f"rec{turn}"
+            r = t.run("bash", "-c", f"bash type.sh | {t.reprise} record -o {rec} --memory 16M "
+                      f"--seed {turn} {options} --kernel {IMAGES}/tiny/echo.elf")
+            t.equal(answered(r), answers(lines), "the answers")
+            t.same(rec, r)
+
+
+echo_piped("paced", "")
+echo_piped("unpaced", "--no-realtime")
+
+
+@test("tiny/kill-spin")
+def kill_spin(t):
+    """A killed recorder leaves what replays up to its last chunk."""
+    child = t.start([t.reprise, "record", "-o", t.dir / "rec", "--memory", "16M", "--kernel",
+                     IMAGES / "tiny" / "spin.elf"])
+    try:
+        child.wait(1.2)
+    except Exception:
+        pass
+    child.kill()
+    out = child.communicate()[0]
+    r = t.replay("rec", code=DAMAGE)
+    t.check(r.out and out.startswith(r.out), "the replay's console is not a prefix")
+    t.has(r.error, "ends|cut|killed", "the message")
+    t.equal(t.info("rec", code=DAMAGE)["state"], "killed", "the state")
+
+
+def slices(name):
+    @test("tiny/slices-" + name, cost=3)
+    def run(t):
+        """Where the run loop stops shows nowhere: recording and replay with odd slices."""
+        typed = (b"\n" + b"some input\n" * 20 + b"\x01bexit\n") if name == "echo" else b""
+        for n, length in enumerate((0, 1, 7, 1009, 99991)):
+            if name == "faultstorm" and length and length < 1000:
+                continue
+            rec = f"rec{n}"
+            r = t.tiny(rec, name, input=typed, env={"REPRISE_TEST_SLICE": length}, timeout=200)
+            for other in (0, 13, 4099, 3000017):
+                if name != "faultstorm" or other != 13:
+                    t.same(rec, r, env={"REPRISE_TEST_SLICE": other}, timeout=200)
+            t.run(t.reprise, "replay", "-o", t.dir / "again", "--force", t.dir / rec,
+                  env={"REPRISE_TEST_SLICE": 4099})
+            t.run(t.reprise, "diff", t.dir / rec, t.dir / "again")
+
+
+for one in ("echo", "faultstorm", "smc", "paging"):
+    slices(one)
+
+
+@test("tiny/trace", cost=3)
+def trace(t):
+    """The trace of a window does not depend on where the window begins."""
+    t.tiny("rec", "paging")
+
+    def window(a, b):
+        out = t.run(t.reprise, "trace", "--from", a, "--to", b, t.dir / "rec").text
+        return [line.rstrip() for line in out.splitlines()]
+
+    whole = window(5000, 5999)
+    positions = [int(x.split()[0]) for x in whole]
+    t.check(positions == sorted(set(positions)) and len(positions) > 900, "the positions")
+    parts = window(5000, 5123) + window(5124, 5124) + window(5125, 5999)
+    t.equal(parts, whole, "the trace in three parts")
+    beyond = t.run(t.reprise, "trace", "--from", 0, "--to", 10, "--json", t.dir / "rec").text
+    t.equal(beyond.count('"position"'), 11, "the number of JSON lines")
+    # REP instructions show all their positions.
+    t.tiny("rep", "rep")
+    at = 0
+    lines = t.run(t.reprise, "trace", "--to", "30000", t.dir / "rep").text.splitlines()
+    for line in lines:
+        first, _, last = line.split()[0].partition("-")
+        t.equal(int(first), at, "the first position of a line")
+        at = int(last or first) + 1
+    t.check(at == 30001 and any("-" in x.split()[0] for x in lines), "no REP in the trace")

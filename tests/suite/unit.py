@@ -1,0 +1,59 @@
+"""tests/unit, tests/fuzz and tests/insn: programs that test by themselves."""
+import re
+
+from suite.harness import ROOT, test
+
+
+def unit(name):
+    @test("unit/" + name, cost=3)
+    def run(t):
+        r = t.run(t.build / "tests" / "unit" / ("test_" + name), timeout=120, cwd=ROOT)
+        passed = re.search(r"\[  PASSED  \] (\d+) test", r.text + r.error)
+        return f"{passed.group(1)} cases" if passed else ""
+
+
+for path in sorted((ROOT / "tests" / "unit").glob("test_*.c")):
+    unit(path.stem[len("test_"):])
+
+
+def fuzz(name):
+    @test("fuzz/" + name, cost=8)
+    def run(t):
+        """The committed corpus, then a fixed number of mutations of it."""
+        program = ROOT / "build" / "asan" / "tests" / "fuzz" / ("fuzz_" + name)
+        corpus = ROOT / "tests" / "fuzz" / "corpus" / name
+        return t.run(program, corpus, env={"FUZZ_SEED": 1, "FUZZ_RUNS": 20000}, timeout=300) \
+            .text.strip().splitlines()[-1]
+
+
+for one in ("log", "kernel", "boot", "description", "keys"):
+    fuzz(one)
+
+
+@test("fuzz/guest", cost=15)
+def fuzz_guest(t):
+    """Random ring 0 code: the host survives, and slices do not show."""
+    r = t.run(t.build / "tests" / "fuzz" / "fuzz_guest", "--cases", 250 if t.mode == "rel" else 40,
+              "--seed", 1, "--insns", 400000, timeout=600)
+    return r.text.strip().splitlines()[-1]
+
+
+def insn(model):
+    @test("insn/" + model, cost=12)
+    def run(t):
+        """The engine against the host's CPU: half a million cases, always the same; `make soak` takes
+        new seeds."""
+        if model == "v3":
+            t.need_v3()
+        if t.mode == "asan":  # its shadow, 16 TiB, covers addresses that cases expect to be empty
+            t.skip("the host's CPU cannot run the cases under the address sanitizer")
+        cases = 500000 if t.mode == "rel" else 50000
+        r = t.run(t.build / "tests" / "insn" / "insn", "--model", model, "--cases", cases,
+                  "--seed", 1, timeout=300, code=None)
+        last = r.text.strip().splitlines()[-1] if r.text.strip() else "nothing printed"
+        t.check(r.code == 0, f"exit code {r.code}: {last}")
+        return last.removeprefix("insn: ")
+
+
+insn("v2")
+insn("v3")

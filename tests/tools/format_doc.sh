@@ -1,0 +1,21 @@
+#!/bin/sh
+# format_doc.sh TOOL DOC [--check]: puts the record types printed by TOOL between the markers of
+# docs/format.md; with --check only says whether they are up to date.
+set -eu
+tool=$1
+doc=$2
+new=$(mktemp)
+trap 'rm -f "$new"' EXIT
+sed '/^<!-- records:begin/q' "$doc" >"$new"
+echo >>"$new"
+"$tool" >>"$new"
+echo >>"$new"
+sed -n '/^<!-- records:end/,$p' "$doc" >>"$new"
+if cmp -s "$new" "$doc"; then
+    exit 0
+fi
+if [ "${3-}" = --check ]; then
+    echo "$doc does not match replay/records.def: run tests/tools/format_doc.sh" >&2
+    exit 1
+fi
+cat "$new" >"$doc"

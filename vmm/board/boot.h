@@ -1,0 +1,52 @@
+/*
+ * The 64-bit Linux boot protocol (Documentation/arch/x86/boot.rst, "64-bit boot protocol"), also
+ * used for bare ELF guests: loads the ELF's segments at p_paddr, builds zero page, e820, command
+ * line, SETUP_RNG_SEED, initrd, GDT and identity page tables in RAM, and says in which state the
+ * CPU starts.
+ */
+#ifndef REPRISE_BOOT_H
+#define REPRISE_BOOT_H
+
+#include "board/ram.h"
+
+/* The part of a bzImage that matters here: up to the end of the zero page's copy of the header. */
+#define BOOT_HEADER_SIZE 0x290
+
+/* Where the boot data lie. A kernel's segments start at KERNEL_MIN_ADDR or above. */
+#define BOOT_GDT        0x1000ull
+#define BOOT_ZERO_PAGE  0x2000ull
+#define BOOT_CMDLINE    0x3000ull /* one page */
+#define BOOT_SETUP_DATA 0x4000ull
+#define BOOT_STACK_TOP  0xc000ull /* 16 KiB below it are free for it */
+#define BOOT_PAGE_TABLE 0x10000ull
+#define BOOT_LOW_END    0x9fc00ull
+#define KERNEL_MIN_ADDR 0x100000ull
+
+#define BOOT_SEED_SIZE 32
+
+struct boot_config {
+    const void *kernel; /* ELF64, ET_EXEC or ET_DYN, EM_X86_64 */
+    size_t kernel_size;
+    const void *header; /* bzImage from file offset 0, BOOT_HEADER_SIZE bytes of it; or NULL */
+    size_t header_size;
+    const void *initrd;
+    size_t initrd_size;
+    const char *append;
+    u64 seed;
+    gpa_t acpi_rsdp;
+};
+
+struct boot_state {
+    u64 rip, rsp, rsi, cr3;
+    u64 gdt_base;
+    u16 gdt_limit;
+};
+
+/* The guest's entropy: word i (little-endian) is XXH3-64 of the 16 bytes le64(seed) le64(i). */
+void boot_seed_bytes(u64 seed, u8 out[BOOT_SEED_SIZE]);
+
+/* Fails (with text) when the ELF is not one, wants memory that is not there, or things overlap. */
+int boot_load(struct ram *ram, const struct boot_config *config, struct boot_state *out,
+              struct err *err);
+
+#endif

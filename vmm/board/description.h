@@ -1,0 +1,62 @@
+/*
+ * The machine description: everything besides the log that a replay starts from, as a flattened
+ * device tree (machine.dtb in a recording; readable with `dtc -I dtb`). One table in description.c
+ * says which property holds which field; writing, reading and checking walk it.
+ */
+#ifndef REPRISE_DESCRIPTION_H
+#define REPRISE_DESCRIPTION_H
+
+#include "base/err.h"
+#include "base/types.h"
+#include "board/boot.h"
+#include "cpu/model.h"
+
+#define DESCRIPTION_FORMAT     1 /* of the recording; see docs/format.md before changing it */
+#define DESCRIPTION_FLAGS_RULE 1 /* which flags a fault pushes as dead: DESIGN.md, "Exactness" */
+#define DESCRIPTION_MAX_SIZE   (64u << 10)
+#define DESCRIPTION_HASH_SIZE  16 /* XXH3-128, canonical (big-endian) */
+
+struct machine_description {
+    u32 format; /* DESCRIPTION_FORMAT */
+    u32 flags_rule;
+    char position_unit[16]; /* "insn" */
+    char creator[64];       /* version of the reprise that recorded */
+    char host_cpu[16];      /* CPU maker of the recording host, as CPUID leaf 0 has it */
+
+    u64 memory;
+    char cpu_model[32]; /* cpu_model_name() */
+    u64 seed;
+    u64 wall_clock; /* Unix time at power-on, seconds */
+    char append[PAGE_SIZE];
+
+    char kernel_name[256]; /* as the user named it; for people only */
+    u64 kernel_size;       /* of the file as the user gave it: bzImage or ELF */
+    u8 kernel_hash[DESCRIPTION_HASH_SIZE];
+
+    u64 initrd_size; /* 0: none */
+    u8 initrd_hash[DESCRIPTION_HASH_SIZE];
+
+    u32 realtime; /* recorded with pacing (1) or without (0) */
+};
+
+/* Zeroes *d and fills in format, flags rule, position unit and the host's CPU maker. */
+void description_init(struct machine_description *d);
+
+/* XXH3-128 of the bytes, and its 32 hexadecimal digits. */
+void description_hash(const void *bytes, size_t size, u8 out[DESCRIPTION_HASH_SIZE]);
+void description_hash_text(const u8 hash[DESCRIPTION_HASH_SIZE],
+                           char out[2 * DESCRIPTION_HASH_SIZE + 1]);
+
+/* `out` has room for DESCRIPTION_MAX_SIZE bytes. Fails when `d` is not what description_read takes.
+ */
+int description_write(const struct machine_description *d, void *out, size_t *size,
+                      struct err *err);
+
+/*
+ * Reads and checks. Refused with a text: what is no device tree, another format version
+ * (-EPROTONOSUPPORT), unknown, missing or ill-sized properties, values out of range, and any change
+ * since it was written (it holds a checksum of all its bytes): -EINVAL.
+ */
+int description_read(const void *dtb, size_t size, struct machine_description *d, struct err *err);
+
+#endif

@@ -1,0 +1,35 @@
+/*
+ * Turns the kernel file a user names into the ELF that boot.h loads. The file is hostile: every
+ * size in it is checked, and the result is at most KERNEL_MAX_SIZE.
+ */
+#ifndef REPRISE_KERNEL_H
+#define REPRISE_KERNEL_H
+
+#include "base/err.h"
+#include "base/types.h"
+
+#define KERNEL_MAX_SIZE (1ull << 30)
+
+struct kernel_image {
+    const void *elf; /* points into the caller's file, or into `owned` */
+    size_t elf_size;
+    const void *header; /* the bzImage's first bytes, in the file; NULL for an ELF */
+    size_t header_size; /* at most BOOT_HEADER_SIZE */
+    const char *format; /* "ELF", or the bzImage's packing: "gzip", "xz", "zstd", "lz4" */
+    void *owned;
+};
+
+/*
+ * Accepts an ELF64 x86-64 vmlinux, or an x86 bzImage of boot protocol 2.10 or later packed with
+ * gzip, xz, zstd or lz4. `file` must live as long as `out`. Anything else is refused with a text
+ * that says what the file looks like. The texts have the file as their subject ("is truncated:
+ * ..."): the caller puts its name in front.
+ */
+int kernel_extract(const void *file, size_t size, struct kernel_image *out, struct err *err);
+void kernel_image_free(struct kernel_image *image);
+
+/* What a file that is not wanted looks like ("is empty", "is an xz-compressed file"); never NULL.
+ */
+const char *kernel_file_looks_like(const void *file, size_t size);
+
+#endif

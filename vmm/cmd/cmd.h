@@ -1,0 +1,97 @@
+/*
+ * The sub-commands of `reprise`: each is a function in a file of its own, with its options (argp)
+ * and its text; what several of them do is in common.c. A command prints its result on stdout,
+ * its error once on stderr, and returns an exit code.
+ */
+#ifndef REPRISE_CMD_H
+#define REPRISE_CMD_H
+
+#include <argp.h>
+#include <stdio.h>
+
+#include "board/description.h"
+#include "machine.h"
+#include "replay/recording.h"
+
+/* docs/exit-codes.md and EXIT_HELP say these too. */
+enum {
+    EX_FINE = 0,
+    EX_ERROR = 1,
+    EX_BAD_USAGE = 2,
+    EX_DIVERGED = 3,
+    EX_DAMAGE = 4, /* replayed up to the damage */
+    EX_CRASH = 5,  /* triple fault */
+    EX_HALTED = 6,
+    EX_PANIC = 7,
+    EX_TIMEOUT = 8,
+    EX_NO_TEXT = 9, /* --stop-at: the text was not printed */
+    EX_UNSUPPORTED = 10,
+    EX_GUEST = 64, /* plus the debug-exit status modulo 64, if that status is not 0 */
+};
+
+#define EXIT_HELP                                                                                  \
+    "\vExit codes: 0 success; 1 error; 2 wrong usage; 3 replay and recording differ; 4 replayed "  \
+    "up "                                                                                          \
+    "to the damage; and of `record`: 5 the guest crashed (triple fault); 6 it waits for ever; 7 "  \
+    "its "                                                                                         \
+    "kernel panicked; 8 the time limit passed; 9 the text of --stop-at was not printed; 10 it "    \
+    "used an "                                                                                     \
+    "instruction that is not supported; 64+(N mod 64) it ended with status N other than 0 "        \
+    "through "                                                                                     \
+    "the debug-exit port."
+
+int cmd_record(int argc, char **argv);
+int cmd_replay(int argc, char **argv);
+int cmd_info(int argc, char **argv);
+int cmd_events(int argc, char **argv);
+int cmd_trace(int argc, char **argv);
+int cmd_diff(int argc, char **argv);
+
+/* Prints "reprise: TEXT" on stderr; returns EX_ERROR. */
+int cmd_fail(const struct err *err);
+
+/* Numbers of options: all of the argument must be one. argp_error otherwise. */
+u64 option_number(struct argp_state *state, const char *arg, const char *what);
+/* With K, M, G: powers of 1024. */
+u64 option_size(struct argp_state *state, const char *arg, const char *what);
+double option_seconds(struct argp_state *state, const char *arg, const char *what);
+
+/* The exit code for how a guest ended. `panicked`: its console said so. */
+int run_exit_code(const struct run_end *end, bool panicked);
+/* A sentence without full stop: "the guest powered off". */
+void run_end_sentence(const struct run_end *end, bool panicked, char *out, size_t size);
+
+/* Test only: the environment's REPRISE_TEST_SLICE, or 0. Where the run loop stops shows nowhere. */
+u64 test_slice(void);
+
+/* A recording, opened for reading. */
+struct opened {
+    struct recording rec;
+    struct machine_description desc;
+    struct log_reader *log;
+    char *quoted; /* its name as a shell takes it */
+};
+int open_recording(struct opened *o, const char *path, struct err *err);
+void close_recording(struct opened *o);
+
+/* Builds the machine of an opened recording (for replay); refuses hosts that cannot run it. */
+int build_machine(struct opened *o, struct machine **m, struct err *err);
+
+struct hash128 description_hash128(const u8 bytes[DESCRIPTION_HASH_SIZE]);
+
+/* "1.23 MiB"; returns `out`. */
+char *text_bytes(u64 bytes, char out[32]);
+/* Virtual or host time "12.345 s". */
+char *text_seconds(u64 ns, char out[32]);
+/* "1.48 G" */
+char *text_count(u64 n, char out[32]);
+
+/* Without what would control a terminal; returns `out`. */
+char *text_printable(const char *text, char *out, size_t size);
+/* A file name as a shell takes it, for the commands that we suggest; malloc'ed. */
+char *text_quoted(const char *name);
+
+/* Writes all of it to fd; false once that has failed (the reader is gone). */
+bool write_fd(int fd, const void *data, size_t len);
+
+#endif

@@ -1,0 +1,289 @@
+/* What several sub-commands do. */
+#define _GNU_SOURCE /* stpcpy */
+#include "cmd/cmd.h"
+#include "board/kernel.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/check.h"
+
+int cmd_fail(const struct err *err)
+{
+    fflush(stdout);
+    fprintf(stderr, "reprise: %s\n", err->text);
+    return EX_ERROR;
+}
+
+u64 option_number(struct argp_state *state, const char *arg, const char *what)
+{
+    char *end;
+    errno = 0;
+    unsigned long long v = strtoull(arg, &end, 0);
+    if (errno || end == arg || *end || strchr(arg, '-'))
+        argp_error(state, "%s: '%s' is not a number", what, arg);
+    return v;
+}
+
+u64 option_size(struct argp_state *state, const char *arg, const char *what)
+{
+    static const char units[] = "KMGT";
+    char *end;
+    errno = 0;
+    unsigned long long v = strtoull(arg, &end, 0);
+    bool bad = errno || end == arg || strchr(arg, '-');
+    const char *unit = *end ? strchr(units, *end >= 'a' ? *end - 'a' + 'A' : *end) : NULL;
+    if (unit) {
+        unsigned shift = 10 * (unsigned)(unit - units + 1);
+        bad = bad || v > UINT64_MAX >> shift;
+        v <<= shift;
+        end++;
+        end += end[0] == 'i' && end[1] == 'B' ? 2 : end[0] == 'B' ? 1 : 0;
+    }
+    if (bad || *end)
+        argp_error(state, "%s: '%s' is not a size (such as 512M or 2G)", what, arg);
+    return v;
+}
+
+double option_seconds(struct argp_state *state, const char *arg, const char *what)
+{
+    char *end;
+    double v = strtod(arg, &end);
+    if (end == arg || *end || !(v > 0 && v < 1e9))
+        argp_error(state, "%s: '%s' is not a number of seconds above 0", what, arg);
+    return v;
+}
+
+int run_exit_code(const struct run_end *end, bool panicked)
+{
+    bool quit = end->reason == RUN_QUIT;
+    if (end->reason == RUN_ERROR || (quit && end->arg == QUIT_DISK))
+        return EX_ERROR;
+    if (end->reason == RUN_UNSUPPORTED)
+        return EX_UNSUPPORTED;
+    if (panicked)
+        return EX_PANIC;
+    switch (end->reason) {
+    case RUN_TRIPLE_FAULT: return EX_CRASH;
+    case RUN_HALTED: return EX_HALTED;
+    case RUN_EXIT: return end->arg ? EX_GUEST + (int)(end->arg & 63) : EX_FINE;
+    default: break;
+    }
+    return quit && end->arg == QUIT_TIMEOUT ? EX_TIMEOUT
+           : quit && end->arg == QUIT_IDLE  ? EX_HALTED
+                                            : EX_FINE;
+}
+
+void run_end_sentence(const struct run_end *end, bool panicked, char *out, size_t size)
+{
+    static const char *const how[] = {
+        [RUN_POWEROFF] = "the guest powered off",
+        [RUN_RESET] = "the guest reset the machine",
+        [RUN_TRIPLE_FAULT] = "the guest crashed (triple fault)",
+        [RUN_HALTED] = "the guest halted and nothing can wake it",
+        [RUN_STOP] = "stopped at the position asked for",
+        [RUN_UNSUPPORTED] = "the guest used an instruction that is not supported",
+        [RUN_ERROR] = "an error ended the run",
+    };
+    static const char *const why[] = {
+        [QUIT_USER] = "ended by Ctrl-A x",
+        [QUIT_SIGNAL] = "ended by a signal",
+        [QUIT_TIMEOUT] = "ended by the time limit",
+        [QUIT_TEXT] = "ended because the text of --stop-at was printed",
+        [QUIT_INSNS] = "ended by the limit of --max-insns",
+        [QUIT_DISK] = "ended because the log could not be written",
+        [QUIT_IDLE] = "ended (no input is left and the guest only waits; see record --idle-limit)",
+    };
+    const char *panic = panicked ? "the guest's kernel panicked; " : "";
+    if (end->reason == RUN_EXIT)
+        snprintf(out, size, "%sthe guest ended with status %u", panic, end->arg);
+    else if (end->reason == RUN_QUIT && end->arg < ARRAY_SIZE(why) && why[end->arg])
+        snprintf(out, size, "%s%s", panic, why[end->arg]);
+    else if (end->reason < ARRAY_SIZE(how) && how[end->reason])
+        snprintf(out, size, "%s%s", panic, how[end->reason]);
+    else
+        snprintf(out, size, "%sended for an unknown reason", panic);
+}
+
+u64 test_slice(void)
+{
+    const char *slice = getenv("REPRISE_TEST_SLICE");
+    return slice ? strtoull(slice, NULL, 10) : 0;
+}
+
+struct hash128 description_hash128(const u8 bytes[DESCRIPTION_HASH_SIZE])
+{
+    struct hash128 h = {0, 0};
+    for (unsigned i = 0; i < 8; i++) {
+        h.hi = h.hi << 8 | bytes[i];
+        h.lo = h.lo << 8 | bytes[8 + i];
+    }
+    return h;
+}
+
+int open_recording(struct opened *o, const char *path, struct err *err)
+{
+    *o = (struct opened){.rec = RECORDING_CLOSED};
+    int code = recording_open(&o->rec, path, err);
+    if (!code) {
+        code = description_read(o->rec.machine, o->rec.machine_size, &o->desc, err);
+        if (code)
+            err_prefix(err, "%s/machine.dtb", path);
+    }
+    if (!code)
+        code = recording_open_log(&o->rec, &o->log, err);
+    o->quoted = text_quoted(path);
+    if (code)
+        close_recording(o);
+    return code;
+}
+
+void close_recording(struct opened *o)
+{
+    log_reader_destroy(o->log);
+    o->log = NULL;
+    free(o->quoted);
+    o->quoted = NULL;
+    recording_close(&o->rec);
+}
+
+/* A recording's instructions have this maker's results in them (DESIGN.md, canonical results). */
+static int check_host(const struct machine_description *d, enum cpu_model model, struct err *err)
+{
+    struct machine_description host;
+    description_init(&host);
+    if (strcmp(host.host_cpu, d->host_cpu))
+        return err_set(err, -ENOTSUP,
+                       "recorded on a CPU by %s, this host's is by %s: some floating-point "
+                       "instructions give other results there, so that a replay would differ",
+                       d->host_cpu, host.host_cpu);
+    if (model == CPU_MODEL_NONE)
+        return err_set(err, -ENOTSUP, "the CPU model %s is unknown to this program", d->cpu_model);
+    const char *lacks = cpu_model_host_lacks(model);
+    if (lacks)
+        return err_set(err, -ENOTSUP, "this host's CPU lacks %s, which the model %s has", lacks,
+                       d->cpu_model);
+    return 0;
+}
+
+int build_machine(struct opened *o, struct machine **m, struct err *err)
+{
+    const struct machine_description *d = &o->desc;
+    struct machine_config config = {
+        .memory = d->memory,
+        .model = cpu_model_find(d->cpu_model),
+        .seed = d->seed,
+        .wall_clock = d->wall_clock,
+        .append = d->append,
+    };
+    void *kernel = NULL, *initrd = NULL;
+    size_t kernel_size = 0;
+    struct kernel_image image = {0};
+    struct hash128 kernel_hash = description_hash128(d->kernel_hash);
+    struct hash128 initrd_hash = description_hash128(d->initrd_hash);
+    int code = check_host(d, config.model, err);
+    if (!code)
+        code = recording_load(&o->rec, &kernel_hash, "kernel", &kernel, &kernel_size, err);
+    if (!code && kernel_extract(kernel, kernel_size, &image, err))
+        code = err_prefix(err, "the recording's kernel");
+    if (!code && d->initrd_size)
+        code = recording_load(&o->rec, &initrd_hash, "initrd", &initrd, &config.initrd_size, err);
+    if (!code) {
+        config.kernel = image.elf;
+        config.kernel_size = image.elf_size;
+        config.kernel_header = image.header;
+        config.kernel_header_size = image.header_size;
+        config.initrd = initrd;
+        code = machine_create(m, &config, err);
+    }
+    kernel_image_free(&image);
+    free(kernel);
+    free(initrd);
+    return code;
+}
+
+char *text_bytes(u64 bytes, char out[32])
+{
+    if (bytes < 10240)
+        snprintf(out, 32, "%" PRIu64 " B", bytes);
+    else if (bytes < 10u << 20)
+        snprintf(out, 32, "%.1f KiB", (double)bytes / 1024);
+    else
+        snprintf(out, 32, "%.1f MiB", (double)bytes / (1 << 20));
+    return out;
+}
+
+char *text_seconds(u64 ns, char out[32])
+{
+    snprintf(out, 32, "%.3f s", (double)ns / 1e9);
+    return out;
+}
+
+char *text_count(u64 n, char out[32])
+{
+    if (n < 10000)
+        snprintf(out, 32, "%" PRIu64, n);
+    else if (n < 1000000)
+        snprintf(out, 32, "%.1f k", (double)n / 1e3);
+    else if (n < 1000000000)
+        snprintf(out, 32, "%.1f M", (double)n / 1e6);
+    else
+        snprintf(out, 32, "%.2f G", (double)n / 1e9);
+    return out;
+}
+
+char *text_printable(const char *text, char *out, size_t size)
+{
+    size_t n = 0;
+    for (; text[n] && n + 1 < size; n++)
+        out[n] = (char)((u8)text[n] < ' ' || text[n] == 127 ? '?' : text[n]);
+    out[n] = 0;
+    return out;
+}
+
+char *text_quoted(const char *name)
+{
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,"
+        ":@%/";
+    char *out = malloc(4 * strlen(name) + 5), *p = out;
+    CHECK(out, "no memory");
+    if (*name == '-') /* not an option */
+        p = stpcpy(p, "./");
+    if (*name && strspn(name, plain) == strlen(name)) {
+        strcpy(p, name);
+        return out;
+    }
+    *p++ = '\'';
+    for (; *name; name++)
+        if (*name == '\'')
+            p = stpcpy(p, "'\\''");
+        else
+            *p++ = *name;
+    strcpy(p, "'");
+    return out;
+}
+
+bool write_fd(int fd, const void *data, size_t len)
+{
+    const char *p = data;
+    while (len) {
+        ssize_t n = write(fd, p, len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN) { /* another program made it non-blocking */
+            struct pollfd ready = {.fd = fd, .events = POLLOUT};
+            poll(&ready, 1, -1);
+            continue;
+        }
+        if (n <= 0)
+            return false;
+        p += n;
+        len -= (size_t)n;
+    }
+    return true;
+}

@@ -1,0 +1,77 @@
+/* `reprise events`: the log as text, or as JSON with one object a line. */
+#include "cmd/cmd.h"
+
+enum { O_FROM = 256, O_TO, O_JSON, O_ALL };
+
+/* clang-format off */
+static const struct argp_option options[] = {
+    {"from", O_FROM, "P", 0, "From position P on", 0},
+    {"to", O_TO, "P", 0, "Up to position P", 0},
+    {"all", O_ALL, NULL, 0, "Print all digests", 0},
+    {"json", O_JSON, NULL, 0, "One JSON object a line, with everything", 0},
+    {0},
+};
+/* clang-format on */
+
+static const char doc[] =
+    "Prints the event log of a recording: position, virtual time in seconds, event. A log that is "
+    "damaged is printed up to there." EXIT_HELP;
+
+struct events_args {
+    const char *dir;
+    pos_t from, to;
+    bool json, all;
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct events_args *a = state->input;
+    switch (key) {
+    case O_FROM: a->from = option_number(state, arg, "--from"); break;
+    case O_TO: a->to = option_number(state, arg, "--to"); break;
+    case O_JSON: a->json = true; break;
+    case O_ALL: a->all = true; break;
+    case ARGP_KEY_ARG:
+        if (a->dir)
+            argp_error(state, "only one recording at a time");
+        a->dir = arg;
+        break;
+    case ARGP_KEY_END:
+        if (!a->dir || !*a->dir)
+            argp_error(state, "which recording?");
+        if (a->to < a->from)
+            argp_error(state, "--to lies before --from");
+        break;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+    return 0;
+}
+
+int cmd_events(int argc, char **argv)
+{
+    static const struct argp argp = {
+        .options = options, .parser = parse, .args_doc = "DIR", .doc = doc};
+    struct events_args a = {.to = NEVER};
+    argp_parse(&argp, argc, argv, 0, NULL, &a);
+    struct err err = {0};
+    struct opened o;
+    if (open_recording(&o, a.dir, &err))
+        return cmd_fail(&err);
+    struct record rec;
+    while (log_next(o.log, &rec)) {
+        if (rec.position < a.from || rec.position > a.to)
+            continue;
+        if (a.json)
+            record_print_json(stdout, &rec);
+        else
+            record_print(stdout, &rec, a.all);
+        putchar('\n');
+    }
+    const struct log_damage damage = *log_damage(o.log);
+    close_recording(&o);
+    if (damage.state == LOG_COMPLETE)
+        return EX_FINE;
+    fflush(stdout);
+    fprintf(stderr, "reprise: the log ends early: %s\n", damage.text);
+    return EX_DAMAGE;
+}

@@ -1,0 +1,37 @@
+/*
+ * What the user's files become: kernel and initrd as the machine takes them, the command line, and
+ * the machine's description. Used by `record` only; a replay builds from the recording.
+ */
+#ifndef REPRISE_CMD_GUEST_H
+#define REPRISE_CMD_GUEST_H
+
+#include "board/initrd.h"
+#include "board/kernel.h"
+#include "cmd/cmd.h"
+
+struct guest_config {
+    const char *kernel, *initrd, *append, *cpu;
+    const char **add;
+    size_t nadd;
+    u64 memory, seed;
+    bool realtime;
+};
+
+struct guest {
+    struct machine_description desc;
+    struct kernel_image image;
+    void *kernel_file;
+    size_t kernel_size;
+    struct initrd_builder builder;
+    const u8 *initrd;
+    size_t initrd_size;
+};
+
+/* Reads, extracts, adds, describes. */
+int guest_load(struct guest *g, const struct guest_config *config, struct err *err);
+int guest_create_machine(struct guest *g, struct machine **m, struct err *err);
+/* Keeps kernel, initrd and description in the recording. */
+int guest_keep(struct guest *g, struct recording *r, struct err *err);
+void guest_fini(struct guest *g); /* safe on a zeroed struct */
+
+#endif

@@ -1,0 +1,271 @@
+/* `reprise record`: runs a machine with live input and records it. */
+#include <errno.h>
+#include <inttypes.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "board/initrd.h"
+#include "board/kernel.h"
+#include "cmd/cmd.h"
+#include "cmd/console.h"
+#include "cmd/guest.h"
+#include "host/clock.h"
+#include "host/live.h"
+#include "replay/recorder.h"
+#include "version.h"
+
+#define DEFAULT_MEMORY     (512ull << 20)
+#define DEFAULT_IDLE_LIMIT 3600
+
+enum {
+    O_ADD = 256,
+    O_APPEND_,
+    O_CPU,
+    O_FORCE,
+    O_IDLE,
+    O_INITRD,
+    O_KERNEL,
+    O_MAX,
+    O_NORT,
+    O_SEED,
+    O_STOP,
+    O_TIMEOUT
+};
+
+/* clang-format off */
+static const struct argp_option options[] = {
+    {"output", 'o', "DIR", 0, "Directory of the recording; created (required)", 0},
+    {"kernel", O_KERNEL, "FILE", 0, "bzImage or ELF vmlinux (required)", 0},
+    {"initrd", O_INITRD, "FILE", 0, "Initial RAM disk", 0},
+    {"append", O_APPEND_, "STR", 0, "Kernel command line; a Linux kernel gets console=ttyS0 and panic=-1 in front unless STR has its own", 0},
+    {"memory", 'm', "SIZE", 0, "RAM, a multiple of 2M (default 512M)", 0},
+    {"cpu", O_CPU, "MODEL", 0, "x86-64-v2 (default) or x86-64-v3", 0},
+    {"seed", O_SEED, "N", 0, "The guest's entropy (default: random, and recorded)", 0},
+    {"add", O_ADD, "FILE[:PATH]", 0, "Put a file or directory into the guest, appended to the initrd; may be repeated", 0},
+    {"timeout", O_TIMEOUT, "SECONDS", 0, "Quit after that much host time", 0},
+    {"max-insns", O_MAX, "N", 0, "Quit at exactly position N", 0},
+    {"stop-at", O_STOP, "TEXT", 0, "Quit once the guest's console printed TEXT", 0},
+    {"idle-limit", O_IDLE, "SECONDS", 0, "Quit when no input is left and the guest has only waited for that much virtual time (default 3600; 0: never)", 0},
+    {"no-realtime", O_NORT, NULL, 0, "Let time jump when the guest is idle even if somebody is typing", 0},
+    {"force", O_FORCE, NULL, 0, "Replace a recording that is in DIR", 0},
+    {0},
+};
+/* clang-format on */
+
+static const char doc[] =
+    "Runs a machine and records it. The guest's serial console is on the terminal; Ctrl-A x quits, "
+    "Ctrl-A h lists the other keys." EXIT_HELP;
+
+struct record_args {
+    const char *output, *kernel, *initrd, *append, *stop_at;
+    const char *cpu;
+    u64 memory, seed;
+    pos_t max_position;
+    double timeout, idle_limit;
+    bool seeded, realtime, force;
+    const char **add;
+    size_t nadd;
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct record_args *a = state->input;
+    switch (key) {
+    case 'o': a->output = arg; break;
+    case 'm': a->memory = option_size(state, arg, "--memory"); break;
+    case O_KERNEL: a->kernel = arg; break;
+    case O_INITRD: a->initrd = arg; break;
+    case O_APPEND_: a->append = arg; break;
+    case O_CPU: a->cpu = arg; break;
+    case O_SEED:
+        a->seed = option_number(state, arg, "--seed");
+        a->seeded = true;
+        break;
+    case O_ADD:
+        a->add = realloc(a->add, (a->nadd + 1) * sizeof(*a->add));
+        if (!a->add)
+            argp_failure(state, EX_ERROR, ENOMEM, "--add");
+        a->add[a->nadd++] = arg;
+        break;
+    case O_TIMEOUT: a->timeout = option_seconds(state, arg, "--timeout"); break;
+    case O_MAX: a->max_position = option_number(state, arg, "--max-insns"); break;
+    case O_STOP:
+        a->stop_at = arg;
+        if (!*arg)
+            argp_error(state, "--stop-at: the text is empty");
+        break;
+    case O_NORT: a->realtime = false; break;
+    case O_FORCE: a->force = true; break;
+    case O_IDLE:
+        a->idle_limit = strcmp(arg, "0") ? option_seconds(state, arg, "--idle-limit") : 0;
+        break;
+    case ARGP_KEY_ARG: argp_error(state, "'%s' belongs to no option", arg); break;
+    case ARGP_KEY_END:
+        if (!a->output || !*a->output)
+            argp_error(state, "-o DIR is missing: where does the recording go?");
+        if (!a->kernel || !*a->kernel)
+            argp_error(state, "--kernel FILE is missing");
+        if (cpu_model_find(a->cpu) == CPU_MODEL_NONE)
+            argp_error(state, "--cpu: there is no model '%s' (x86-64-v2, x86-64-v3)", a->cpu);
+        if (!a->memory || a->memory % RAM_REGION)
+            argp_error(state, "--memory: must be a multiple of 2M, and not 0");
+        break;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+    return 0;
+}
+
+struct session {
+    struct recording rec;
+    struct machine *m;
+    struct live *live;
+    struct recorder *recorder;
+    struct console console;
+};
+
+static void on_output(void *opaque, enum dev_output channel, const void *data, size_t len)
+{
+    struct session *s = opaque;
+    if (channel != OUT_CONSOLE)
+        return;
+    console_output(&s->console, data, len);
+    live_output(s->live, s->m, data, len);
+}
+
+static u64 log_size(void *opaque)
+{
+    return recorder_log_bytes(opaque);
+}
+
+/* Everything up to the first instruction. */
+static int start(struct session *s, const struct record_args *a, struct guest *g, struct err *err)
+{
+    int code = guest_create_machine(g, &s->m, err);
+    if (code)
+        return code;
+    struct live_config live = {
+        .fd = STDIN_FILENO,
+        .realtime = a->realtime,
+        .timeout = a->timeout,
+        .max_position = a->max_position,
+        .idle_limit = (vns_t)(a->idle_limit * 1e9),
+        .stop_at = a->stop_at,
+        .signals = true,
+        .help = stderr,
+    };
+    code = recording_create(&s->rec, a->output, a->force, err);
+    if (code)
+        return code;
+    struct log_writer *log;
+    code = guest_keep(g, &s->rec, err);
+    if (!code)
+        code = recording_create_log(&s->rec, &log, err);
+    if (!code) {
+        /* The terminal changes last, when nothing is left that fails for the user's reasons. */
+        code = live_create(&s->live, &live, err);
+        if (code) {
+            struct err ignored;
+            log_writer_close(log, &ignored);
+        }
+    }
+    if (!code) {
+        struct recorder_config config = {.log = log,
+                                         .live = live_source(s->live),
+                                         .machine = s->rec.machine_hash,
+                                         .set_alarm = live_set_alarm,
+                                         .opaque = s->live};
+        code = recorder_create(&s->recorder, &config, s->m, err);
+    }
+    if (code)
+        recording_discard(&s->rec);
+    return code;
+}
+
+static void summary(struct session *s, const struct record_args *a, const struct run_end *end,
+                    u64 host)
+{
+    char how[256], time[32], count[32], size[32], wall[32];
+    char *name = text_quoted(a->output);
+    run_end_sentence(end, s->console.panicked, how, sizeof(how));
+    fprintf(stderr, "\nreprise: %s after %s of virtual time and %s instructions.", how,
+            text_seconds(machine_now(s->m), time), text_count(machine_position(s->m), count));
+    if (s->console.panicked)
+        fprintf(stderr, " The panic: \"%s\".", s->console.panic_line);
+    fprintf(stderr, " The log has %s; recording took %s. To replay it: reprise replay %s\n",
+            text_bytes(recorder_log_bytes(s->recorder), size), text_seconds(host, wall), name);
+    free(name);
+}
+
+static int run(struct session *s, const struct record_args *a)
+{
+    struct err err = {0}, finish = {0};
+    struct run_limits limits = {.stop_at = NEVER, .slice = test_slice()};
+    struct run_end end = {0};
+    u64 began = host_ns();
+    console_init(&s->console, recorder_source(s->recorder), STDOUT_FILENO, live_raw(s->live));
+    s->console.stop_fd = live_signal_fd(s->live);
+    s->console.log_bytes = log_size;
+    s->console.opaque = s->recorder;
+    machine_set_output(s->m, on_output, s);
+    int failed = machine_run(s->m, &s->console.src, &limits, &end, &err);
+    int unfinished = recorder_finish(s->recorder, s->m, &end, &finish);
+    console_done(&s->console);
+    bool no_text = a->stop_at && !live_stop_text_seen(s->live);
+    live_destroy(s->live); /* gives the terminal back before anything is said */
+    s->live = NULL;
+    if (failed)
+        cmd_fail(&err);
+    if (unfinished)
+        cmd_fail(&finish);
+    summary(s, a, &end, host_ns() - began);
+    int code = run_exit_code(&end, s->console.panicked);
+    if (unfinished)
+        return EX_ERROR;
+    if (no_text) {
+        fprintf(stderr, "reprise: the guest did not print '%s'\n", a->stop_at);
+        return code == EX_FINE ? EX_NO_TEXT : code;
+    }
+    return code;
+}
+
+int cmd_record(int argc, char **argv)
+{
+    static const struct argp argp = {.options = options, .parser = parse, .doc = doc};
+    struct record_args a = {.memory = DEFAULT_MEMORY,
+                            .cpu = "x86-64-v2",
+                            .max_position = NEVER,
+                            .idle_limit = DEFAULT_IDLE_LIMIT,
+                            .realtime = true};
+    argp_parse(&argp, argc, argv, 0, NULL, &a);
+    struct err err = {0};
+    struct session s = {.rec = RECORDING_CLOSED};
+    struct guest g = {0};
+    struct guest_config config = {.kernel = a.kernel,
+                                  .initrd = a.initrd,
+                                  .append = a.append,
+                                  .add = a.add,
+                                  .nadd = a.nadd,
+                                  .cpu = a.cpu,
+                                  .memory = a.memory,
+                                  .seed = a.seed,
+                                  .realtime = a.realtime};
+    if (!a.seeded && getrandom(&config.seed, sizeof(config.seed), 0) != sizeof(config.seed))
+        config.seed = (u64)time(NULL); /* no entropy so early after the host's boot */
+    int code = guest_load(&g, &config, &err);
+    if (!code)
+        code = start(&s, &a, &g, &err);
+    guest_fini(&g);
+    code = code ? cmd_fail(&err) : run(&s, &a);
+    recorder_destroy(s.recorder);
+    live_destroy(s.live);
+    if (s.m)
+        machine_destroy(s.m);
+    recording_close(&s.rec);
+    free(a.add);
+    return code;
+}

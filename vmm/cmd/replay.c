@@ -1,0 +1,240 @@
+/* `reprise replay`: runs a recording again and compares. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cmd/cmd.h"
+#include "cmd/console.h"
+#include "host/clock.h"
+#include "replay/player.h"
+#include "replay/recorder.h"
+
+enum { O_FORCE = 256, O_JSON, O_QUIET, O_VERIFY };
+
+/* clang-format off */
+static const struct argp_option options[] = {
+    {"verify", O_VERIFY, NULL, 0, "Compare every digest in the log, not only time, output and the end", 0},
+    {"output", 'o', "DIR2", 0, "Record the replay into DIR2, for `reprise diff`", 0},
+    {"force", O_FORCE, NULL, 0, "With -o: replace a recording that is in DIR2", 0},
+    {"quiet", O_QUIET, NULL, 0, "Do not print the guest's console", 0},
+    {"json", O_JSON, NULL, 0, "Print the result as JSON instead of the guest's console", 0},
+    {0},
+};
+/* clang-format on */
+
+static const char doc[] =
+    "Replays a recording, printing the guest's console. On a terminal, what the "
+    "terminal would answer to the guest is left out. No input of this "
+    "host reaches the machine." EXIT_HELP;
+
+struct replay_args {
+    const char *dir, *output;
+    bool verify, json, quiet, force;
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct replay_args *a = state->input;
+    switch (key) {
+    case O_VERIFY: a->verify = true; break;
+    case O_JSON: a->json = true; break;
+    case O_QUIET: a->quiet = true; break;
+    case O_FORCE: a->force = true; break;
+    case 'o': a->output = arg; break;
+    case ARGP_KEY_ARG:
+        if (a->dir)
+            argp_error(state, "only one recording at a time");
+        a->dir = arg;
+        break;
+    case ARGP_KEY_END:
+        if (!a->dir || !*a->dir)
+            argp_error(state, "which recording?");
+        if (a->force && !a->output)
+            argp_error(state, "--force is for -o DIR2");
+        if (a->output && !*a->output)
+            argp_error(state, "-o: the directory has no name");
+        break;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+    return 0;
+}
+
+static void on_output(void *opaque, enum dev_output channel, const void *data, size_t len)
+{
+    if (channel == OUT_CONSOLE)
+        console_output(opaque, data, len);
+}
+
+/* A copy of a kept file of one recording in another. */
+static int copy_kept(struct opened *o, struct recording *to, const u8 *hash, const char *what,
+                     struct err *err)
+{
+    void *data;
+    size_t size;
+    struct hash128 h = description_hash128(hash);
+    int code = recording_load(&o->rec, &h, what, &data, &size, err);
+    if (code)
+        return code;
+    code = recording_keep(to, data, size, &h, err);
+    free(data);
+    return code;
+}
+
+/* Records the replay: the player stands where the live input was. */
+static int record_again(struct opened *o, const struct replay_args *a, struct recording *to,
+                        struct player *player, struct machine *m, struct recorder **out,
+                        struct err *err)
+{
+    struct log_writer *log;
+    struct stat from, there;
+    if (!fstat(o->rec.dir, &from) && !stat(a->output, &there) && from.st_dev == there.st_dev &&
+        from.st_ino == there.st_ino)
+        return err_set(err, -EINVAL, "-o %s is the recording that is replayed; choose another",
+                       a->output);
+    int code = recording_create(to, a->output, a->force, err);
+    if (code)
+        return code;
+    code = copy_kept(o, to, o->desc.kernel_hash, "kernel", err);
+    if (!code && o->desc.initrd_size)
+        code = copy_kept(o, to, o->desc.initrd_hash, "initrd", err);
+    if (!code)
+        code = recording_write_machine(to, o->rec.machine, o->rec.machine_size, err);
+    if (!code)
+        code = recording_create_log(to, &log, err);
+    if (!code) {
+        struct recorder_config config = {
+            .log = log, .live = player_source(player), .machine = to->machine_hash};
+        code = recorder_create(out, &config, m, err);
+    }
+    if (code)
+        recording_discard(to);
+    return code;
+}
+
+static const char *result_name(enum player_result result)
+{
+    static const char *const names[] = {[PLAYER_SAME] = "same",
+                                        [PLAYER_DIVERGED] = "diverged",
+                                        [PLAYER_DAMAGE] = "damage",
+                                        [PLAYER_ERROR] = "error"};
+    return names[result];
+}
+
+struct outcome {
+    enum player_result result;
+    struct run_end end;
+    struct err err;
+    bool panicked;
+    u64 host;
+};
+
+static void print_json(const struct replay_args *a, struct machine *m, struct player *p,
+                       const struct outcome *r)
+{
+    printf("{\"result\":\"%s\",\"verify\":%s,\"end\":\"%s\",\"arg\":%u,\"position\":%" PRIu64
+           ",\"time\":%" PRIu64 ",\"host_ns\":%" PRIu64 ",\"panicked\":%s,\"message\":",
+           result_name(r->result), a->verify ? "true" : "false", run_reason_name(r->end.reason),
+           r->end.arg, machine_position(m), machine_now(m), r->host,
+           r->panicked ? "true" : "false");
+    json_text(stdout, r->err.text);
+    fputs(",\"report\":", stdout);
+    json_text(stdout, player_report(p));
+    fputs("}\n", stdout);
+}
+
+static void print_text(struct machine *m, struct player *p, const struct outcome *r)
+{
+    char how[256], time[32], count[32], wall[32];
+    if (r->result != PLAYER_SAME) {
+        fprintf(stderr, "\nreprise: %s\n%s", r->err.text, player_report(p));
+        return;
+    }
+    run_end_sentence(&r->end, r->panicked, how, sizeof(how));
+    fprintf(stderr,
+            "\nreprise: replayed without a difference: %s after %s of virtual time and %s "
+            "instructions; it took %s.\n",
+            how, text_seconds(machine_now(m), time), text_count(machine_position(m), count),
+            text_seconds(r->host, wall));
+}
+
+static int exit_code(enum player_result result)
+{
+    return result == PLAYER_SAME       ? EX_FINE
+           : result == PLAYER_DIVERGED ? EX_DIVERGED
+           : result == PLAYER_DAMAGE   ? EX_DAMAGE
+                                       : EX_ERROR;
+}
+
+static int run(const struct replay_args *a, struct machine *m, struct player *player,
+               struct recorder *recorder, pos_t total)
+{
+    struct console console;
+    struct outcome r = {0};
+    struct err run_err = {0}, finish = {0};
+    struct run_limits limits = {.stop_at = NEVER, .slice = test_slice()};
+    u64 began = host_ns();
+    console_init(&console, recorder ? recorder_source(recorder) : player_source(player),
+                 a->quiet || a->json ? -1 : STDOUT_FILENO, false);
+    console.total = total;
+    machine_set_output(m, on_output, &console);
+    machine_run(m, &console.src, &limits, &r.end, &run_err);
+    r.result = player_finish(player, m, &r.end, &run_err, &r.err);
+    int unfinished = recorder ? recorder_finish(recorder, m, &r.end, &finish) : 0;
+    r.host = host_ns() - began;
+    r.panicked = console.panicked;
+    bool shown = console_done(&console);
+    if (a->json)
+        print_json(a, m, player, &r);
+    else
+        print_text(m, player, &r);
+    int code = exit_code(r.result);
+    if (!shown && code == EX_FINE)
+        code = EX_ERROR;
+    if (unfinished) {
+        cmd_fail(&finish);
+        return code ? code : EX_ERROR;
+    }
+    return code;
+}
+
+int cmd_replay(int argc, char **argv)
+{
+    static const struct argp argp = {
+        .options = options, .parser = parse, .args_doc = "DIR", .doc = doc};
+    struct replay_args a = {0};
+    argp_parse(&argp, argc, argv, 0, NULL, &a);
+    struct err err = {0};
+    struct opened o;
+    struct machine *m = NULL;
+    struct player *player = NULL;
+    struct recorder *recorder = NULL;
+    struct recording to = RECORDING_CLOSED;
+    struct log_summary summary;
+    int code = open_recording(&o, a.dir, &err);
+    if (code)
+        return cmd_fail(&err);
+    log_summarise(o.log, &summary);
+    code = build_machine(&o, &m, &err);
+    if (!code) {
+        const char *perturb = getenv("REPRISE_TEST_PERTURB");
+        struct player_config config = {.log = o.log,
+                                       .dir = o.quoted,
+                                       .verify = a.verify,
+                                       .perturb = perturb ? strtoull(perturb, NULL, 10) : 0};
+        o.log = NULL;
+        code = player_create(&player, &config, m, &err);
+    }
+    if (!code && a.output)
+        code = record_again(&o, &a, &to, player, m, &recorder, &err);
+    code = code ? cmd_fail(&err) : run(&a, m, player, recorder, summary.last_position);
+    recorder_destroy(recorder);
+    player_destroy(player);
+    if (m)
+        machine_destroy(m);
+    recording_close(&to);
+    close_recording(&o);
+    return code;
+}

@@ -1,0 +1,371 @@
+/*
+ * Guest memory from C: every access that translated code does not make itself. Exact in the order
+ * and kind of faults; writes go through one function that invalidates translations and tracked
+ * page tables; what is not RAM goes to the machine. SDM vol. 3, chapters 4 and 6.
+ */
+#include "dbt.h"
+
+static void copy(u8 *to, const u8 *from, unsigned n)
+{
+    while (n >= 8) {
+        *(u64 *)to = *(const u64 *)from;
+        to += 8;
+        from += 8;
+        n -= 8;
+    }
+    while (n--)
+        *to++ = *from++;
+}
+
+/* Non-canonical addresses and alignment checks; then data breakpoints. */
+static int check_linear(struct engine *d, u64 va, unsigned len, unsigned seg)
+{
+    if (UNLIKELY(!is_canonical(va) || !is_canonical(va + len - 1)))
+        return raise_error(d, seg == SEG_SS ? EXC_SS : EXC_GP, 0);
+    return DONE;
+}
+
+/* DR0-3 data breakpoints (SDM vol. 3, 17.2.4): reported as traps behind the instruction. */
+static void watch(struct engine *d, u64 va, unsigned len, bool write)
+{
+    static const u8 lengths[4] = {1, 2, 8, 4};
+    u64 dr7 = d->cpu.dr[7];
+    for (unsigned i = 0; i < 4; i++) {
+        if (!(dr7 >> (2 * i) & 3))
+            continue;
+        unsigned rw = dr7 >> (16 + 4 * i) & 3, l = lengths[dr7 >> (18 + 4 * i) & 3];
+        u64 at = d->cpu.dr[i] & ~(u64)(l - 1);
+        if (((rw == 1 && write) || rw == 3) && at < va + len && va < at + l)
+            d->db_pending |= 1u << i;
+    }
+}
+
+/* One part of an access, inside a page: the physical address. Uses and fills the TLB. */
+static int translate_part(struct engine *d, u64 va, enum access acc, unsigned idx, gpa_t *gpa,
+                          u8 **host)
+{
+    struct tlb_entry *t = &d->tlb[idx][tlb_slot(va)];
+    u64 page = va & ~(u64)(PAGE_SIZE - 1);
+    if ((acc == ACC_W ? t->wtag : t->rtag) == page) {
+        *host = t->host + (va & (PAGE_SIZE - 1));
+        *gpa = t->gpa | (va & (PAGE_SIZE - 1));
+        return DONE;
+    }
+    u8 *p = mmu_fill(d, va, acc, idx);
+    if (!p && d->fault.vector)
+        return FAULT;
+    *host = p;
+    if (t->rtag == page) {
+        *gpa = t->gpa | (va & (PAGE_SIZE - 1));
+        return DONE;
+    }
+    return mmu_walk(d, va, acc, idx, gpa); /* not RAM */
+}
+
+/* Physical memory that is not RAM, in naturally sized pieces. */
+static void io_read(struct engine *d, gpa_t gpa, unsigned len, u8 *out)
+{
+    dbt_park(d);
+    while (len) {
+        unsigned n = len >= 8 ? 8 : len >= 4 ? 4 : len >= 2 ? 2 : 1;
+        u64 v = d->env->mmio_read(d->env->machine, gpa, n);
+        copy(out, (u8 *)&v, n);
+        d->st.mmio++;
+        gpa += n;
+        out += n;
+        len -= n;
+    }
+}
+
+static void io_write(struct engine *d, gpa_t gpa, unsigned len, const u8 *in)
+{
+    dbt_park(d);
+    while (len) {
+        unsigned n = len >= 8 ? 8 : len >= 4 ? 4 : len >= 2 ? 2 : 1;
+        u64 v = 0;
+        copy((u8 *)&v, in, n);
+        d->env->mmio_write(d->env->machine, gpa, n, v);
+        d->st.mmio++;
+        gpa += n;
+        in += n;
+        len -= n;
+    }
+}
+
+/* Stores to another page than this and no translation: nothing to do but the copy. */
+#define SMC_MISSES 64
+
+/* The CPU's one RAM-write function for everything but the fast path. */
+static void ram_store(struct engine *d, gpa_t gpa, unsigned len, const u8 *in)
+{
+    if (ram_is_rom(gpa))
+        return;
+    u8 *host = ram_ptr(d->ram, gpa, len);
+    struct page *pg = &d->pages[ram_page_index(d->ram, gpa)];
+    if (UNLIKELY(pg->flags & (PG_CODE | PG_PT))) {
+        if (pg->flags & PG_PT)
+            mmu_write_tracked(d, pg, gpa, len, host, in);
+        if (pg->flags & PG_CODE) {
+            unsigned first = (gpa & (PAGE_SIZE - 1)) >> 6,
+                     last = ((gpa & (PAGE_SIZE - 1)) + len - 1) >> 6;
+            u64 span = (last == 63 ? ~0ull : (1ull << (last + 1)) - 1) & ~((1ull << first) - 1);
+            if ((pg->code_map & span) || ++pg->smc > SMC_MISSES) {
+                d->st.smc++;
+                cache_invalidate_page(d, pg);
+            }
+        }
+    }
+    copy(host, in, len);
+}
+
+/* An instruction is about to write the page it lies in, whose bytes the liveness rule reads, or a
+ * table through which that page is mapped: the dead flags become zero now, in every mode (flags.c).
+ * Tables on the path are tracked, because the fetch walked through them. */
+static void own_page(struct engine *d, gpa_t gpa)
+{
+    if (!d->executing)
+        return;
+    bool own = (gpa & ~(u64)(PAGE_SIZE - 1)) == d->code_page;
+    if (!own && ram_ptr(d->ram, gpa, 1) && (d->pages[ram_page_index(d->ram, gpa)].flags & PG_PT))
+        own = mmu_on_path(d, d->cpu.rip, gpa);
+    if (UNLIKELY(own))
+        flags_make_visible(d);
+}
+
+static int store_part(struct engine *d, gpa_t gpa, u8 *host, unsigned len, const u8 *in)
+{
+    if (host)
+        copy(host, in, len);
+    else if (ram_ptr(d->ram, gpa, len))
+        ram_store(d, gpa, len, in);
+    else
+        io_write(d, gpa, len, in);
+    return DONE;
+}
+
+static void load_part(struct engine *d, gpa_t gpa, const u8 *host, unsigned len, u8 *out)
+{
+    if (host)
+        copy(out, host, len);
+    else if (ram_ptr(d->ram, gpa, len))
+        copy(out, ram_ptr(d->ram, gpa, len), len);
+    else
+        io_read(d, gpa, len, out);
+}
+
+static int read_idx(struct engine *d, u64 va, unsigned len, u8 *out, unsigned seg, unsigned idx)
+{
+    struct tlb_entry *t = &d->tlb[idx][tlb_slot(va)];
+    if (LIKELY((va ^ t->rtag) <= PAGE_SIZE - len && !d->dr_active)) {
+        copy(out, t->host + (va & (PAGE_SIZE - 1)), len);
+        return DONE;
+    }
+    TRY(check_linear(d, va, len, seg));
+    unsigned left = PAGE_SIZE - (va & (PAGE_SIZE - 1));
+    unsigned n = MIN(len, left);
+    gpa_t gpa[2];
+    u8 *host[2];
+    TRY(translate_part(d, va, ACC_R, idx, &gpa[0], &host[0]));
+    if (n < len)
+        TRY(translate_part(d, va + n, ACC_R, idx, &gpa[1], &host[1]));
+    if (d->dr_active)
+        watch(d, va, len, false);
+    load_part(d, gpa[0], host[0], n, out);
+    if (n < len)
+        load_part(d, gpa[1], host[1], len - n, out + n);
+    return DONE;
+}
+
+static int write_idx(struct engine *d, u64 va, unsigned len, const u8 *in, unsigned seg,
+                     unsigned idx)
+{
+    struct tlb_entry *t = &d->tlb[idx][tlb_slot(va)];
+    if (LIKELY((va ^ t->wtag) <= PAGE_SIZE - len && !d->dr_active)) {
+        copy(t->host + (va & (PAGE_SIZE - 1)), in, len);
+        return DONE;
+    }
+    TRY(check_linear(d, va, len, seg));
+    unsigned left = PAGE_SIZE - (va & (PAGE_SIZE - 1));
+    unsigned n = MIN(len, left);
+    gpa_t gpa[2];
+    u8 *host[2];
+    TRY(translate_part(d, va, ACC_W, idx, &gpa[0], &host[0]));
+    if (n < len) {
+        TRY(translate_part(d, va + n, ACC_W, idx, &gpa[1], &host[1]));
+        /* The second walk may have made the first page a table or code. */
+        host[0] = host[1] = NULL;
+    }
+    if (d->dr_active)
+        watch(d, va, len, true);
+    own_page(d, gpa[0]);
+    if (n < len)
+        own_page(d, gpa[1]);
+    store_part(d, gpa[0], host[0], n, in);
+    if (n < len)
+        store_part(d, gpa[1], host[1], len - n, in + n);
+    return DONE;
+}
+
+/* EFLAGS.AC (SDM vol. 3, table 6-7). A non-canonical address comes first; its end, if only that is
+ * non-canonical, later. Unaligned forms of 16 and 32 bytes are not checked. */
+static int align_check(struct engine *d, u64 va, unsigned len, unsigned seg)
+{
+    if (LIKELY(!d->ac_check))
+        return DONE;
+    if (!is_canonical(va))
+        return raise_error(d, seg == SEG_SS ? EXC_SS : EXC_GP, 0);
+    unsigned a;
+    switch (len) {
+    case 2:
+    case 4:
+    case 8: a = len; break;
+    case 10: a = 8; break; /* an x87 register */
+    case 14:
+    case 94: a = 2; break; /* FNSTENV and FNSAVE images */
+    case 28:
+    case 108: a = 4; break;
+    default: return DONE;
+    }
+    return va & (a - 1) ? raise_error(d, EXC_AC, 0) : DONE;
+}
+
+int mem_read(struct engine *d, u64 va, unsigned len, void *out, unsigned seg)
+{
+    TRY(align_check(d, va, len, seg));
+    return read_idx(d, va, len, out, seg, d->idx);
+}
+
+int mem_write(struct engine *d, u64 va, unsigned len, const void *in, unsigned seg)
+{
+    TRY(align_check(d, va, len, seg));
+    return write_idx(d, va, len, in, seg, d->idx);
+}
+
+/* Would the access fault? Sets accessed and dirty bits as the access would. */
+int mem_check(struct engine *d, u64 va, unsigned len, enum access acc, unsigned seg)
+{
+    TRY(align_check(d, va, len, seg));
+    TRY(check_linear(d, va, len, seg));
+    gpa_t gpa;
+    u8 *host;
+    TRY(translate_part(d, va, acc, d->idx, &gpa, &host));
+    for (u64 p = (va | (PAGE_SIZE - 1)) + 1; p - va < len; p += PAGE_SIZE)
+        TRY(translate_part(d, p, acc, d->idx, &gpa, &host));
+    return DONE;
+}
+
+/* A state image: the CPU looks at its first item, then at its last byte. */
+int mem_check_image(struct engine *d, u64 va, unsigned len, enum access acc, unsigned seg)
+{
+    TRY(align_check(d, va, len, seg));
+    TRY(mem_check(d, va, len == 14 || len == 94 ? 2 : 4, acc, seg));
+    return mem_check(d, va + len - 1, 1, acc, seg);
+}
+
+/* Implicit supervisor accesses (descriptor tables, TSS, interrupt stacks): AC does not matter. */
+static unsigned sys_idx(const struct engine *d)
+{
+    return d->cpu.cr4 & CR4_SMAP ? IDX_SUP : IDX_SUPU;
+}
+
+int sys_read(struct engine *d, u64 va, unsigned len, void *out)
+{
+    return read_idx(d, va, len, out, SEG_DS, sys_idx(d));
+}
+
+int sys_write(struct engine *d, u64 va, unsigned len, const void *in)
+{
+    return write_idx(d, va, len, in, SEG_DS, sys_idx(d));
+}
+
+/*
+ * Opens an operand for a native instruction. If it lies in one page of RAM with a fast path, the
+ * instruction works on it directly; else in a bounce buffer with the same low six address bits,
+ * so that alignment faults are the hardware's own.
+ */
+int operand_open(struct engine *d, struct operand *op)
+{
+    u64 va = op->va;
+    unsigned len = op->len;
+    TRY(align_check(d, va, len, op->seg));
+    TRY(check_linear(d, va, len == 10 ? 8 : len, op->seg)); /* significand, then exponent */
+    unsigned left = PAGE_SIZE - (va & (PAGE_SIZE - 1));
+    op->part = MIN(len, left);
+    u8 *host[2] = {NULL, NULL};
+    TRY(translate_part(d, va, op->acc, d->idx, &op->gpa[0], &host[0]));
+    if (len == 10)
+        TRY(check_linear(d, va, len, op->seg));
+    if (op->part < len)
+        TRY(translate_part(d, va + op->part, op->acc, d->idx, &op->gpa[1], &host[1]));
+    if (d->dr_active) {
+        if (op->acc == ACC_W)
+            watch(d, va, len, true);
+        else
+            watch(d, va, len, false);
+    }
+    if (op->acc == ACC_W) {
+        own_page(d, op->gpa[0]);
+        if (op->part < len)
+            own_page(d, op->gpa[1]);
+    }
+    op->bounced = !host[0] || op->part < len;
+    if (!op->bounced) {
+        d->ptr = host[0];
+        return DONE;
+    }
+    u8 *b = d->bounce_raw + 64 + (va & 63);
+    d->ptr = b;
+    if (op->read || op->acc == ACC_R) {
+        load_part(d, op->gpa[0], NULL, op->part, b);
+        if (op->part < len)
+            load_part(d, op->gpa[1], NULL, len - op->part, b + op->part);
+    }
+    return DONE;
+}
+
+int operand_close(struct engine *d, struct operand *op)
+{
+    if (!op->bounced || op->acc != ACC_W)
+        return DONE;
+    store_part(d, op->gpa[0], NULL, op->part, d->ptr);
+    if (op->part < op->len)
+        store_part(d, op->gpa[1], NULL, op->len - op->part, d->ptr + op->part);
+    return DONE;
+}
+
+void engine_ram_written(struct engine *d, gpa_t gpa, u64 len)
+{
+    while (len) {
+        u64 n = MIN(len, PAGE_SIZE - (gpa & (PAGE_SIZE - 1)));
+        if (ram_ptr(d->ram, gpa, n)) {
+            struct page *pg = &d->pages[ram_page_index(d->ram, gpa)];
+            if (pg->flags & PG_CODE)
+                cache_invalidate_page(d, pg);
+            if (pg->flags & PG_PT) {
+                mmu_flush_all(d);
+                pg->flags &= (u8) ~(PG_PT | PG_PTMULTI);
+            }
+        }
+        gpa += n;
+        len -= n;
+    }
+}
+
+bool engine_peek(struct engine *d, gva_t va, void *out, size_t len)
+{
+    u8 *to = out;
+    while (len) {
+        unsigned n = MIN(len, PAGE_SIZE - (va & (PAGE_SIZE - 1)));
+        gpa_t gpa;
+        if (!mmu_peek(d, va, &gpa))
+            return false;
+        const u8 *p = ram_ptr(d->ram, gpa, n);
+        if (!p)
+            return false;
+        copy(to, p, n);
+        to += n;
+        va += n;
+        len -= n;
+    }
+    return true;
+}

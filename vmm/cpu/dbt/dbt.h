@@ -1,0 +1,386 @@
+/*
+ * dbt: the portable engine, shared declarations of its files. See README.md for how it works.
+ *
+ * The engine's state sits behind the host's GS base while guest code runs: translated code reaches
+ * every member as gs:[offset]. Guest registers are in the host's registers of the same name, RSP
+ * included; r10 and r11 are scratch and live in their slots at block edges.
+ *
+ * Rule for every file here: compiled without vector registers, because x87/SSE/AVX hold the
+ * guest's values from entry until dbt_park() (fpu.c). Whatever calls out (devices, Zydis, libc
+ * that may use SSE) parks first.
+ */
+#ifndef REPRISE_DBT_H
+#define REPRISE_DBT_H
+
+#include "base/check.h"
+#include "cpu/engine.h"
+#include "insn.h"
+
+#define TLB_BITS  12
+#define TLB_SIZE  (1u << TLB_BITS)
+#define JC_SIZE   65536u
+#define IDX_USER  0 /* CPL 3 */
+#define IDX_SUP   1 /* CPL < 3, SMAP in force (AC = 0) */
+#define IDX_SUPU  2 /* CPL < 3, may touch user pages (AC = 1 or CR4.SMAP = 0) */
+#define IDX_COUNT 3
+
+/* What a translation depends on besides its address. */
+#define MODE_IDX    0x03u
+#define MODE_TS     0x04u
+#define MODE_EM     0x08u
+#define MODE_MP     0x10u
+#define MODE_OSFXSR 0x20u
+#define MODE_AVX    0x40u /* CR4.OSXSAVE and XCR0.AVX|SSE */
+#define MODE_CPL0   0x80u
+#define MODE_SMAP   0x100u
+
+#define BLOCK_MAX    64 /* instructions */
+#define DBT_SLACK    16 /* positions a block may run before its budget check */
+#define CODE_SIZE    (64u << 20)
+#define MAX_BLOCKS   (1u << 19)
+#define MAX_FILLED   16384u
+#define MAX_INSN_OFF (8u << 20)
+
+struct tlb_entry {
+    u64 rtag, wtag; /* linear page address if readable, writable; else a value that never matches */
+    u8 *host;       /* the page's host address */
+    u64 gpa;
+};
+
+/* Kinds of exits from translated code, low bits of exit_id. */
+enum exit_kind {
+    X_NONE,    /* careful snippet done */
+    X_LINK,    /* direct branch to the same page, not linked yet; index = link slot */
+    X_IND,     /* target in d->target, not in the jump cache */
+    X_INSN,    /* instruction `index` must be run by exec() */
+    X_INSN_LF, /* the same, flags in lahf form: RAX in d->save_rax */
+    X_BUDGET,  /* stop position is near: instruction `index` not run yet */
+};
+#define EXIT_ID(block, index, kind) ((u32)(block) << 10 | (u32)(index) << 3 | (kind))
+#define EXIT_BLOCK(id)              ((id) >> 10)
+#define EXIT_INDEX(id)              (((id) >> 3) & 127)
+#define EXIT_KIND(id)               ((id)&7)
+
+struct block {
+    u64 lin;
+    u64 phys;
+    u32 mode;
+    u32 code; /* offset in the cache: direct entry */
+    u32 ient; /* entry for indirect jumps: r10 = target, verified */
+    u32 code_end;
+    u32 hash_next, page_next;
+    u32 insns;          /* index into d->insn_off: n pairs */
+    u16 n;              /* instructions, a final one left to exec() included */
+    u16 count;          /* what the budget check takes: without that final one */
+    u16 check_at;       /* the budget check comes before this instruction */
+    u16 loaded;         /* stolen guest registers that are in host registers inside the block */
+    u16 spilled;        /* guest registers whose host register is scratch inside the block */
+    u16 dead;           /* its page was written */
+    u32 link_patch[2];  /* offsets of the rel32 to patch; 0 none */
+    u16 link_target[2]; /* page offsets */
+};
+
+struct insn_off {
+    u16 guest; /* from block->lin */
+    u16 host;  /* from block->code */
+};
+
+/* One per RAM page. */
+#define PG_CODE    0x01 /* has translations: no write fast path */
+#define PG_PT      0x02 /* served as a page table: no write fast path */
+#define PG_WTLB    0x04 /* some TLB entry may have a write tag for it */
+#define PG_WMULTI  0x08 /* ... and not only the one in wslot */
+#define PG_PTMULTI 0x10 /* used at several linear bases or levels */
+struct page {
+    u64 code_map; /* 64-byte chunks that hold translated bytes */
+    u64 pt_base;  /* linear address of its entry 0 */
+    u32 blocks;   /* list through page_next; 0 ends */
+    u16 wslot;    /* idx << 12 | slot */
+    u8 flags;
+    u8 pt_level;
+    u8 pt_writes;
+    u8 smc;
+};
+
+/* What translated code tells slow_mem: the size in bits 0 to 7, and these. */
+#define SLOW_WRITE 0x100u
+#define SLOW_ALIGN 0x200u /* #GP unless aligned to its size */
+#define SLOW_WAIT  0x400u /* a pending x87 exception comes first */
+
+struct fault {
+    u8 vector;
+    bool has_error;
+    bool trap;    /* RIP already points behind the instruction (RF is not set) */
+    bool code_bp; /* #DB of an instruction breakpoint: RF is pushed as it is */
+    u32 error;
+    u64 cr2;
+};
+
+/* Results of exec() and the helpers. */
+enum {
+    DONE = 0,
+    FAULT = -1, /* d->fault is set; nothing of the instruction took effect but what the SDM says */
+    RESTART = -2, /* REP string stopped between iterations: RIP stays, iterations are counted */
+    STOP_HALT = 1,
+    STOP_SHUTDOWN,
+    STOP_UNSUPPORTED,
+};
+
+struct filled {
+    u32 n;
+    u32 slot[MAX_FILLED];
+};
+
+struct engine {
+    struct vcpu cpu; /* gpr[] are the register slots */
+    /* Slots that translated code uses. */
+    u64 flags;  /* the six arithmetic flags (other bits junk); rflags has the rest */
+    i64 budget; /* positions left until target_pos */
+    u64 host_rsp;
+    u64 entry_code;
+    u64 target; /* of an indirect branch */
+    u64 save_rax, tmp, tmp2;
+    u64 slow_ea, slow_res, resume;
+    i64 sti_budget; /* budget right behind an inlined STI that opened a shadow */
+    u32 want;       /* want_int | want_nmi: an inlined STI must leave */
+    u64 fip, fdp;   /* x87 pointers, guest values */
+    u16 fop;
+    u32 exit_id, ind_id;
+    u64 sregs[16]; /* host registers at a slow path or signal */
+    u64 sflags;    /* and flags */
+    u8 *ptr;       /* operand of a careful snippet */
+
+    /* C side */
+    pos_t target_pos;
+    pos_t shadow_pos; /* position right behind STI / MOV SS; NEVER none */
+    u64 next;         /* RIP behind the current instruction */
+    struct fault fault;
+    u32 mode;
+    u32 idx; /* mode & MODE_IDX */
+    u8 cpl;
+    bool careful_only; /* TF, debug registers, AC checks, trace */
+    bool ac_check;
+    bool dr_active;
+    bool was_inner; /* CPL was 1 or 2 */
+    bool push_rf;   /* deliver() pushes RF = 1 */
+    bool keep_rf;   /* IRET loaded RF: it holds for the next instruction */
+    bool tf_now;    /* SYSCALL: single-step looks at TF behind the instruction */
+    bool want_int, want_nmi;
+    bool attention;
+    bool near_stop; /* the budget is shorter than the block at RIP */
+    bool parked;    /* x87/SSE/AVX are in cpu.xsave */
+    bool executing; /* in exec(): stores are an instruction's own */
+    bool mov_ss;    /* the shadow is MOV SS's: debug traps wait too */
+    bool stale;     /* blocks were dropped since the run loop looked */
+    bool signalled, fsgsbase;
+    u8 signal_trap;
+    u32 signal_rip; /* offset in the code cache */
+    volatile int kicked;
+    u16 snip_loaded, snip_spilled;
+    u32 db_pending;   /* DR6 bits of data breakpoints hit by the current instruction */
+    gpa_t code_page;  /* physical page of the current instruction */
+    gpa_t code_page2; /* the second one if it crosses, else NEVER */
+    u64 xmask;        /* XSAVE mask for the host */
+    u64 phys_mask;    /* valid physical address bits */
+    enum cpu_model model;
+    struct ram *ram;
+    const struct engine_env *env;
+    void (*trace)(void *);
+    void *trace_opaque;
+    struct machine_stats st;
+    struct err err;
+
+    u8 *rw, *rx; /* the code cache's two mappings */
+    u32 code_used, code_fixed, code_gen;
+    u32 exit_common, slow_common, ind_miss, enter, unwind;
+    int memfd;
+    struct block *blocks;
+    u32 nblocks;
+    u32 *block_hash;
+    u64 npages;
+    struct page *pages;
+    struct insn_off *insn_off;
+    u32 ninsn_off;
+    struct insn *icache;
+    struct insn *pinned; /* in exec(): must not be replaced */
+    struct insn unpinned;
+    struct filled tlb_user, tlb_kernel, jc_user, jc_kernel;
+    void *altstack;
+    void *xs_park; /* 64-byte aligned host XSAVE area */
+    u8 bounce_raw[256] __attribute__((aligned(64)));
+
+    struct tlb_entry tlb[IDX_COUNT][TLB_SIZE];
+    u64 jc[IDX_COUNT][JC_SIZE];       /* host entry points, by jc_slot() of the target */
+    u32 jc_block[IDX_COUNT][JC_SIZE]; /* block of the entry, for C; 0 none */
+};
+
+/* Jump-cache slot: what flag-neutral instructions can compute (put_indirect). The byte-swapped
+ * half brings address bits 16 to 23 in, in which kernel functions with equal low bits differ. */
+static inline u32 jc_slot(u64 lin)
+{
+    return ((u32)lin + __builtin_bswap32((u32)lin)) & (JC_SIZE - 1);
+}
+
+static inline bool is_canonical(u64 va)
+{
+    return (u64)((i64)(va << 16) >> 16) == va;
+}
+
+static inline u32 tlb_slot(u64 va)
+{
+    return (va >> 12) & (TLB_SIZE - 1);
+}
+
+static inline u64 tlb_invalid(u32 slot)
+{
+    return (u64)(slot ^ 1) << 12 | 1ull << 63;
+}
+
+static inline u64 get_rflags(const struct engine *d)
+{
+    return (d->cpu.rflags & ~(u64)FL_ARITH) | (d->flags & FL_ARITH);
+}
+
+static inline void set_rflags(struct engine *d, u64 v)
+{
+    d->cpu.rflags = v | 2;
+    d->flags = v & FL_ARITH;
+}
+
+static inline pos_t position(const struct engine *d)
+{
+    return d->target_pos - (u64)d->budget;
+}
+
+static inline int raise_fault(struct engine *d, unsigned vector)
+{
+    d->fault = (struct fault){.vector = (u8)vector};
+    return FAULT;
+}
+
+static inline int raise_error(struct engine *d, unsigned vector, u32 error)
+{
+    d->fault = (struct fault){.vector = (u8)vector, .has_error = true, .error = error};
+    return FAULT;
+}
+
+/* Stops the machine with a report; libc formats it, so the guest's vector state is parked first. */
+#define REPORT(d, ...) (dbt_park(d), err_set(&(d)->err, -1, __VA_ARGS__), STOP_UNSUPPORTED)
+
+#define TRY(x)                                                                                     \
+    do {                                                                                           \
+        int try_ = (x);                                                                            \
+        if (UNLIKELY(try_))                                                                        \
+            return try_;                                                                           \
+    } while (0)
+
+/* mmu.c: page walks, the soft TLB, tracked pages */
+enum access { ACC_R, ACC_W, ACC_X };
+int mmu_walk(struct engine *d, u64 va, enum access acc, unsigned idx, gpa_t *gpa);
+bool mmu_peek(struct engine *d, u64 va, gpa_t *gpa);
+/* Is the page at gpa one of the tables through which va is mapped? No side effects. */
+bool mmu_on_path(struct engine *d, u64 va, gpa_t gpa);
+u8 *mmu_fill(struct engine *d, u64 va, enum access acc, unsigned idx);
+void mmu_flush_all(struct engine *d);
+void mmu_flush_user(struct engine *d);
+void mmu_set_cr3(struct engine *d, u64 old, u64 cr3);
+void mmu_protect_page(struct engine *d, struct page *pg, u64 index);
+u64 slow_mem(struct engine *d);
+void mmu_mode_changed(struct engine *d); /* recompute mode, idx, careful_only after any change */
+void mmu_forget_jc(struct engine *d);
+/* A write of len bytes at gpa (one page, RAM) is about to replace `old` (now there) by `new`. */
+void mmu_write_tracked(struct engine *d, struct page *pg, gpa_t gpa, unsigned len, const u8 *old,
+                       const u8 *new_);
+
+/* access.c: guest memory by linear address, from C */
+int mem_read(struct engine *d, u64 va, unsigned len, void *out, unsigned seg);
+int mem_write(struct engine *d, u64 va, unsigned len, const void *in, unsigned seg);
+int mem_check(struct engine *d, u64 va, unsigned len, enum access acc, unsigned seg);
+int mem_check_image(struct engine *d, u64 va, unsigned len, enum access acc, unsigned seg);
+int sys_read(struct engine *d, u64 va, unsigned len, void *out);
+int sys_write(struct engine *d, u64 va, unsigned len, const void *in);
+/* Prepares [va, va+len) for a native instruction; d->ptr is where it may operate. */
+struct operand {
+    u64 va;
+    unsigned len, seg;
+    enum access acc; /* ACC_W: read-modify-write if `read` */
+    bool read, bounced;
+    gpa_t gpa[2];
+    unsigned part;
+    u8 before[64];
+};
+int operand_open(struct engine *d, struct operand *op);
+int operand_close(struct engine *d, struct operand *op);
+
+/* cache.c: blocks, code cache, the jump cache */
+int cache_init(struct engine *d, struct err *err);
+void cache_fini(struct engine *d);
+void cache_flush(struct engine *d);
+struct block *cache_find(struct engine *d, u64 lin, u64 phys, u32 mode);
+void cache_link(struct engine *d, struct block *b);
+void cache_invalidate_page(struct engine *d, struct page *pg);
+void jc_set(struct engine *d, unsigned idx, struct block *b);
+void jc_drop_page(struct engine *d, struct page *pg);
+void jc_drop_range(struct engine *d, u64 lin, u64 len);
+
+/* translate.c */
+struct block *translate(struct engine *d, u64 lin, u64 phys, const u8 *bytes);
+void translate_snippet(struct engine *d, struct insn *in);
+void translate_common(struct engine *d);
+
+/* flags.c */
+u32 flags_live(struct engine *d, const u8 *page_bytes, unsigned offset);
+u32 flags_live_at(struct engine *d, u64 lin);
+void flags_make_visible(struct engine *d); /* masks d->flags by what is live at RIP */
+
+/* icache.c: decoded instructions by their bytes: 15 and the number that could be read */
+struct insn *icache_get(struct engine *d, const u8 key[16]);
+size_t icache_bytes(void);
+/* The liveness rule stops here: branches and what may not be looked beyond. */
+bool ends_scan(const struct insn *in);
+
+/* exec.c: one instruction; careful.c */
+int exec(struct engine *d, struct insn *in);
+int fetch(struct engine *d, struct insn **in);
+int exec_native(struct engine *d, struct insn *in);
+u64 insn_ea(struct engine *d, const struct insn *in);
+
+/* sys.c */
+int check_io(struct engine *d, u16 port, unsigned size); /* IOPL and the TSS bitmap */
+
+/* except.c */
+int deliver(struct engine *d, unsigned vector, bool has_error, u32 error, bool soft);
+int deliver_fault(struct engine *d); /* d->fault: double fault and shutdown logic */
+
+/* seg.c */
+struct desc {
+    u64 base;
+    u32 limit;
+    u16 attr;
+    u64 raw[2];
+    u64 addr;
+};
+int read_desc(struct engine *d, u16 sel, struct desc *out, unsigned vector, u32 error);
+void load_seg_cache(struct engine *d, unsigned seg, u16 sel, const struct desc *desc);
+int load_seg(struct engine *d, unsigned seg, u16 sel);
+/* IRET and far RET: loads CS:RIP (into d->next) and, when `stack`, SS:RSP. */
+int return_far(struct engine *d, u16 cs_sel, u64 rip, u16 ss_sel, u64 rsp, bool stack);
+
+/* fpu.c */
+void dbt_park(struct engine *d);
+void dbt_unpark(struct engine *d);
+void fpu_init_image(struct engine *d);
+bool fpu_pending(struct engine *d);      /* an unmasked x87 exception waits: FSW.ES */
+unsigned fpu_unmasked(struct engine *d); /* which, as bits of FSW */
+
+/* host.c: signals, GS base */
+int host_init(struct engine *d, struct err *err);
+void host_fini(struct engine *d);
+void host_enter(struct engine *d);
+
+/* Helpers named by insn.def */
+#define HELPER(name)                                                                               \
+    helper_fn help_##name;                                                                         \
+    int help_##name(struct engine *d, struct insn *in)
+
+#endif

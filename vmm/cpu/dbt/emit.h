@@ -1,0 +1,186 @@
+/*
+ * The assembler: the few instruction forms that the translator inserts. SDM vol. 2, chapter 2.
+ * Register numbers are the hardware's (vcpu.h). All moves and LEAs are flag-neutral.
+ */
+#ifndef REPRISE_DBT_EMIT_H
+#define REPRISE_DBT_EMIT_H
+
+#include <string.h>
+
+#include "base/types.h"
+
+struct emit {
+    u8 *p;
+};
+
+static inline void e1(struct emit *e, u8 v)
+{
+    *e->p++ = v;
+}
+
+static inline void e2(struct emit *e, u16 v)
+{
+    memcpy(e->p, &v, 2);
+    e->p += 2;
+}
+
+static inline void e4(struct emit *e, u32 v)
+{
+    memcpy(e->p, &v, 4);
+    e->p += 4;
+}
+
+static inline void e8(struct emit *e, u64 v)
+{
+    memcpy(e->p, &v, 8);
+    e->p += 8;
+}
+
+#define NOREG (-1)
+
+/* ModRM (+SIB, +disp) for [base + index*scale + disp]; no base and no index: absolute disp32. */
+static inline void e_modrm(struct emit *e, int reg, int base, int index, int scale, i32 disp)
+{
+    int ss = scale == 8 ? 3 : scale == 4 ? 2 : scale == 2 ? 1 : 0;
+    reg &= 7;
+    if (base < 0) {
+        e1(e, (u8)(reg << 3 | 4));
+        e1(e, (u8)(ss << 6 | (index < 0 ? 4 : index & 7) << 3 | 5));
+        e4(e, (u32)disp);
+        return;
+    }
+    int mod = disp == 0 && (base & 7) != 5 ? 0 : disp >= -128 && disp < 128 ? 1 : 2;
+    if (index >= 0 || (base & 7) == 4) {
+        e1(e, (u8)(mod << 6 | reg << 3 | 4));
+        e1(e, (u8)(ss << 6 | (index < 0 ? 4 : index & 7) << 3 | (base & 7)));
+    } else {
+        e1(e, (u8)(mod << 6 | reg << 3 | (base & 7)));
+    }
+    if (mod == 1)
+        e1(e, (u8)disp);
+    else if (mod == 2)
+        e4(e, (u32)disp);
+}
+
+static inline void e_rex(struct emit *e, int w, int reg, int index, int base)
+{
+    u8 rex =
+        (u8)(0x40 | (w ? 8 : 0) | (reg >= 8 ? 4 : 0) | (index >= 8 ? 2 : 0) | (base >= 8 ? 1 : 0));
+    if (rex != 0x40)
+        e1(e, rex);
+}
+
+/* op reg, [base + index*scale + disp], opcode of one byte */
+static inline void e_mem(struct emit *e, int w, u8 op, int reg, int base, int index, int scale,
+                         i32 disp)
+{
+    e_rex(e, w, reg, index, base);
+    e1(e, op);
+    e_modrm(e, reg, base, index, scale, disp);
+}
+
+/* The same with an engine slot: gs:[index*scale + off] */
+static inline void e_gs(struct emit *e, int w, u8 op, int reg, int index, int scale, size_t off)
+{
+    e1(e, 0x65);
+    e_rex(e, w, reg, index, NOREG);
+    e1(e, op);
+    e_modrm(e, reg, NOREG, index, scale, (i32)off);
+}
+
+static inline void e_load(struct emit *e, int reg, size_t off)
+{
+    e_gs(e, 1, 0x8b, reg, NOREG, 1, off);
+}
+
+static inline void e_store(struct emit *e, int reg, size_t off)
+{
+    e_gs(e, 1, 0x89, reg, NOREG, 1, off);
+}
+
+static inline void e_store_imm32(struct emit *e, size_t off, u32 v)
+{
+    e_gs(e, 0, 0xc7, 0, NOREG, 1, off);
+    e4(e, v);
+}
+
+static inline void e_rr(struct emit *e, int w, u8 op, int reg, int rm)
+{
+    e_rex(e, w, reg, NOREG, rm);
+    e1(e, op);
+    e1(e, (u8)(0xc0 | (reg & 7) << 3 | (rm & 7)));
+}
+
+static inline void e_mov(struct emit *e, int dst, int src)
+{
+    e_rr(e, 1, 0x89, src, dst);
+}
+
+static inline void e_lea(struct emit *e, int dst, int base, int index, int scale, i32 disp)
+{
+    e_mem(e, 1, 0x8d, dst, base, index, scale, disp);
+}
+
+static inline void e_movi(struct emit *e, int reg, u64 v)
+{
+    if (v == (u32)v) {
+        if (reg >= 8)
+            e1(e, 0x41);
+        e1(e, (u8)(0xb8 | (reg & 7)));
+        e4(e, (u32)v);
+    } else if ((i64)v == (i32)v) {
+        e1(e, reg >= 8 ? 0x49 : 0x48);
+        e1(e, 0xc7);
+        e1(e, (u8)(0xc0 | (reg & 7)));
+        e4(e, (u32)v);
+    } else {
+        e1(e, reg >= 8 ? 0x49 : 0x48);
+        e1(e, (u8)(0xb8 | (reg & 7)));
+        e8(e, v);
+    }
+}
+
+/* jmp/jcc with a 32-bit displacement; return the address of the displacement. */
+static inline u8 *e_jmp(struct emit *e)
+{
+    e1(e, 0xe9);
+    e4(e, 0);
+    return e->p - 4;
+}
+
+static inline u8 *e_jcc(struct emit *e, int cond)
+{
+    e1(e, 0x0f);
+    e1(e, (u8)(0x80 | cond));
+    e4(e, 0);
+    return e->p - 4;
+}
+
+static inline void e_fix(u8 *at, const u8 *target)
+{
+    i32 d = (i32)(target - (at + 4));
+    memcpy(at, &d, 4);
+}
+
+static inline void e_jmp_to(struct emit *e, const u8 *target)
+{
+    e_fix(e_jmp(e), target);
+}
+
+/* Flags into AX (lahf; seto al) and back; AX itself must have been saved. */
+static inline void e_flags_to_ax(struct emit *e)
+{
+    e1(e, 0x9f);
+    e1(e, 0x0f);
+    e1(e, 0x90);
+    e1(e, 0xc0);
+}
+
+static inline void e_flags_from_ax(struct emit *e)
+{
+    e1(e, 0x04);
+    e1(e, 0x7f);
+    e1(e, 0x9e);
+}
+
+#endif

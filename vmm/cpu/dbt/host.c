@@ -1,0 +1,100 @@
+/*
+ * What ties the engine to its host thread: the GS base behind which its state lies, and the
+ * signals that guest instructions raise in translated code (#DE, #MF, #XM, #GP by misalignment).
+ * A signal handler finds the engine through GS as well, copies the registers to sregs and unwinds
+ * into the run loop. One machine runs per thread; several may exist in a process.
+ */
+#define _GNU_SOURCE
+#include "dbt.h"
+
+#include <asm/prctl.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#define ALTSTACK 65536
+
+#ifndef SS_AUTODISARM
+#define SS_AUTODISARM (1u << 31)
+#endif
+
+static _Thread_local struct engine *current;
+
+static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+
+static void on_signal(int sig, siginfo_t *si, void *ctx)
+{
+    ucontext_t *uc = ctx;
+    greg_t *g = uc->uc_mcontext.gregs;
+    struct engine *d = current;
+    u64 rip = (u64)g[REG_RIP];
+    if (!d || rip - (u64)(uintptr_t)d->rx >= CODE_SIZE) {
+        /* Not translated code: a bug of ours. Let it kill the process with its own report. */
+        signal(sig, SIG_DFL);
+        return;
+    }
+    static const int map[16] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP,
+                                REG_RSI, REG_RDI, REG_R8,  REG_R9,  REG_R10, REG_R11,
+                                REG_R12, REG_R13, REG_R14, REG_R15};
+    for (int r = 0; r < 16; r++)
+        d->sregs[r] = (u64)g[map[r]];
+    d->sflags = (u64)g[REG_EFL];
+    d->signal_rip = (u32)(rip - (u64)(uintptr_t)d->rx);
+    d->signal_trap = (u8)g[REG_TRAPNO];
+    d->signalled = true;
+    g[REG_RIP] = (greg_t)(uintptr_t)(d->rx + d->unwind);
+    (void)si;
+}
+
+int host_init(struct engine *d, struct err *err)
+{
+    d->altstack = mmap(NULL, ALTSTACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (d->altstack == MAP_FAILED) {
+        d->altstack = NULL;
+        return err_set(err, -ENOMEM, "out of memory");
+    }
+    d->xs_park = aligned_alloc(64, 1024);
+    if (!d->xs_park)
+        return err_set(err, -ENOMEM, "out of memory");
+    for (unsigned i = 0; i < 1024; i++)
+        ((u8 *)d->xs_park)[i] = 0;
+    u32 a = 0xd, b = 0, c = 0, dx = 0;
+    __asm__("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(dx));
+    d->xmask = a & 7;
+    if ((d->xmask & 3) != 3)
+        return err_set(err, -ENOTSUP,
+                       "this host's CPU or kernel lacks XSAVE, which the engine needs");
+    struct sigaction sa = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    sigemptyset(&sa.sa_mask);
+    for (unsigned i = 0; i < ARRAY_SIZE(signals); i++)
+        sigaction(signals[i], &sa, NULL);
+    d->fsgsbase = getauxval(AT_HWCAP2) & 2;
+    return 0;
+}
+
+void host_fini(struct engine *d)
+{
+    if (current == d)
+        current = NULL;
+    if (d->altstack)
+        munmap(d->altstack, ALTSTACK);
+    free(d->xs_park);
+}
+
+void host_enter(struct engine *d)
+{
+    if (current != d) {
+        stack_t ss = {.ss_sp = d->altstack, .ss_size = ALTSTACK, .ss_flags = (int)SS_AUTODISARM};
+        sigaltstack(&ss, NULL);
+        current = d;
+    }
+    if (d->fsgsbase)
+        __asm__ volatile("wrgsbase %0" : : "r"(d));
+    else
+        syscall(SYS_arch_prctl, ARCH_SET_GS, d);
+}

@@ -1,0 +1,432 @@
+/*
+ * Host code for one guest instruction: copies and rewrites, the soft-TLB check, the stack and
+ * branch forms, the block's edges. Host code for rare paths is recorded as `cold` and written
+ * behind the block by translate.c.
+ */
+#include "tr.h"
+
+/* ---- one instruction's bytes ---- */
+
+static void put_prefixes(struct emit *e, const struct insn *in)
+{
+    for (const u8 *k = in->keep; *k; k++)
+        e1(e, *k);
+}
+
+/* A register-only form as it is, without the prefixes that mean nothing or something else here. */
+void put_copy(struct emit *e, const struct insn *in)
+{
+    if (in->encoding != 0) {
+        memcpy(e->p, in->bytes + in->opcode_off, in->len - in->opcode_off);
+        e->p += in->len - in->opcode_off;
+        return;
+    }
+    put_prefixes(e, in);
+    memcpy(e->p, in->bytes + in->prefix_end, in->len - in->prefix_end);
+    e->p += in->len - in->prefix_end;
+}
+
+/* The instruction with its memory operand replaced by [base]. */
+void put_patched(struct emit *e, const struct insn *in, int base)
+{
+    if (in->encoding == 0) {
+        put_prefixes(e, in);
+        if (!in->modrm_off) { /* MOV moffs */
+            static const u8 op[4] = {0x8a, 0x8b, 0x88, 0x89};
+            e_rex(e, in->opsize == 8, RAX, NOREG, base);
+            e1(e, op[in->opcode & 3]);
+            e_modrm(e, RAX, base, NOREG, 1, 0);
+            return;
+        }
+        u8 rex = (u8)((in->rex & 0x4c) | (base >= 8 ? 0x41 : 0));
+        if (in->rex)
+            rex |= 0x40;
+        if (rex)
+            e1(e, rex);
+        memcpy(e->p, in->bytes + in->opcode_off, in->modrm_off - in->opcode_off);
+        e->p += in->modrm_off - in->opcode_off;
+    } else {
+        const u8 *v = in->bytes + in->opcode_off;
+        u8 b2, b3;
+        if (v[0] == 0xc5) {
+            b2 = (u8)((v[1] & 0x80) | 0x61);
+            b3 = v[1] & 0x7f;
+            v += 2;
+        } else {
+            b2 = v[1];
+            b3 = v[2];
+            v += 3;
+        }
+        b2 = (u8)((b2 & ~0x60) | 0x40 | (base >= 8 ? 0 : 0x20));
+        e1(e, 0xc4);
+        e1(e, b2);
+        e1(e, b3);
+        while (v < in->bytes + in->modrm_off)
+            e1(e, *v++);
+    }
+    e_modrm(e, in->bytes[in->modrm_off] >> 3 & 7, base, NOREG, 1, 0);
+    memcpy(e->p, in->bytes + in->disp_end, in->len - in->disp_end);
+    e->p += in->len - in->disp_end;
+}
+
+/* ---- block edges ---- */
+
+void put_prologue(struct emit *e, u16 loaded, u16 spilled)
+{
+    for (int r = 0; r < 16; r++)
+        if (spilled >> r & 1)
+            e_store(e, r, SLOT(r));
+    for (int r = 0; r < 16; r++)
+        if (loaded >> r & 1)
+            e_load(e, r, SLOT(r));
+}
+
+void put_epilogue(struct emit *e, u16 loaded_written, u16 spilled)
+{
+    for (int r = 0; r < 16; r++)
+        if (loaded_written >> r & 1)
+            e_store(e, r, SLOT(r));
+    for (int r = 0; r < 16; r++)
+        if (spilled >> r & 1)
+            e_load(e, r, SLOT(r));
+}
+
+void put_block_epilogue(struct tr *t)
+{
+    put_epilogue(&t->e, t->loaded & t->wr, t->spilled);
+}
+
+void put_exit(struct tr *t, u32 id)
+{
+    e_store_imm32(&t->e, OFF(exit_id), id);
+    e_jmp_to(&t->e, t->d->rw + t->d->exit_common);
+}
+
+/* Through the jump cache of index idx. */
+void put_far_edge(struct tr *t, u64 target, unsigned idx)
+{
+    e_movi(&t->e, R10, target);
+    e1(&t->e, 0x65); /* jmp gs:[jc slot] */
+    e1(&t->e, 0xff);
+    e_modrm(&t->e, 4, NOREG, NOREG, 1,
+            (i32)(OFF(jc) + 8 * ((size_t)idx * JC_SIZE + jc_slot(target))));
+}
+
+/* Goes to a linear address: a patchable jump inside the page, else through the jump cache. */
+void put_edge(struct tr *t, u64 target, unsigned slot)
+{
+    put_block_epilogue(t);
+    if ((target ^ t->lin) < PAGE_SIZE) {
+        t->b->link_target[slot] = target & (PAGE_SIZE - 1);
+        u8 *at = e_jmp(&t->e);
+        t->b->link_patch[slot] = (u32)(at - t->d->rw);
+        t->cold[t->ncold++] =
+            (struct cold){.at = at, .kind = 3, .id = EXIT_ID(t->bi, slot, X_LINK)};
+        return;
+    }
+    put_far_edge(t, target, t->d->idx);
+}
+
+/* Target in s1. */
+void put_indirect(struct tr *t, unsigned i)
+{
+    struct emit *e = &t->e;
+    e_store_imm32(e, OFF(ind_id), EXIT_ID(t->bi, i, X_IND));
+    if (t->s1 != R10 || (t->loaded >> R10 & 1)) {
+        e_store(e, t->s1, OFF(target));
+        put_block_epilogue(t);
+        e_load(e, R10, OFF(target));
+    } else {
+        put_block_epilogue(t);
+    }
+    /* r11 = jc_slot(r10); jmp gs:[r11*8 + jc] */
+    e_rr(e, 0, 0x89, R10, R11);
+    e1(e, 0x41); /* bswap r11d */
+    e1(e, 0x0f);
+    e1(e, 0xcb);
+    e_lea(e, R11, R10, R11, 1, 0);
+    e1(e, 0x45); /* movzx r11d, r11w */
+    e1(e, 0x0f);
+    e1(e, 0xb7);
+    e1(e, 0xdb);
+    e1(e, 0x65);
+    e1(e, 0x42);
+    e1(e, 0xff);
+    e_modrm(e, 4, NOREG, R11, 8, (i32)(OFF(jc) + 8 * (size_t)t->d->idx * JC_SIZE));
+}
+
+/* ---- memory ---- */
+
+/* Linear address of the operand into reg; tmp is clobbered with a segment base. */
+void put_ea(struct tr *t, const struct insn *in, unsigned i, int reg, int tmp, bool *is_const,
+            u64 *value)
+{
+    struct emit *e = &t->e;
+    bool seg = in->seg == SEG_FS || in->seg == SEG_GS;
+    *is_const = false;
+    if (in->rip_rel || (in->base < 0 && in->index < 0)) {
+        u64 v = (u64)in->disp + (in->rip_rel ? t->lin + t->off[i] + in->len : 0);
+        if (in->addrsize == 4)
+            v = (u32)v;
+        e_movi(e, reg, v);
+        *is_const = !seg;
+        *value = v;
+    } else {
+        if (in->addrsize == 4)
+            e1(e, 0x67);
+        e_lea(e, reg, in->base, in->index, in->scale, (i32)in->disp);
+    }
+    if (seg) {
+        e_load(e, tmp, OFF(cpu.seg_base) + 8 * (size_t)in->seg);
+        e_lea(e, reg, reg, tmp, 1, 0);
+    }
+}
+
+/* Linear address in s1 -> host address in s1. Clobbers s2 and dead flags. */
+void put_save_flags(struct tr *t)
+{
+    e_store(&t->e, RAX, OFF(save_rax));
+    e_flags_to_ax(&t->e);
+}
+
+void put_restore_flags(struct tr *t)
+{
+    e_flags_from_ax(&t->e);
+    e_load(&t->e, RAX, OFF(save_rax));
+}
+
+void put_check_as(struct tr *t, unsigned i, unsigned size, bool write, bool is_const, u64 value,
+                  enum flags_state flags)
+{
+    struct emit *e = &t->e;
+    int s1 = t->s1, s2 = t->s2;
+    size_t tlb = OFF(tlb) + sizeof(struct tlb_entry) * TLB_SIZE * t->d->idx;
+    if (flags == FLAGS_LIVE)
+        put_save_flags(t);
+    int index = s2;
+    if (is_const) {
+        tlb += sizeof(struct tlb_entry) * tlb_slot(value);
+        index = NOREG;
+    } else {
+        e_rr(e, 0, 0x89, s1, s2);      /* mov s2d, s1d */
+        e_rex(e, 0, NOREG, NOREG, s2); /* shr s2d, 7 */
+        e1(e, 0xc1);
+        e1(e, (u8)(0xe8 | (s2 & 7)));
+        e1(e, 7);
+        e_rex(e, 0, NOREG, NOREG, s2); /* and s2d, mask */
+        e1(e, 0x81);
+        e1(e, (u8)(0xe0 | (s2 & 7)));
+        e4(e, (TLB_SIZE - 1) << 5);
+    }
+    e_gs(e, 1, 0x33, s1, index, 1, tlb + (write ? 8 : 0));
+    e_rex(e, 1, NOREG, NOREG, s1); /* cmp s1, PAGE_SIZE - size */
+    e1(e, 0x81);
+    e1(e, (u8)(0xf8 | (s1 & 7)));
+    e4(e, PAGE_SIZE - size);
+    u8 *at = e_jcc(e, 7); /* ja */
+    e_gs(e, 1, 0x03, s1, index, 1, tlb + 16);
+    t->cold[t->ncold++] =
+        (struct cold){.at = at,
+                      .resume = e->p,
+                      .info = size | (write ? SLOW_WRITE : 0) | (t->in[i].align ? SLOW_ALIGN : 0) |
+                              (t->in[i].fpu_wait ? SLOW_WAIT : 0),
+                      .id = EXIT_ID(t->bi, i, flags ? X_INSN_LF : X_INSN),
+                      .tlb = tlb + (write ? 8 : 0),
+                      .s1 = s1,
+                      .s2 = s2,
+                      .index = index};
+    if (flags == FLAGS_LIVE)
+        put_restore_flags(t);
+}
+
+void put_check(struct tr *t, unsigned i, unsigned size, bool write, bool is_const, u64 value)
+{
+    put_check_as(t, i, size, write, is_const, value, t->live[i] ? FLAGS_LIVE : FLAGS_DEAD);
+}
+
+void put_operand(struct tr *t, const struct insn *in, unsigned i, unsigned size, bool write)
+{
+    bool is_const;
+    u64 value = 0;
+    put_ea(t, in, i, t->s1, t->s2, &is_const, &value);
+    put_check(t, i, size, write, is_const, value);
+}
+
+static void put_x87_pointers(struct tr *t, const struct insn *in, unsigned i)
+{
+    if (in->needs != N_X87 || in->fpu_nowait)
+        return;
+    u64 pc = t->lin + t->off[i];
+    e_store_imm32(&t->e, OFF(fip), (u32)pc);
+    e_store_imm32(&t->e, OFF(fip) + 4, (u32)(pc >> 32));
+    e1(&t->e, 0x66);
+    e_gs(&t->e, 0, 0xc7, 0, NOREG, 1, OFF(fop));
+    e2(&t->e, in->fop);
+    if (in->mem) {
+        bool c;
+        u64 v;
+        put_ea(t, in, i, t->s1, t->s2, &c, &v);
+        e_store(&t->e, t->s1, OFF(fdp));
+    }
+}
+
+int tr_low_register(u16 use)
+{
+    static const int order[] = {RBX, RSI, RDI, RDX, RCX, RBP};
+    for (unsigned k = 0; k < ARRAY_SIZE(order); k++)
+        if (!(use >> order[k] & 1))
+            return order[k];
+    return -1;
+}
+
+void put_gen(struct tr *t, const struct insn *in, unsigned i)
+{
+    struct emit *e = &t->e;
+    if (!in->mem) {
+        put_copy(e, in);
+        put_x87_pointers(t, in, i);
+        return;
+    }
+    put_operand(t, in, i, in->mem_size, in->mem & MEM_W);
+    if (in->high8 && t->s1 >= 8) {
+        /* AH..DH exclude REX, so the address must be in a low register for a moment. */
+        int low = tr_low_register(in->use);
+        e_store(e, low, OFF(tmp));
+        e_mov(e, low, t->s1);
+        put_patched(e, in, low);
+        e_load(e, low, OFF(tmp));
+    } else {
+        put_patched(e, in, t->s1);
+    }
+    put_x87_pointers(t, in, i);
+}
+
+void put_lea(struct tr *t, const struct insn *in, unsigned i)
+{
+    struct emit *e = &t->e;
+    if (!in->rip_rel) {
+        if (in->addrsize == 4)
+            e1(e, 0x67);
+        put_copy(e, in);
+        return;
+    }
+    u64 v = t->lin + t->off[i] + in->len + (u64)in->disp;
+    if (in->addrsize == 4)
+        v = (u32)v;
+    if (in->opsize == 2) {
+        e1(e, 0x66);
+        e_rex(e, 0, NOREG, NOREG, in->reg0);
+        e1(e, (u8)(0xb8 | (in->reg0 & 7)));
+        e2(e, (u16)v);
+    } else {
+        e_movi(e, in->reg0, in->opsize == 4 ? (u32)v : v);
+    }
+}
+
+/* Checks [rsp - 8] for writing: host address in s1. */
+static void put_push_check(struct tr *t, unsigned i)
+{
+    e_lea(&t->e, t->s1, RSP, NOREG, 1, -8);
+    put_check(t, i, 8, true, false, 0);
+}
+
+static void put_store_imm(struct tr *t, u64 v)
+{
+    struct emit *e = &t->e;
+    if ((u64)(i64)(i32)v == v) {
+        e_mem(e, 1, 0xc7, 0, t->s1, NOREG, 1, 0);
+        e4(e, (u32)v);
+    } else {
+        e_movi(e, t->s2, v);
+        e_mem(e, 1, 0x89, t->s2, t->s1, NOREG, 1, 0);
+    }
+}
+
+void put_push(struct tr *t, const struct insn *in, unsigned i)
+{
+    struct emit *e = &t->e;
+    if (in->mem) {
+        put_operand(t, in, i, 8, false);
+        e_mem(e, 1, 0x8b, t->s1, t->s1, NOREG, 1, 0);
+        e_store(e, t->s1, OFF(tmp));
+        put_push_check(t, i);
+        e_load(e, t->s2, OFF(tmp));
+        e_mem(e, 1, 0x89, t->s2, t->s1, NOREG, 1, 0);
+    } else {
+        put_push_check(t, i);
+        if (in->op0_kind == OP_IMM)
+            put_store_imm(t, (u64)in->imm);
+        else
+            e_mem(e, 1, 0x89, in->reg0, t->s1, NOREG, 1, 0);
+    }
+    e_lea(e, RSP, RSP, NOREG, 1, -8);
+}
+
+void put_pop(struct tr *t, const struct insn *in, unsigned i)
+{
+    struct emit *e = &t->e;
+    e_mov(e, t->s1, RSP);
+    put_check(t, i, 8, false, false, 0);
+    if (in->reg0 != RSP)
+        e_lea(e, RSP, RSP, NOREG, 1, 8);
+    e_mem(e, 1, 0x8b, in->reg0, t->s1, NOREG, 1, 0);
+}
+
+void put_leave(struct tr *t, unsigned i)
+{
+    struct emit *e = &t->e;
+    e_mov(e, t->s1, RBP);
+    put_check(t, i, 8, false, false, 0);
+    e_lea(e, RSP, RBP, NOREG, 1, 8);
+    e_mem(e, 1, 0x8b, RBP, t->s1, NOREG, 1, 0);
+}
+
+/* Target of an indirect CALL or JMP into s1. */
+void put_target(struct tr *t, const struct insn *in, unsigned i)
+{
+    if (in->mem) {
+        put_operand(t, in, i, 8, false);
+        e_mem(&t->e, 1, 0x8b, t->s1, t->s1, NOREG, 1, 0);
+    } else {
+        e_mov(&t->e, t->s1, in->reg0);
+    }
+}
+
+void put_call(struct tr *t, const struct insn *in, unsigned i)
+{
+    struct emit *e = &t->e;
+    u64 next = t->lin + t->off[i] + in->len;
+    bool direct = in->op0_kind == OP_IMM;
+    if (!direct) {
+        put_target(t, in, i);
+        e_store(e, t->s1, OFF(tmp));
+    }
+    put_push_check(t, i);
+    put_store_imm(t, next); /* before a non-canonical target faults: run.c takes RSP back */
+    e_lea(e, RSP, RSP, NOREG, 1, -8);
+    if (direct) {
+        put_edge(t, next + (u64)in->imm, 0);
+    } else {
+        e_load(e, t->s1, OFF(tmp));
+        put_indirect(t, i);
+    }
+}
+
+void put_ret(struct tr *t, const struct insn *in, unsigned i)
+{
+    struct emit *e = &t->e;
+    e_mov(e, t->s1, RSP);
+    put_check(t, i, 8, false, false, 0);
+    e_mem(e, 1, 0x8b, t->s1, t->s1, NOREG, 1, 0);
+    e_lea(e, RSP, RSP, NOREG, 1, 8 + (in->op0_kind == OP_IMM ? (i32)(u16)in->imm : 0));
+    put_indirect(t, i);
+}
+
+void put_jcc(struct tr *t, const struct insn *in, unsigned i)
+{
+    u64 next = t->lin + t->off[i] + in->len;
+    u8 *taken = e_jcc(&t->e, in->cond);
+    put_edge(t, next, 0);
+    e_fix(taken, t->e.p);
+    put_edge(t, next + (u64)in->imm, 1);
+}

@@ -1,0 +1,148 @@
+/*
+ * Code outside blocks: the snippet that runs one instruction for exec(), and the fixed stubs that
+ * go into and out of translated code.
+ */
+#include "tr.h"
+
+/*
+ * One instruction for exec(): its memory operand, if it has one, at d->ptr; no checks. Register
+ * forms and implicit operands as they are.
+ */
+void translate_snippet(struct engine *d, struct insn *in)
+{
+    if (d->code_used > CODE_SIZE - 65536)
+        cache_flush(d);
+    struct emit e = {d->rw + d->code_used};
+    in->snippet = d->code_used;
+    in->snip_gen = d->code_gen;
+    u16 loaded = in->use & STOLEN, spilled = 0;
+    bool mem = in->mem || in->treat == T_HELP;
+    mem = mem && in->has_mem;
+    int s = NOREG;
+    if (mem) {
+        static const int order[] = {R10, R11, RSI, RDI, RBX, RDX, R9, R8};
+        for (unsigned i = 0; i < ARRAY_SIZE(order) && s < 0; i++)
+            if (!(in->use >> order[i] & 1) && !(in->high8 && order[i] >= 8))
+                s = order[i];
+        if (!(STOLEN >> s & 1))
+            spilled = (u16)(1u << s);
+    }
+    in->snip_loaded = loaded;
+    in->snip_spilled = spilled;
+    put_prologue(&e, loaded, spilled);
+    if (mem) {
+        e_load(&e, s, OFF(ptr));
+        put_patched(&e, in, s);
+    } else {
+        put_copy(&e, in);
+    }
+    put_epilogue(&e, loaded & in->wr, spilled);
+    e_store_imm32(&e, OFF(exit_id), 0);
+    e_jmp_to(&e, d->rw + d->exit_common);
+    d->code_used = (u32)(e.p - d->rw + 15) & ~15u;
+}
+
+/* ---- the fixed stubs ---- */
+
+static const int callee_saved[] = {RBX, RBP, R12, R13, R14, R15};
+
+static void push_pop(struct emit *e, u8 op, int r)
+{
+    if (r >= 8)
+        e1(e, 0x41);
+    e1(e, (u8)(op | (r & 7)));
+}
+
+static void put_return(struct emit *e, u32 value)
+{
+    e_movi(e, RAX, value);
+    for (int i = (int)ARRAY_SIZE(callee_saved) - 1; i >= 0; i--)
+        push_pop(e, 0x58, callee_saved[i]);
+    e1(e, 0xc3);
+}
+
+void translate_common(struct engine *d)
+{
+    struct emit e = {d->rw + 64};
+
+    /* int enter(const void *code): host -> guest. 0: an exit; 1: registers are in sregs. */
+    d->enter = (u32)(e.p - d->rw);
+    for (unsigned i = 0; i < ARRAY_SIZE(callee_saved); i++)
+        push_pop(&e, 0x50, callee_saved[i]);
+    e_store(&e, RSP, OFF(host_rsp));
+    e_store(&e, RDI, OFF(entry_code));
+    e_load(&e, RAX, OFF(flags));
+    e_rr(&e, 0, 0x89, RAX, RDX); /* mov edx, eax */
+    e1(&e, 0xc1);                /* shr edx, 11 */
+    e1(&e, 0xea);
+    e1(&e, 11);
+    e1(&e, 0x83); /* and edx, 1 */
+    e1(&e, 0xe2);
+    e1(&e, 1);
+    e1(&e, 0x88); /* mov ah, al */
+    e1(&e, 0xc4);
+    e1(&e, 0x88); /* mov al, dl */
+    e1(&e, 0xd0);
+    e_flags_from_ax(&e);
+    for (int r = 0; r < 16; r++)
+        if (!(STOLEN >> r & 1))
+            e_load(&e, r, SLOT(r));
+    e1(&e, 0x65);
+    e1(&e, 0xff);
+    e_modrm(&e, 4, NOREG, NOREG, 1, (i32)OFF(entry_code));
+
+    /* Guest -> host: every register but the stolen ones, and the flags. */
+    e.p = (u8 *)(((uintptr_t)e.p + 63) & ~63ull);
+    d->exit_common = (u32)(e.p - d->rw);
+    for (int r = 0; r < 16; r++)
+        if (!(STOLEN >> r & 1))
+            e_store(&e, r, SLOT(r));
+    e_load(&e, RSP, OFF(host_rsp));
+    e1(&e, 0x9c); /* pushfq; pop gs:[flags] */
+    e1(&e, 0x65);
+    e1(&e, 0x8f);
+    e_modrm(&e, 0, NOREG, NOREG, 1, (i32)OFF(flags));
+    put_return(&e, 0);
+
+    /* An indirect jump found no block: r10 = target. Default entry of the jump cache. */
+    e.p = (u8 *)(((uintptr_t)e.p + 63) & ~63ull);
+    d->ind_miss = (u32)(e.p - d->rw);
+    e_store(&e, R10, OFF(target));
+    e_store_imm32(&e, OFF(exit_id), EXIT_ID(0, 0, X_IND));
+    e_jmp_to(&e, d->rw + d->exit_common);
+
+    /* A TLB miss: keeps every register, calls slow_mem. */
+    e.p = (u8 *)(((uintptr_t)e.p + 63) & ~63ull);
+    d->slow_common = (u32)(e.p - d->rw);
+    for (int r = 0; r < 16; r++)
+        e_store(&e, r, OFF(sregs) + 8 * (size_t)r);
+    e_load(&e, RSP, OFF(host_rsp));
+    e1(&e, 0x9c);
+    e1(&e, 0x65);
+    e1(&e, 0x8f);
+    e_modrm(&e, 0, NOREG, NOREG, 1, (i32)OFF(sflags));
+    e_movi(&e, RDI, (u64)(uintptr_t)d);
+    e_movi(&e, RAX, (u64)(uintptr_t)slow_mem);
+    e1(&e, 0x48); /* sub rsp, 8: the six pushes leave it misaligned by 8 */
+    e1(&e, 0x83);
+    e1(&e, 0xec);
+    e1(&e, 8);
+    e1(&e, 0xff); /* call rax */
+    e1(&e, 0xd0);
+    e1(&e, 0x48); /* test rax, rax */
+    e1(&e, 0x85);
+    e1(&e, 0xc0);
+    u8 *fail = e_jcc(&e, 4);
+    e_store(&e, RAX, OFF(slow_res));
+    for (int r = 0; r < 16; r++)
+        e_load(&e, r, OFF(sregs) + 8 * (size_t)r);
+    e1(&e, 0x65);
+    e1(&e, 0xff);
+    e_modrm(&e, 4, NOREG, NOREG, 1, (i32)OFF(resume));
+    e_fix(fail, e.p);
+    /* Also where signals go: the registers are in sregs already. */
+    d->unwind = (u32)(e.p - d->rw);
+    e_load(&e, RSP, OFF(host_rsp));
+    put_return(&e, 1);
+    d->code_fixed = d->code_used = (u32)(e.p - d->rw + 63) & ~63u;
+}

@@ -1,0 +1,88 @@
+/* The translator's inside: what translate.c, put.c, inlined.c and stubs.c share. */
+#ifndef REPRISE_DBT_TR_H
+#define REPRISE_DBT_TR_H
+
+#include "dbt.h"
+#include "emit.h"
+
+#define STOLEN    (1u << R10 | 1u << R11)
+#define SLOT(r)   (offsetof(struct engine, cpu.gpr) + 8 * (size_t)(r))
+#define OFF(f)    offsetof(struct engine, f)
+#define CHECK_MAX 15 /* deepest place of the budget check; DBT_SLACK covers it */
+
+struct cold {
+    u8 *at;     /* rel32 that jumps here */
+    u8 *resume; /* where it goes back */
+    u32 info;   /* size | write << 8 */
+    u32 id;
+    size_t tlb;
+    int s1, s2, index;
+    u8 kind; /* 0 TLB miss, 1 budget, 2 budget with saved flags, 3 link */
+};
+
+struct tr {
+    struct engine *d;
+    struct emit e;
+    unsigned n, count, ncold;
+    u64 lin;
+    u32 bi;
+    u16 use, wr, loaded, spilled;
+    int s1, s2;
+    struct block *b;
+    /* Not cleared: n, ncold say how much is there. */
+    struct insn in[BLOCK_MAX];
+    u16 off[BLOCK_MAX];
+    u32 live[BLOCK_MAX];
+    struct cold cold[2 * BLOCK_MAX + 4];
+};
+
+/* Arithmetic flags in front of a check: free to clobber, to be kept, or in AX already. */
+enum flags_state { FLAGS_DEAD, FLAGS_LIVE, FLAGS_SAVED };
+
+/* Helpers that are inlined; IN_NONE: exec() runs it. */
+enum inlined {
+    IN_NONE,
+    IN_CLI,
+    IN_STI,
+    IN_CLD,
+    IN_STD,
+    IN_CLAC,
+    IN_STAC,
+    IN_SWAPGS,
+    IN_PUSHF,
+    IN_BITS
+};
+
+/* put.c: prefixes `put_` append host code for one guest instruction or a part of it. `i` is the
+ * instruction's index in the block; s1 and s2 are clobbered. */
+void put_copy(struct emit *e, const struct insn *in);
+void put_patched(struct emit *e, const struct insn *in, int base);
+void put_prologue(struct emit *e, u16 loaded, u16 spilled);
+void put_epilogue(struct emit *e, u16 loaded_written, u16 spilled);
+void put_block_epilogue(struct tr *t);
+void put_exit(struct tr *t, u32 id);
+void put_far_edge(struct tr *t, u64 target, unsigned idx);
+void put_edge(struct tr *t, u64 target, unsigned slot);
+void put_ea(struct tr *t, const struct insn *in, unsigned i, int reg, int tmp, bool *is_const,
+            u64 *value);
+void put_save_flags(struct tr *t);
+void put_restore_flags(struct tr *t);
+void put_check_as(struct tr *t, unsigned i, unsigned size, bool write, bool is_const, u64 value,
+                  enum flags_state flags);
+void put_check(struct tr *t, unsigned i, unsigned size, bool write, bool is_const, u64 value);
+void put_operand(struct tr *t, const struct insn *in, unsigned i, unsigned size, bool write);
+int tr_low_register(u16 use);
+void put_gen(struct tr *t, const struct insn *in, unsigned i);
+void put_lea(struct tr *t, const struct insn *in, unsigned i);
+void put_push(struct tr *t, const struct insn *in, unsigned i);
+void put_pop(struct tr *t, const struct insn *in, unsigned i);
+void put_leave(struct tr *t, unsigned i);
+void put_target(struct tr *t, const struct insn *in, unsigned i);
+void put_call(struct tr *t, const struct insn *in, unsigned i);
+void put_ret(struct tr *t, const struct insn *in, unsigned i);
+void put_jcc(struct tr *t, const struct insn *in, unsigned i);
+void put_indirect(struct tr *t, unsigned i);
+enum inlined tr_inline_of(const struct engine *d, const struct insn *in);
+void put_inlined(struct tr *t, unsigned i);
+
+#endif

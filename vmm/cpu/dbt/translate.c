@@ -1,0 +1,303 @@
+/*
+ * The translator: one block of guest instructions (within a page, up to a branch) becomes host
+ * code. See README.md for the conventions and ../../../docs/performance.md for what each choice
+ * gave. Runs parked: it may use libc.
+ *
+ * Registers: guest registers are in the host registers of the same name; r10 and r11 ("stolen")
+ * hold guest values only inside blocks that name them. Two scratch registers serve a block: stolen
+ * ones it does not name, else others it does not name, saved around it ("spilled").
+ */
+#include "tr.h"
+
+static bool fpu_ready(const struct engine *d, const struct insn *in)
+{
+    u32 m = d->mode;
+    switch (in->needs) {
+    case N_X87:
+        if (in->opcode == 0x9b)
+            return !((m & MODE_TS) && (m & MODE_MP));
+        return !(m & (MODE_TS | MODE_EM));
+    case N_MMX: return !(m & (MODE_TS | MODE_EM));
+    case N_SSE: return !(m & (MODE_TS | MODE_EM)) && (m & MODE_OSFXSR);
+    case N_AVX: return !(m & MODE_TS) && (m & MODE_AVX);
+    default: return true;
+    }
+}
+
+/* Must exec() run it? */
+static bool is_tail(const struct engine *d, const struct insn *in)
+{
+    if (!fpu_ready(d, in))
+        return true;
+    switch (in->treat) {
+    case T_GEN:
+        /* Which low register would serve depends on luck for none left. */
+        return in->mem && in->high8 && tr_low_register(in->use) < 0;
+    case T_NOP:
+    case T_LEA: return false;
+    case T_PUSH: return in->opsize != 8 || in->op0_kind == OP_SREG;
+    case T_POP: return in->opsize != 8 || in->op0_kind != OP_GPR;
+    case T_LEAVE:
+    case T_RET:
+    case T_CALL:
+    case T_JMP: return in->opsize != 8;
+    case T_JCC: return in->opsize != 8;
+    case T_HELP: return tr_inline_of(d, in) == IN_NONE;
+    default: return true;
+    }
+}
+
+static bool is_branch(const struct engine *d, const struct insn *in)
+{
+    enum inlined k = tr_inline_of(d, in);
+    return k == IN_STI || k == IN_CLAC || k == IN_STAC || in->treat == T_CALL ||
+           in->treat == T_RET || in->treat == T_JMP || in->treat == T_JCC;
+}
+
+static bool wants_scratch(const struct insn *in)
+{
+    return (in->treat == T_GEN && in->mem) || in->treat == T_PUSH || in->treat == T_POP ||
+           in->treat == T_LEAVE || in->treat == T_CALL || in->treat == T_RET ||
+           in->treat == T_JMP || in->treat == T_HELP;
+}
+
+static unsigned free_registers(u16 use)
+{
+    return 16u - (unsigned)__builtin_popcount(use | 1u << RAX | 1u << RSP);
+}
+
+static void pick_scratch(struct tr *t)
+{
+    static const int order[] = {R10, R11, R9, R8, RDI, RSI, RDX, RCX, R15, R14, RBX, R12, R13, RBP};
+    int got[2] = {NOREG, NOREG};
+    unsigned k = 0;
+    for (unsigned i = 0; i < ARRAY_SIZE(order) && k < 2; i++) {
+        int r = order[i];
+        if (t->use >> r & 1)
+            continue;
+        got[k++] = r;
+        if (!(STOLEN >> r & 1))
+            t->spilled |= (u16)(1u << r);
+    }
+    t->s1 = got[0];
+    t->s2 = got[1];
+}
+
+/* Decodes the block; returns false if its first instruction crosses the page. */
+static bool gather_insns(struct tr *t, const u8 *page, unsigned offset)
+{
+    struct engine *d = t->d;
+    unsigned start = offset;
+    bool scratch = false;
+    while (t->n < BLOCK_MAX && offset < PAGE_SIZE) {
+        u8 key[16] __attribute__((aligned(8))) = {0};
+        unsigned avail = MIN(15u, PAGE_SIZE - offset);
+        memcpy(key, page + offset, avail);
+        key[15] = (u8)avail;
+        const struct insn *in = icache_get(d, key);
+        if (in->len == 0 || offset + in->len > PAGE_SIZE)
+            break;
+        u16 use = t->use | in->use;
+        bool s = scratch || wants_scratch(in);
+        bool tail = is_tail(d, in);
+        if (!tail && s && free_registers(use) < 2)
+            break;
+        t->in[t->n] = *in;
+        t->off[t->n] = (u16)(offset - start);
+        t->n++;
+        offset += in->len;
+        if (tail)
+            return true;
+        t->count++;
+        scratch = s;
+        t->use = use;
+        t->wr |= in->wr;
+        if (is_branch(d, in))
+            return true;
+    }
+    return t->n > 0;
+}
+
+static void liveness(struct tr *t, const u8 *page, unsigned start)
+{
+    unsigned last = t->n - 1;
+    const struct insn *l = &t->in[last];
+    u32 live = ends_scan(l) ? FL_ARITH : flags_live(t->d, page, start + t->off[last] + l->len);
+    for (int i = (int)last; i >= 0; i--) {
+        if (!ends_scan(&t->in[i]))
+            live = (live & ~(u32)t->in[i].kill) | t->in[i].test;
+        else
+            live = FL_ARITH;
+        t->live[i] = live;
+    }
+}
+
+static void put_budget(struct tr *t, unsigned i)
+{
+    struct emit *e = &t->e;
+    bool live = t->live[i] != 0;
+    if (live)
+        put_save_flags(t);
+    e1(e, 0x65); /* sub qword gs:[budget], count */
+    e1(e, 0x48);
+    e1(e, 0x83);
+    e_modrm(e, 5, NOREG, NOREG, 1, (i32)OFF(budget));
+    e1(e, (u8)t->count);
+    u8 *at = e_jcc(e, 0xc); /* jl */
+    t->cold[t->ncold++] =
+        (struct cold){.at = at, .kind = live ? 2 : 1, .id = EXIT_ID(t->bi, i, X_BUDGET)};
+    if (live)
+        put_restore_flags(t);
+}
+
+static void put_insn(struct tr *t, unsigned i)
+{
+    const struct insn *in = &t->in[i];
+    switch (in->treat) {
+    case T_GEN: put_gen(t, in, i); break;
+    case T_LEA: put_lea(t, in, i); break;
+    case T_PUSH: put_push(t, in, i); break;
+    case T_POP: put_pop(t, in, i); break;
+    case T_LEAVE: put_leave(t, i); break;
+    case T_CALL: put_call(t, in, i); break;
+    case T_RET: put_ret(t, in, i); break;
+    case T_JCC: put_jcc(t, in, i); break;
+    case T_JMP:
+        if (in->op0_kind == OP_IMM) {
+            put_edge(t, t->lin + t->off[i] + in->len + (u64)in->imm, 0);
+        } else {
+            put_target(t, in, i);
+            put_indirect(t, i);
+        }
+        break;
+    case T_HELP: put_inlined(t, i); break;
+    default: break; /* T_NOP */
+    }
+}
+
+static void put_cold(struct tr *t, const struct cold *c)
+{
+    struct emit *e = &t->e;
+    struct engine *d = t->d;
+    e_fix(c->at, e->p);
+    switch (c->kind) {
+    case 0:
+        e_gs(e, 1, 0x33, c->s1, c->index, 1, c->tlb); /* the address again */
+        e_store(e, c->s1, OFF(slow_ea));
+        e_store_imm32(e, OFF(tmp2), c->info);
+        e_store_imm32(e, OFF(exit_id), c->id);
+        e_rex(e, 1, c->s2, NOREG, NOREG); /* lea s2, [rip + resume stub] */
+        e1(e, 0x8d);
+        e1(e, (u8)((c->s2 & 7) << 3 | 5));
+        u8 *rel = e->p;
+        e4(e, 0);
+        e_store(e, c->s2, OFF(resume));
+        e_jmp_to(e, d->rw + d->slow_common);
+        e_fix(rel, e->p);
+        e_load(e, c->s1, OFF(slow_res));
+        e_jmp_to(e, c->resume);
+        break;
+    case 2:
+        put_restore_flags(t);
+        /* fall through */
+    case 1:
+        put_block_epilogue(t);
+        put_exit(t, c->id);
+        break;
+    default: put_exit(t, c->id); break; /* link: the epilogue is done */
+    }
+}
+
+/* Entry for indirect jumps: r10 = target. Falls into the direct entry when it is this block. */
+static void put_ient(struct tr *t)
+{
+    struct emit *e = &t->e;
+    e_mov(e, R11, RCX);
+    u64 neg = 0 - t->lin;
+    if ((u64)(i64)(i32)neg == neg) {
+        e_lea(e, RCX, R10, NOREG, 1, (i32)neg);
+    } else {
+        e_movi(e, RCX, neg);
+        e_lea(e, RCX, RCX, R10, 1, 0);
+    }
+    e1(e, 0xe3); /* jrcxz over the miss */
+    u8 *skip = e->p;
+    e1(e, 0);
+    e_mov(e, RCX, R11);
+    e_jmp_to(e, t->d->rw + t->d->ind_miss);
+    *skip = (u8)(e->p - skip - 1);
+    e_mov(e, RCX, R11);
+}
+
+/*
+ * Translates the block at lin (physical phys; `bytes` is the page). NULL if its first instruction
+ * crosses the page. The caller links it into the tables.
+ */
+struct block *translate(struct engine *d, u64 lin, u64 phys, const u8 *page)
+{
+    if (d->code_used > CODE_SIZE - 65536 || d->nblocks + 1 >= MAX_BLOCKS ||
+        d->ninsn_off + BLOCK_MAX > MAX_INSN_OFF)
+        cache_flush(d);
+    struct tr t;
+    memset(&t, 0, offsetof(struct tr, in));
+    t.d = d;
+    t.lin = lin;
+    unsigned start = phys & (PAGE_SIZE - 1);
+    if (!gather_insns(&t, page, start))
+        return NULL;
+    liveness(&t, page, start);
+    t.bi = d->nblocks;
+    struct block *b = t.b = &d->blocks[t.bi];
+    *b = (struct block){
+        .lin = lin, .phys = phys, .mode = d->mode, .n = (u16)t.n, .count = (u16)t.count};
+    t.loaded = t.use & STOLEN;
+    t.s1 = t.s2 = NOREG;
+    for (unsigned i = 0; i < t.n; i++)
+        if (wants_scratch(&t.in[i]) || (t.in[i].needs == N_X87 && t.in[i].mem)) {
+            pick_scratch(&t);
+            break;
+        }
+    t.e.p = d->rw + d->code_used;
+    b->ient = (u32)(t.e.p - d->rw);
+    put_ient(&t);
+    b->code = (u32)(t.e.p - d->rw);
+    put_prologue(&t.e, t.loaded, t.spilled);
+    unsigned check = 0;
+    for (unsigned i = 0; i < t.count && i <= CHECK_MAX; i++)
+        if (t.live[i] == 0) {
+            check = i;
+            break;
+        }
+    b->check_at = (u16)check;
+    b->insns = d->ninsn_off;
+    for (unsigned i = 0; i < t.n; i++) {
+        if (i == check && t.count)
+            put_budget(&t, i);
+        d->insn_off[d->ninsn_off++] =
+            (struct insn_off){.guest = t.off[i], .host = (u16)(t.e.p - d->rw - b->code)};
+        if (i < t.count)
+            put_insn(&t, i);
+    }
+    const struct insn *last = &t.in[t.n - 1];
+    if (t.count < t.n) {
+        put_block_epilogue(&t);
+        put_exit(&t, EXIT_ID(t.bi, t.n - 1, X_INSN));
+    } else if (!is_branch(d, last)) {
+        put_edge(&t, lin + t.off[t.n - 1] + last->len, 0);
+    }
+    for (unsigned i = 0; i < t.ncold; i++)
+        put_cold(&t, &t.cold[i]);
+    b->loaded = t.loaded;
+    b->spilled = t.spilled;
+    d->code_used = (u32)(t.e.p - d->rw + 15) & ~15u;
+    b->code_end = d->code_used;
+    d->nblocks++;
+    d->st.blocks++;
+    d->st.block_insns += t.n;
+    d->st.code_bytes = d->code_used;
+    unsigned end = start + t.off[t.n - 1] + last->len - 1;
+    struct page *pg = &d->pages[ram_page_index(d->ram, phys)];
+    for (unsigned c = start >> 6; c <= end >> 6; c++)
+        pg->code_map |= 1ull << c;
+    return b;
+}

@@ -1,0 +1,169 @@
+/*
+ * Vector instructions whose access is not one plain operand: masked stores, masked loads, gathers.
+ * The masks and indices are read from the parked image; only enabled elements are touched, so that
+ * disabled ones never fault (SDM vol. 2, VMASKMOV, VGATHER).
+ */
+#include "dbt.h"
+
+#include <Zydis/Mnemonic.h>
+
+struct vex {
+    u8 vvvv, l, w, x;
+};
+
+static struct vex vex_fields(const struct insn *in)
+{
+    const u8 *b = in->bytes + in->opcode_off;
+    if (b[0] == 0xc5)
+        return (struct vex){.vvvv = (u8)(~b[1] >> 3 & 15), .l = b[1] >> 2 & 1};
+    return (struct vex){
+        .vvvv = (u8)(~b[2] >> 3 & 15), .l = b[2] >> 2 & 1, .w = b[2] >> 7, .x = !(b[1] >> 6 & 1)};
+}
+
+/* ModRM.reg with VEX.R. */
+static unsigned vex_reg(const struct insn *in)
+{
+    const u8 *b = in->bytes + in->opcode_off;
+    return (in->bytes[in->modrm_off] >> 3 & 7) | (b[1] & 0x80 ? 0 : 8);
+}
+
+/* Address of 8 bytes (aligned within the register) of ymm `reg` in the image. */
+static u8 *ymm(struct engine *d, unsigned reg, unsigned byte)
+{
+    return byte < 16 ? d->cpu.xsave + 160 + 16 * reg + byte
+                     : d->cpu.xsave + 576 + 16 * reg + (byte - 16);
+}
+
+/* EFLAGS.AC does not concern the elements of masked and gathered accesses. */
+static int unaligned(struct engine *d, struct insn *in, helper_fn *fn)
+{
+    bool ac = d->ac_check;
+    d->ac_check = false;
+    int r = fn(d, in);
+    d->ac_check = ac;
+    return r;
+}
+
+/* MASKMOVQ, MASKMOVDQU: one RMW operand of full width at [RDI]. Whether disabled bytes may fault
+ * is the implementation's choice; ours always checks them, the upper half first. */
+HELPER(maskmov)
+{
+    unsigned n = in->mnemonic == ZYDIS_MNEMONIC_MASKMOVQ ? 8 : 16;
+    if (in->fpu_wait && fpu_pending(d))
+        return raise_fault(d, EXC_MF);
+    u64 va = d->cpu.gpr[RDI];
+    if (in->addrsize == 4)
+        va = (u32)va;
+    if (in->seg == SEG_FS || in->seg == SEG_GS)
+        va += d->cpu.seg_base[in->seg];
+    if (n == 16)
+        TRY(mem_check(d, va + 8, 8, ACC_W, SEG_DS));
+    struct operand op = {.va = va, .len = n, .seg = SEG_DS, .acc = ACC_W, .read = true};
+    TRY(operand_open(d, &op));
+    u64 rdi = d->cpu.gpr[RDI];
+    d->cpu.gpr[RDI] = (u64)d->ptr;
+    int r = exec_native(d, in);
+    d->cpu.gpr[RDI] = rdi;
+    return r ? r : operand_close(d, &op);
+}
+
+static int vmaskmov(struct engine *d, struct insn *in)
+{
+    struct vex v = vex_fields(in);
+    unsigned elem =
+        in->mnemonic == ZYDIS_MNEMONIC_VMASKMOVPS || in->mnemonic == ZYDIS_MNEMONIC_VPMASKMOVD ? 4
+                                                                                               : 8;
+    unsigned len = v.l ? 32 : 16;
+    u64 va = insn_ea(d, in);
+    dbt_park(d);
+    u8 *buf = d->bounce_raw;
+    bool store = in->mem & MEM_W;
+    bool on[8];
+    for (unsigned i = 0; i < len; i += elem) {
+        on[i / elem] = ymm(d, v.vvvv, i)[elem - 1] & 0x80;
+        if (on[i / elem] && (!is_canonical(va + i) || !is_canonical(va + i + elem - 1)))
+            return raise_error(d, in->seg == SEG_SS ? EXC_SS : EXC_GP, 0);
+        for (unsigned k = 0; k < elem; k++)
+            buf[i + k] = 0;
+    }
+    for (unsigned i = 0; i < len; i += elem) {
+        if (!on[i / elem])
+            continue;
+        if (store)
+            TRY(mem_check(d, va + i, elem, ACC_W, in->seg));
+        else
+            TRY(mem_read(d, va + i, elem, buf + i, in->seg));
+    }
+    d->ptr = buf;
+    TRY(exec_native(d, in));
+    if (!store)
+        return DONE;
+    for (unsigned i = 0; i < len; i += elem)
+        if (on[i / elem])
+            TRY(mem_write(d, va + i, elem, buf + i, in->seg));
+    return DONE;
+}
+
+HELPER(vmaskmov)
+{
+    return unaligned(d, in, vmaskmov);
+}
+
+static int gather(struct engine *d, struct insn *in)
+{
+    struct vex v = vex_fields(in);
+    unsigned dst = vex_reg(in), index = (in->bytes[in->modrm_off + 1] >> 3 & 7) | v.x << 3;
+    if (dst == index || dst == v.vvvv || index == v.vvvv)
+        return raise_fault(d, EXC_UD);
+    unsigned elem = v.w ? 8 : 4;
+    bool qindex = in->opcode & 1; /* 90, 92: dword indices; 91, 93: qword indices */
+    unsigned isize = qindex ? 8 : 4, wide = v.l ? 32 : 16;
+    unsigned n = wide / (elem > isize ? elem : isize);
+    dbt_park(d);
+    u64 base = in->base >= 0 ? d->cpu.gpr[in->base] : 0;
+    /* The mask is widened first: each element all ones or zero, nothing above the vector. */
+    for (unsigned i = 0; i < 32 / elem; i++) {
+        u8 *m = ymm(d, v.vvvv, i * elem);
+        u8 fill = i * elem < wide && m[elem - 1] & 0x80 ? 0xff : 0;
+        for (unsigned k = 0; k < elem; k++)
+            m[k] = fill;
+    }
+    int fault = DONE;
+    for (unsigned i = 0; i < n && !fault; i++) {
+        u8 *m = ymm(d, v.vvvv, i * elem);
+        if (!m[0])
+            continue;
+        const u8 *ip = ymm(d, index, i * isize);
+        i64 idx = qindex ? *(const i64 *)ip : *(const i32 *)ip;
+        u64 va = base + (u64)(idx * in->scale) + (u64)in->disp;
+        if (in->addrsize == 4)
+            va = (u32)va;
+        if (in->seg == SEG_FS || in->seg == SEG_GS)
+            va += d->cpu.seg_base[in->seg];
+        u8 buf[8];
+        fault = mem_read(d, va, elem, buf, in->seg);
+        if (fault)
+            break;
+        u8 *out = ymm(d, dst, i * elem);
+        for (unsigned k = 0; k < elem; k++) {
+            out[k] = buf[k];
+            m[k] = 0;
+        }
+        if (wide == 16)
+            for (unsigned b = 16; b < 32; b++)
+                *ymm(d, dst, b) = 0;
+    }
+    if (!fault) {
+        /* Bits above the elements are zeroed, and all of the mask. */
+        for (unsigned b = n * elem; b < 32; b++)
+            *ymm(d, dst, b) = 0;
+        for (unsigned b = 0; b < 32; b++)
+            *ymm(d, v.vvvv, b) = 0;
+    }
+    return fault;
+}
+
+HELPER(gather)
+{
+    return unaligned(d, in, gather);
+}

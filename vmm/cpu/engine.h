@@ -1,0 +1,90 @@
+/*
+ * The engine interface: what runs the guest's instructions. machine.c is its only user besides the
+ * tests. Implementations: dbt/ (portable), later kvm/. An engine owns its vCPU and knows nothing
+ * of devices: everything outside the CPU and RAM is reached through engine_env.
+ */
+#ifndef REPRISE_ENGINE_H
+#define REPRISE_ENGINE_H
+
+#include "base/err.h"
+#include "board/ram.h"
+#include "cpu/model.h"
+#include "cpu/stats.h"
+#include "cpu/vcpu.h"
+
+/* What the engine asks of the machine. During these calls engine_position() is exact: the count
+ * before the instruction that makes the access retires. */
+struct engine_env {
+    void *machine;
+    u32 (*pio_read)(void *machine, u16 port, unsigned size);
+    void (*pio_write)(void *machine, u16 port, unsigned size, u32 value);
+    u64 (*mmio_read)(void *machine, gpa_t gpa, unsigned size); /* size 1, 2, 4, 8 */
+    void (*mmio_write)(void *machine, gpa_t gpa, unsigned size, u64 value);
+    /* MSRs that the CPU core does not own: IA32_APIC_BASE, TSC_DEADLINE, x2APIC. false: #GP. */
+    bool (*rdmsr)(void *machine, u32 msr, u64 *value);
+    bool (*wrmsr)(void *machine, u32 msr, u64 value);
+    u64 (*get_cr8)(void *machine);
+    void (*set_cr8)(void *machine, u64 value);
+    vns_t (*now)(void *machine); /* virtual time; TSC = now + tsc_adjust */
+};
+
+enum engine_exit {
+    ENGINE_STOP = 1,    /* stop_at reached */
+    ENGINE_ATTENTION,   /* engine_attention() was called, at an instruction boundary */
+    ENGINE_WINDOW,      /* interrupts became deliverable while a window was wanted */
+    ENGINE_HALT,        /* HLT retired (vcpu.halted is set) */
+    ENGINE_SHUTDOWN,    /* triple fault */
+    ENGINE_UNSUPPORTED, /* an instruction form outside the table; text in err; state exact before it
+                         */
+};
+
+struct engine_config {
+    enum cpu_model model;
+    struct ram *ram;
+    const struct engine_env *env;
+};
+
+struct engine;
+
+int engine_dbt_create(struct engine **out, const struct engine_config *config, struct err *err);
+void engine_destroy(struct engine *e);
+
+/* The vCPU. After engine_sync() it is canonical; after changing it call engine_changed(). */
+struct vcpu *engine_vcpu(struct engine *e);
+/* Stores all live state: registers, x87/SSE/AVX, flags masked by liveness (see dbt/flags.h). */
+void engine_sync(struct engine *e);
+void engine_changed(struct engine *e);
+
+pos_t engine_position(const struct engine *e);
+
+/* Runs until position == stop_at at the latest; stops exactly there. */
+enum engine_exit engine_run(struct engine *e, pos_t stop_at, struct err *err);
+
+/* Makes engine_run return ENGINE_ATTENTION at the next instruction boundary (from callbacks). */
+void engine_attention(struct engine *e);
+/* From a signal handler or another thread: engine_run returns soon, at some boundary. */
+void engine_kick(struct engine *e);
+
+/* IF = 1 and no shadow: a maskable interrupt can be delivered now. */
+bool engine_can_interrupt(const struct engine *e);
+bool engine_can_nmi(const struct engine *e);
+/* While set, engine_run returns ENGINE_WINDOW at the first boundary with engine_can_interrupt()
+ * (for NMI: engine_can_nmi()). */
+void engine_want_window(struct engine *e, bool interrupt, bool nmi);
+/* Delivers through the IDT; counts one position; leaves HLT. May shut down: ENGINE_SHUTDOWN, else
+ * 0. */
+int engine_interrupt(struct engine *e, u8 vector);
+int engine_nmi(struct engine *e);
+
+/* RAM [gpa, gpa+len) was written from outside the CPU (call after the write). */
+void engine_ram_written(struct engine *e, gpa_t gpa, u64 len);
+
+/* Instruction trace: called before each instruction, which then run one at a time. */
+void engine_set_trace(struct engine *e, void (*fn)(void *opaque), void *opaque);
+
+/* Linear to host bytes without side effects; false if not mapped to RAM. */
+bool engine_peek(struct engine *e, gva_t va, void *out, size_t len);
+
+void engine_stats(const struct engine *e, struct machine_stats *out);
+
+#endif

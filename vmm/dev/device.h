@@ -1,0 +1,82 @@
+/*
+ * What every device looks like. A device sees time, interrupts and the outside only through its
+ * dev_env, holds all its guest-visible state in one struct described by rows (base/state.h), and
+ * knows nothing of recording: the machine hands it inputs at exact positions.
+ *
+ * A device is a function of its state and of the calls below; it never reads a host clock, never
+ * calls malloc after creation and never fails: what a guest does wrong has a defined answer
+ * (reads of nothing give all ones, writes are dropped).
+ */
+#ifndef REPRISE_DEVICE_H
+#define REPRISE_DEVICE_H
+
+#include "base/err.h"
+#include "base/state.h"
+#include "base/types.h"
+
+enum dev_output {
+    OUT_CONSOLE, /* bytes the guest sent to its serial console */
+    OUT_DEBUG,   /* bytes written to other serial-like sinks */
+    OUT_COUNT
+};
+
+enum dev_event {
+    DEV_RESET, /* the guest asked for a reset (port 0xcf9, ACPI RESET_REG, keyboard controller) */
+    DEV_POWEROFF, /* ACPI S5 */
+    DEV_EXIT,     /* debug-exit port; arg is the byte (or dword) written */
+    DEV_NMI,      /* an NMI for the CPU (LAPIC LINT1, ICR, IO-APIC) */
+    DEV_INIT,     /* INIT for the CPU `arg` */
+    DEV_SIPI,     /* start-up IPI; arg is the vector */
+};
+
+struct dev_env {
+    void *machine;
+    vns_t (*now)(void *machine);
+    /* Level of a global system interrupt (0..23): goes to the 8259s (below 16) and the IO-APIC. */
+    void (*irq)(void *machine, unsigned gsi, bool level);
+    /* A message-signalled interrupt (SDM 11.11): IO-APIC entries and PCI devices send these. */
+    void (*msi)(void *machine, u64 address, u32 data);
+    /* Local APIC only: end of interrupt broadcast of a level-triggered vector. */
+    void (*eoi)(void *machine, u8 vector);
+    /* deadline() or the interrupt state the CPU sees may have changed. Cheap; call when in doubt.
+     */
+    void (*changed)(void *machine);
+    void (*output)(void *machine, enum dev_output channel, const void *data, size_t len);
+    void (*event)(void *machine, enum dev_event event, u32 arg);
+};
+
+struct device;
+
+struct io_range {
+    u64 base, size;
+    bool mmio; /* else ports */
+};
+
+struct device_ops {
+    const char *name; /* as in `reprise info` and the progress records */
+    const struct state_desc *state;
+    const struct io_range *ranges;
+    size_t nranges;
+    /* Power-on state. `state` is zeroed before. Called once at creation and by tests. */
+    void (*reset)(struct device *dev);
+    /* Ports: size is 1, 2 or 4. A device may be called with any size in its range. */
+    u32 (*pio_read)(struct device *dev, u16 port, unsigned size);
+    void (*pio_write)(struct device *dev, u16 port, unsigned size, u32 value);
+    /* Memory: `offset` from the range's base; size is 1, 2, 4 or 8. */
+    u64 (*mmio_read)(struct device *dev, gpa_t offset, unsigned size);
+    void (*mmio_write)(struct device *dev, gpa_t offset, unsigned size, u64 value);
+    /* Virtual time of the next thing the device does by itself, NEVER when none. NULL: never. */
+    vns_t (*deadline)(const struct device *dev);
+    /* Time is `now` >= deadline(); afterwards deadline() > now. */
+    void (*expire)(struct device *dev, vns_t now);
+    /* After state_load: refuses values that no guest could have produced. NULL: anything goes. */
+    int (*loaded)(struct device *dev, struct err *err);
+};
+
+struct device {
+    const struct device_ops *ops;
+    void *state; /* struct described by ops->state */
+    const struct dev_env *env;
+};
+
+#endif

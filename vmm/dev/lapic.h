@@ -1,0 +1,49 @@
+/* The local APIC of CPU 0: xAPIC window, x2APIC registers, timer. */
+#ifndef REPRISE_DEV_LAPIC_H
+#define REPRISE_DEV_LAPIC_H
+
+#include "dev/device.h"
+
+#define LAPIC_BASE 0xfee00000u
+#define LAPIC_SIZE 0x1000u
+
+#define MSR_APIC_BASE    0x1bu
+#define MSR_TSC_DEADLINE 0x6e0u
+#define MSR_X2APIC_FIRST 0x800u
+#define MSR_X2APIC_LAST  0x8ffu
+
+int lapic_create(struct device *dev, const struct dev_env *env, struct err *err);
+void lapic_destroy(struct device *dev);
+
+/* MSRs 0x1b, 0x6e0 and 0x800 to 0x8ff; false: #GP, nothing changed (also for any other MSR). */
+bool lapic_rdmsr(struct device *dev, u32 msr, u64 *value);
+bool lapic_wrmsr(struct device *dev, u32 msr, u64 value);
+
+/* A message from the I/O APIC or a PCI device; taken if this APIC is a destination. */
+void lapic_msi(struct device *dev, u64 addr, u32 data);
+
+/* The vector that would interrupt the CPU now, or -1. */
+int lapic_pending(const struct device *dev);
+/* The CPU takes `vector`: IRR to ISR. */
+void lapic_accept(struct device *dev, u8 vector);
+/* The 8259s' INTR reaches the CPU: LINT0 is an unmasked ExtINT, or there is no APIC in the way. */
+bool lapic_accepts_extint(const struct device *dev);
+
+u64 lapic_get_cr8(const struct device *dev);
+void lapic_set_cr8(struct device *dev, u64 value);
+
+/* Level of LINT0 or LINT1. */
+void lapic_lint(struct device *dev, unsigned pin, bool level);
+
+/* IA32_APIC_BASE's enable bit: CPUID.1:EDX.APIC follows it. */
+bool lapic_enabled(const struct device *dev);
+/* The xAPIC window answers at `gpa`. */
+bool lapic_mmio_active(const struct device *dev, gpa_t gpa);
+
+/* TSC = now + adjust, for the timer's TSC-deadline mode. */
+void lapic_set_tsc_adjust(struct device *dev, u64 adjust);
+
+/* The CPU received INIT: registers as after reset, IA32_APIC_BASE kept (SDM vol. 3, 11.4.7.3). */
+void lapic_init_reset(struct device *dev);
+
+#endif

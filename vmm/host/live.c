@@ -1,0 +1,418 @@
+/* See live.h. */
+#define _GNU_SOURCE /* ppoll */
+#include "host/live.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "host/clock.h"
+#include "host/keys.h"
+#include "host/terminal.h"
+#include "machine.h"
+
+#define POLL_NS 1000000u /* a busy machine looks at stdin and signals this often */
+
+/*
+ * Host and virtual time may be this far apart before pacing forgets the difference. Less, and small
+ * oversleeping adds up over a `sleep`; more, and a guest that was slow for a while would hurry
+ * through its next sleeps to catch up.
+ */
+#define PACE_SLACK_NS 20000000
+
+/* A guest that executes in less than this part of each window is idle. A tick of 250 Hz takes a
+ * hundredth of it, a Linux at its prompt a thousandth. */
+#define IDLE_WINDOW_NS 250000000u
+#define IDLE_BUSY_PART 10
+
+/* So long does Ctrl-A x from a script wait for a guest that is still at what stands before it. */
+#define SCRIPT_QUIT_NS 1000000000u
+
+static const char help_text[] =
+    "\nCtrl-A x  quit          Ctrl-A b  send BREAK       Ctrl-A n  send an NMI\n"
+    "Ctrl-A p  power button  Ctrl-A h  this help        Ctrl-A Ctrl-A  send Ctrl-A\n";
+
+struct live {
+    struct input_source src;
+    struct live_config config;
+    int fd;    /* -1 once at its end */
+    bool file; /* regular file or the like: has input, but is not live */
+    bool raw;
+    int signal_fd;
+    sigset_t old_mask;
+    int signal;
+    u32 quit; /* enum quit_reason that waits; 0: none */
+    bool quit_given;
+    u64 next_poll;         /* coarse host time */
+    u64 timeout_at, alarm; /* host time; NEVER: none */
+    u64 pace_host;         /* host time that corresponds to ... */
+    vns_t pace_virtual;    /* ... this virtual time */
+    struct keys keys;
+    char *text; /* stop_at */
+    size_t text_len, text_at;
+    size_t *text_fail; /* for each prefix of the text, its longest proper border */
+    bool text_seen;
+    bool printed;      /* since the last look at the idle limit */
+    vns_t quiet_since; /* neither input, nor output, nor work */
+    vns_t window_time; /* where the window of IDLE_WINDOW_NS began */
+    pos_t window_position;
+};
+
+static struct live *self(struct input_source *src)
+{
+    return (struct live *)src;
+}
+
+static bool is_live(const struct live *l)
+{
+    return l->fd >= 0 && !l->file;
+}
+
+static void want_quit(struct live *l, enum quit_reason why)
+{
+    if (!l->quit)
+        l->quit = why;
+}
+
+static void read_typed(struct live *l)
+{
+    u8 buf[1024];
+    size_t room = MIN(keys_room(&l->keys), sizeof(buf));
+    if (!room && l->raw)
+        room = sizeof(buf); /* a full queue must not keep Ctrl-A x from being seen */
+    if (!room)
+        return;
+    ssize_t n = read(l->fd, buf, room);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN))
+        return;
+    if (n <= 0) {
+        /* End of input. The terminal that hung up says so by SIGHUP as well. */
+        l->fd = -1;
+        return;
+    }
+    unsigned ask = keys_typed(&l->keys, buf, (size_t)n);
+    if (ask & KEYS_QUIT)
+        want_quit(l, QUIT_USER);
+    if (ask & KEYS_HELP && l->config.help) {
+        fputs(help_text, l->config.help);
+        fflush(l->config.help);
+    }
+}
+
+static void read_signal(struct live *l)
+{
+    struct signalfd_siginfo info;
+    if (read(l->signal_fd, &info, sizeof(info)) == sizeof(info)) {
+        l->signal = (int)info.ssi_signo;
+        want_quit(l, QUIT_SIGNAL);
+    }
+}
+
+/* Waits until host time `until` (0: does not wait) for typed input or a signal, and reads it. */
+static void look(struct live *l, u64 until)
+{
+    bool typed = l->fd >= 0 && (keys_room(&l->keys) || l->raw);
+    struct pollfd fds[2] = {{.fd = typed ? l->fd : -1, .events = POLLIN},
+                            {.fd = l->signal_fd, .events = POLLIN}};
+    struct timespec wait = {0}, *timeout = &wait;
+    if (until == NEVER) {
+        timeout = NULL;
+    } else if (until) {
+        u64 now = host_ns();
+        u64 ns = until > now ? until - now : 0;
+        wait.tv_sec = (time_t)(ns / 1000000000u);
+        wait.tv_nsec = (long)(ns % 1000000000u);
+    }
+    if (ppoll(fds, 2, timeout, NULL) <= 0)
+        return;
+    if (fds[1].revents)
+        read_signal(l);
+    if (fds[0].revents)
+        read_typed(l);
+}
+
+static pos_t next_position(struct input_source *src, struct machine *m)
+{
+    struct live *l = self(src);
+    return l->config.max_position > machine_position(m) ? l->config.max_position : NEVER;
+}
+
+static int take(struct input_source *src, struct machine *m, struct input *in, struct err *err)
+{
+    struct live *l = self(src);
+    u64 now = host_ns_coarse();
+    if (now >= l->next_poll) {
+        l->next_poll = now + POLL_NS;
+        look(l, 0);
+        if (now >= l->timeout_at)
+            want_quit(l, QUIT_TIMEOUT);
+    }
+    if (machine_position(m) >= l->config.max_position)
+        want_quit(l, QUIT_INSNS);
+    if (l->quit) {
+        if (l->quit_given)
+            return 0;
+        l->quit_given = true;
+        *in = (struct input){.kind = INPUT_QUIT, .arg = l->quit};
+        return 1;
+    }
+    return l->keys.count && keys_take(&l->keys, machine_console_room(m), in);
+}
+
+/* Forgets what host and virtual time are apart when that is more than a little. */
+static void rebase(struct live *l, u64 host, vns_t virtual)
+{
+    i64 lag = (i64)(host - l->pace_host) - (i64)(virtual - l->pace_virtual);
+    if (lag > PACE_SLACK_NS || lag < -PACE_SLACK_NS) {
+        l->pace_host = host;
+        l->pace_virtual = virtual;
+    }
+}
+
+static u64 host_time_of(const struct live *l, vns_t t)
+{
+    if (t == NEVER)
+        return NEVER;
+    /* t may lie before the base by up to the slack. */
+    u64 host = l->pace_host + (t - l->pace_virtual);
+    return t >= l->pace_virtual && host < l->pace_host ? NEVER : host;
+}
+
+static vns_t virtual_time_of(const struct live *l, u64 host, vns_t lowest, vns_t highest)
+{
+    i64 t = (i64)(l->pace_virtual + (host - l->pace_host));
+    return t < (i64)lowest ? lowest : (vns_t)t > highest ? highest : (vns_t)t;
+}
+
+/* Virtual time that the guest has spent waiting for input that cannot come: without output or work
+ * (nor anything left to type, but for a Ctrl-A x). */
+static vns_t quiet_for(struct live *l, struct machine *m)
+{
+    vns_t now = machine_now(m);
+    pos_t position = machine_position(m);
+    bool over = l->fd < 0 || (l->file && l->keys.count) || keys_quit_next(&l->keys);
+    bool worked = false;
+    if (now - l->window_time >= IDLE_WINDOW_NS) {
+        worked = position - l->window_position > (now - l->window_time) / IDLE_BUSY_PART;
+        l->window_time = now;
+        l->window_position = position;
+    }
+    if (!over || worked || l->printed) {
+        l->quiet_since = now;
+        l->printed = false;
+    }
+    return now - l->quiet_since;
+}
+
+static void check_quiet(struct live *l, struct machine *m, vns_t deadline)
+{
+    vns_t quiet = quiet_for(l, m);
+    if (keys_quit_next(&l->keys) && (quiet >= SCRIPT_QUIT_NS || deadline == NEVER))
+        want_quit(l, QUIT_USER);
+    else if (l->config.idle_limit && quiet >= l->config.idle_limit)
+        want_quit(l, QUIT_IDLE);
+}
+
+static bool something(struct live *l, struct machine *m)
+{
+    return l->quit || keys_ready(&l->keys, machine_console_room(m));
+}
+
+/*
+ * Real time: waits for the deadline, for input, for the alarm. Without pacing time jumps, and the
+ * only wait is that of a machine that has nothing left but input to wake it.
+ */
+static int idle(struct input_source *src, struct machine *m, vns_t deadline, vns_t *until,
+                struct err *err)
+{
+    struct live *l = self(src);
+    vns_t now = machine_now(m);
+    check_quiet(l, m, deadline);
+    if (something(l, m)) {
+        *until = l->quit_given ? deadline : now;
+        return l->quit_given && deadline == NEVER;
+    }
+    bool paced = l->config.realtime && is_live(l);
+    if (!paced && deadline != NEVER) {
+        /* Time is about to jump: what was typed before comes first. */
+        if (l->fd >= 0 && !l->keys.count)
+            look(l, 0);
+        *until = something(l, m) ? now : deadline;
+        return 0;
+    }
+    u64 began = host_ns();
+    rebase(l, began, now);
+    for (;;) {
+        u64 target = host_time_of(l, deadline);
+        u64 look_again = keys_quit_next(&l->keys) ? began + SCRIPT_QUIT_NS : NEVER;
+        u64 stop = MIN(MIN(target, MIN(l->alarm, look_again)), l->timeout_at);
+        if (!is_live(l))
+            stop = 1; /* a file answers at once; with nothing left there is nothing to wait for */
+        look(l, stop);
+        u64 host = host_ns();
+        if (host >= l->timeout_at)
+            want_quit(l, QUIT_TIMEOUT);
+        check_quiet(l, m, deadline);
+        bool alarm = host >= l->alarm || host >= look_again;
+        if (host >= l->alarm)
+            l->alarm = NEVER;
+        if (something(l, m) || (alarm && host < target)) {
+            /* When it came, but never at the deadline: what is due there happens first. */
+            vns_t last = deadline == NEVER ? (vns_t)INT64_MAX : deadline - 1;
+            *until = virtual_time_of(l, host, now, last);
+            return 0;
+        }
+        if (host >= target || (deadline != NEVER && !is_live(l))) {
+            *until = deadline; /* reached; or the input closed and there is no pacing any more */
+            return 0;
+        }
+        /* Nothing left to come, or it would have to pass what the guest has no room for. */
+        if (deadline == NEVER && (l->fd < 0 || l->keys.count)) {
+            *until = now;
+            return 1;
+        }
+    }
+}
+
+static const struct input_source_ops ops = {next_position, take, idle};
+
+static int open_signals(struct live *l, struct err *err)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGHUP);
+    sigprocmask(SIG_BLOCK, &set, &l->old_mask);
+    l->signal_fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+    return l->signal_fd < 0 ? err_errno(err, "cannot listen for signals") : 0;
+}
+
+/* Text search that survives any cut of the output into pieces (Knuth, Morris, Pratt). */
+static int prepare_text(struct live *l, struct err *err)
+{
+    l->text = strdup(l->config.stop_at);
+    l->text_len = strlen(l->config.stop_at);
+    l->text_fail = calloc(l->text_len + 1, sizeof(*l->text_fail));
+    if (!l->text || !l->text_fail)
+        return err_set(err, -ENOMEM, "no memory");
+    for (size_t i = 1, k = 0; i < l->text_len; i++) {
+        while (k && l->text[i] != l->text[k])
+            k = l->text_fail[k - 1];
+        if (l->text[i] == l->text[k])
+            k++;
+        l->text_fail[i] = k;
+    }
+    return 0;
+}
+
+int live_create(struct live **out, const struct live_config *config, struct err *err)
+{
+    struct live *l = calloc(1, sizeof(*l));
+    if (!l)
+        return err_set(err, -ENOMEM, "no memory");
+    l->src.ops = &ops;
+    l->config = *config;
+    l->fd = config->fd;
+    l->signal_fd = -1;
+    l->alarm = NEVER;
+    l->pace_host = host_ns();
+    l->timeout_at = config->timeout > 0 ? l->pace_host + (u64)(config->timeout * 1e9) : NEVER;
+    int code = 0;
+    if (config->signals)
+        code = open_signals(l, err);
+    if (!code && config->stop_at && *config->stop_at)
+        code = prepare_text(l, err);
+    if (code) {
+        live_destroy(l);
+        return code;
+    }
+    struct stat st;
+    if (l->fd >= 0 && fstat(l->fd, &st))
+        l->fd = -1;
+    if (l->fd >= 0 && isatty(l->fd)) {
+        l->raw = terminal_raw(l->fd);
+        if (!l->raw) {
+            l->fd = -1; /* in the background: reading would stop us */
+            if (config->help)
+                fputs("reprise: in the background: nothing typed here reaches the guest\n",
+                      config->help);
+        }
+    } else if (l->fd >= 0) {
+        l->file = !S_ISFIFO(st.st_mode) && !S_ISSOCK(st.st_mode);
+    }
+    l->keys.script = !l->raw;
+    *out = l;
+    return 0;
+}
+
+struct input_source *live_source(struct live *l)
+{
+    return &l->src;
+}
+
+void live_output(struct live *l, struct machine *m, const void *data, size_t len)
+{
+    const char *p = data;
+    l->printed = true;
+    if (!l->text || l->text_seen)
+        return;
+    for (size_t i = 0; i < len; i++) {
+        while (l->text_at && p[i] != l->text[l->text_at])
+            l->text_at = l->text_fail[l->text_at - 1];
+        if (p[i] == l->text[l->text_at])
+            l->text_at++;
+        if (l->text_at == l->text_len) {
+            l->text_seen = true;
+            want_quit(l, QUIT_TEXT);
+            machine_kick(m);
+            return;
+        }
+    }
+}
+
+bool live_stop_text_seen(const struct live *l)
+{
+    return l->text_seen;
+}
+
+void live_set_alarm(void *live, u64 host)
+{
+    struct live *l = live;
+    l->alarm = host;
+}
+
+int live_signal_fd(const struct live *l)
+{
+    return l->signal_fd;
+}
+
+bool live_raw(const struct live *l)
+{
+    return l->raw;
+}
+
+int live_signal(const struct live *l)
+{
+    return l->signal;
+}
+
+void live_destroy(struct live *l)
+{
+    if (!l)
+        return;
+    if (l->raw)
+        terminal_restore();
+    if (l->signal_fd >= 0)
+        close(l->signal_fd);
+    if (l->config.signals)
+        sigprocmask(SIG_SETMASK, &l->old_mask, NULL);
+    free(l->text);
+    free(l->text_fail);
+    free(l);
+}

@@ -1,0 +1,686 @@
+/*
+ * The machine: wiring of RAM, vCPU and devices, virtual time, and the run loop (machine.h gives
+ * its order, which is part of what a recording means). Nondeterminism enters only through the
+ * input source's take() and idle(). Calls below from devices and the engine carry the machine as
+ * their opaque pointer; there is no state at file scope.
+ */
+#include "machine.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#define XXH_STATIC_LINKING_ONLY
+#include <xxhash.h>
+
+#include "base/check.h"
+#include "board/acpi.h"
+#include "board/boot.h"
+#include "cpu/engine.h"
+#include "dev/acpi_pm.h"
+#include "dev/debugexit.h"
+#include "dev/ioapic.h"
+#include "dev/lapic.h"
+#include "dev/misc.h"
+#include "dev/pic8259.h"
+#include "dev/pit8254.h"
+#include "dev/rtc.h"
+#include "dev/uart16550.h"
+
+#define DEFAULT_SLICE 1000000u
+#define LAST_EVENTS   20
+#define CYCLE_LIMIT   1000 /* deadlines in a row at one virtual instant: a device is stuck */
+
+/* The one list: order of expiry, of digests, of saved state. */
+enum {
+    DEV_LAPIC,
+    DEV_IOAPIC,
+    DEV_PIC,
+    DEV_PIT,
+    DEV_RTC,
+    DEV_UART,
+    DEV_ACPI,
+    DEV_EXIT_PORT,
+    DEV_MISC,
+    DEV_LIST
+};
+
+/* The machine's own saved state. */
+#define MACHINE_STATE(F, A)                                                                        \
+    F(u64, idle_ns) /* virtual time = position + this */                                           \
+    F(u8, nmi_pending)
+
+struct machine_state {
+    MACHINE_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
+};
+#define F(t, n)    STATE_FIELD(machine_state, t, n)
+#define A(t, n, c) STATE_FIELD_ARRAY(machine_state, t, n, c)
+static const struct state_field machine_fields[] = {MACHINE_STATE(F, A)};
+#undef F
+#undef A
+static const struct state_desc machine_desc = {
+    "machine", machine_fields, ARRAY_SIZE(machine_fields), sizeof(struct machine_state)};
+
+struct bus_range {
+    u64 base, size;
+    struct device *dev;
+};
+
+struct machine {
+    struct machine_state st;
+    struct ram ram;
+    struct engine *engine;
+    struct engine_env engine_env;
+    struct dev_env dev_env;
+    struct device dev[DEV_LIST];
+    struct bus_range ports[64], windows[16];
+    unsigned nports, nwindows;
+    bool end_requested;
+    struct run_end end;
+    struct {
+        XXH3_state_t hash;
+        u64 bytes;
+    } out[OUT_COUNT];
+    bool zero_known;
+    u64 zero_digest; /* of a RAM region of zeros */
+    void (*output)(void *opaque, enum dev_output channel, const void *data, size_t len);
+    void *output_opaque;
+    void (*trace)(void *opaque, struct machine *m);
+    void *trace_opaque;
+};
+
+/* ---- what devices ask ---- */
+
+static vns_t env_now(void *opaque)
+{
+    const struct machine *m = opaque;
+    return engine_position(m->engine) + m->st.idle_ns;
+}
+
+static void env_changed(void *opaque)
+{
+    struct machine *m = opaque;
+    engine_attention(m->engine);
+}
+
+static void update_pic(struct machine *m)
+{
+    lapic_lint(&m->dev[DEV_LAPIC], 0, pic_pending(&m->dev[DEV_PIC]));
+    env_changed(m);
+}
+
+static void env_irq(void *opaque, unsigned gsi, bool level)
+{
+    struct machine *m = opaque;
+    if (gsi < 16)
+        pic_set_irq(&m->dev[DEV_PIC], gsi, level);
+    ioapic_set_irq(&m->dev[DEV_IOAPIC], gsi, level);
+    update_pic(m);
+}
+
+static void env_msi(void *opaque, u64 address, u32 data)
+{
+    struct machine *m = opaque;
+    lapic_msi(&m->dev[DEV_LAPIC], address, data);
+    env_changed(m);
+}
+
+static void env_eoi(void *opaque, u8 vector)
+{
+    struct machine *m = opaque;
+    ioapic_eoi(&m->dev[DEV_IOAPIC], vector);
+}
+
+static void env_output(void *opaque, enum dev_output channel, const void *data, size_t len)
+{
+    struct machine *m = opaque;
+    XXH3_64bits_update(&m->out[channel].hash, data, len);
+    m->out[channel].bytes += len;
+    if (m->output)
+        m->output(m->output_opaque, channel, data, len);
+}
+
+static void env_event(void *opaque, enum dev_event event, u32 arg)
+{
+    struct machine *m = opaque;
+    switch (event) {
+    case DEV_NMI: m->st.nmi_pending = 1; break;
+    case DEV_INIT:
+    case DEV_SIPI: break; /* one CPU: INIT to itself is ignored, there is nobody to start */
+    case DEV_RESET:
+    case DEV_POWEROFF:
+    case DEV_EXIT:
+        if (!m->end_requested) {
+            m->end_requested = true;
+            m->end = (struct run_end){event == DEV_RESET      ? RUN_RESET
+                                      : event == DEV_POWEROFF ? RUN_POWEROFF
+                                                              : RUN_EXIT,
+                                      arg};
+        }
+        break;
+    }
+    env_changed(m);
+}
+
+/* ---- what the engine asks ---- */
+
+static struct device *find(const struct bus_range *r, unsigned n, u64 addr)
+{
+    for (unsigned i = 0; i < n; i++)
+        if (addr - r[i].base < r[i].size)
+            return r[i].dev;
+    return NULL;
+}
+
+static u32 pio_read(void *opaque, u16 port, unsigned size)
+{
+    struct machine *m = opaque;
+    struct device *d = find(m->ports, m->nports, port);
+    u32 v = d && d->ops->pio_read ? d->ops->pio_read(d, port, size) : ~0u;
+    engine_attention(m->engine);
+    return v;
+}
+
+static void pio_write(void *opaque, u16 port, unsigned size, u32 value)
+{
+    struct machine *m = opaque;
+    struct device *d = find(m->ports, m->nports, port);
+    if (d && d->ops->pio_write)
+        d->ops->pio_write(d, port, size, value);
+    if (d == &m->dev[DEV_PIC])
+        update_pic(m);
+    engine_attention(m->engine);
+}
+
+static u64 mmio_read(void *opaque, gpa_t gpa, unsigned size)
+{
+    struct machine *m = opaque;
+    if (lapic_mmio_active(&m->dev[DEV_LAPIC], gpa)) {
+        struct device *l = &m->dev[DEV_LAPIC];
+        return l->ops->mmio_read(l, gpa & 0xfff, size);
+    }
+    struct device *d = find(m->windows, m->nwindows, gpa);
+    if (!d || d == &m->dev[DEV_LAPIC] || !d->ops->mmio_read)
+        return ~0ull;
+    return d->ops->mmio_read(d, gpa - d->ops->ranges[0].base, size);
+}
+
+static void mmio_write(void *opaque, gpa_t gpa, unsigned size, u64 value)
+{
+    struct machine *m = opaque;
+    engine_attention(m->engine);
+    if (lapic_mmio_active(&m->dev[DEV_LAPIC], gpa)) {
+        struct device *l = &m->dev[DEV_LAPIC];
+        l->ops->mmio_write(l, gpa & 0xfff, size, value);
+        return;
+    }
+    struct device *d = find(m->windows, m->nwindows, gpa);
+    if (d && d != &m->dev[DEV_LAPIC] && d->ops->mmio_write)
+        d->ops->mmio_write(d, gpa - d->ops->ranges[0].base, size, value);
+}
+
+static bool env_rdmsr(void *opaque, u32 msr, u64 *value)
+{
+    struct machine *m = opaque;
+    return lapic_rdmsr(&m->dev[DEV_LAPIC], msr, value);
+}
+
+static bool env_wrmsr(void *opaque, u32 msr, u64 value)
+{
+    struct machine *m = opaque;
+    engine_attention(m->engine);
+    if (msr == 0x3b) {
+        lapic_set_tsc_adjust(&m->dev[DEV_LAPIC], value);
+        return true;
+    }
+    return lapic_wrmsr(&m->dev[DEV_LAPIC], msr, value);
+}
+
+static u64 env_get_cr8(void *opaque)
+{
+    struct machine *m = opaque;
+    return lapic_get_cr8(&m->dev[DEV_LAPIC]);
+}
+
+static void env_set_cr8(void *opaque, u64 value)
+{
+    struct machine *m = opaque;
+    lapic_set_cr8(&m->dev[DEV_LAPIC], value);
+    env_changed(m);
+}
+
+/* ---- creation ---- */
+
+static int create_devices(struct machine *m, const struct machine_config *config, struct err *err)
+{
+    const struct dev_env *env = &m->dev_env;
+    struct device *d = m->dev;
+    int r = 0;
+    if (!r)
+        r = lapic_create(&d[DEV_LAPIC], env, err);
+    if (!r)
+        r = ioapic_create(&d[DEV_IOAPIC], env, err);
+    if (!r)
+        r = pic8259_create(&d[DEV_PIC], env, err);
+    if (!r)
+        r = pit8254_create(&d[DEV_PIT], env, err);
+    if (!r)
+        r = rtc_create(&d[DEV_RTC], env, config->wall_clock, err);
+    if (!r)
+        r = uart16550_create(&d[DEV_UART], env, err);
+    if (!r)
+        r = acpi_pm_create(&d[DEV_ACPI], env, err);
+    if (!r)
+        r = debugexit_create(&d[DEV_EXIT_PORT], env, err);
+    if (!r)
+        r = misc_create(&d[DEV_MISC], env, err);
+    if (r)
+        return r;
+    for (unsigned i = 0; i < DEV_LIST; i++)
+        for (size_t k = 0; k < d[i].ops->nranges; k++) {
+            const struct io_range *io = &d[i].ops->ranges[k];
+            struct bus_range range = {io->base, io->size, &d[i]};
+            if (io->mmio) {
+                CHECK(m->nwindows < ARRAY_SIZE(m->windows), "%s", d[i].ops->name);
+                m->windows[m->nwindows++] = range;
+            } else {
+                CHECK(m->nports < ARRAY_SIZE(m->ports), "%s", d[i].ops->name);
+                m->ports[m->nports++] = range;
+            }
+        }
+    return 0;
+}
+
+static void start_state(struct vcpu *c, const struct boot_state *b)
+{
+    c->rip = b->rip;
+    c->gpr[RSP] = b->rsp;
+    c->gpr[RSI] = b->rsi;
+    c->rflags = 2;
+    c->cr0 = CR0_PE | CR0_ET | CR0_NE | CR0_WP | (u64)CR0_PG;
+    c->cr3 = b->cr3;
+    c->cr4 = CR4_PAE;
+    c->efer = EFER_LME | EFER_LMA;
+    c->gdt_base = b->gdt_base;
+    c->gdt_limit = b->gdt_limit;
+    c->idt_base = 0;
+    c->idt_limit = 0;
+    for (int s = SEG_ES; s <= SEG_GS; s++) {
+        c->seg_sel[s] = s == SEG_CS ? 0x10 : 0x18;
+        c->seg_attr[s] = s == SEG_CS ? ATTR_G | ATTR_L | ATTR_P | ATTR_S | 0xb
+                                     : ATTR_G | ATTR_DB | ATTR_P | ATTR_S | 3;
+        c->seg_limit[s] = 0xffffffff;
+        c->seg_base[s] = 0;
+    }
+}
+
+static void print_context(void *opaque)
+{
+    const struct machine *m = opaque;
+    const struct vcpu *c = engine_vcpu(m->engine);
+    fprintf(stderr, "reprise: at position %llu, virtual time %llu ns, RIP %llx\n",
+            (unsigned long long)engine_position(m->engine),
+            (unsigned long long)env_now((void *)(uintptr_t)m), (unsigned long long)c->rip);
+}
+
+int machine_create(struct machine **out, const struct machine_config *config, struct err *err)
+{
+    struct machine *m = calloc(1, sizeof(*m));
+    if (!m)
+        return err_set(err, -ENOMEM, "out of memory");
+    m->dev_env = (struct dev_env){.machine = m,
+                                  .now = env_now,
+                                  .irq = env_irq,
+                                  .msi = env_msi,
+                                  .eoi = env_eoi,
+                                  .changed = env_changed,
+                                  .output = env_output,
+                                  .event = env_event};
+    m->engine_env = (struct engine_env){.machine = m,
+                                        .pio_read = pio_read,
+                                        .pio_write = pio_write,
+                                        .mmio_read = mmio_read,
+                                        .mmio_write = mmio_write,
+                                        .rdmsr = env_rdmsr,
+                                        .wrmsr = env_wrmsr,
+                                        .get_cr8 = env_get_cr8,
+                                        .set_cr8 = env_set_cr8,
+                                        .now = env_now};
+    for (int i = 0; i < OUT_COUNT; i++)
+        XXH3_64bits_reset(&m->out[i].hash);
+    int r = ram_create(&m->ram, config->memory, err);
+    if (!r) {
+        struct engine_config ec = {config->model, &m->ram, &m->engine_env};
+        r = engine_dbt_create(&m->engine, &ec, err);
+    }
+    if (!r)
+        r = create_devices(m, config, err);
+    struct boot_state boot;
+    if (!r) {
+        struct boot_config bc = {.kernel = config->kernel,
+                                 .kernel_size = config->kernel_size,
+                                 .header = config->kernel_header,
+                                 .header_size = config->kernel_header_size,
+                                 .initrd = config->initrd,
+                                 .initrd_size = config->initrd_size,
+                                 .append = config->append ? config->append : "",
+                                 .seed = config->seed,
+                                 .acpi_rsdp = acpi_build(&m->ram, 1)};
+        r = boot_load(&m->ram, &bc, &boot, err);
+    }
+    if (r) {
+        machine_destroy(m);
+        return r;
+    }
+    start_state(engine_vcpu(m->engine), &boot);
+    engine_changed(m->engine);
+    *out = m;
+    return 0;
+}
+
+void machine_destroy(struct machine *m)
+{
+    if (!m)
+        return;
+    check_set_context(NULL, NULL);
+    lapic_destroy(&m->dev[DEV_LAPIC]);
+    ioapic_destroy(&m->dev[DEV_IOAPIC]);
+    pic8259_destroy(&m->dev[DEV_PIC]);
+    pit8254_destroy(&m->dev[DEV_PIT]);
+    rtc_destroy(&m->dev[DEV_RTC]);
+    uart16550_destroy(&m->dev[DEV_UART]);
+    acpi_pm_destroy(&m->dev[DEV_ACPI]);
+    debugexit_destroy(&m->dev[DEV_EXIT_PORT]);
+    misc_destroy(&m->dev[DEV_MISC]);
+    engine_destroy(m->engine);
+    ram_destroy(&m->ram);
+    free(m);
+}
+
+void machine_set_output(struct machine *m,
+                        void (*fn)(void *opaque, enum dev_output channel, const void *data,
+                                   size_t len),
+                        void *opaque)
+{
+    m->output = fn;
+    m->output_opaque = opaque;
+}
+
+static void trace_step(void *opaque)
+{
+    struct machine *m = opaque;
+    m->trace(m->trace_opaque, m);
+}
+
+void machine_set_trace(struct machine *m, void (*fn)(void *opaque, struct machine *m), void *opaque)
+{
+    m->trace = fn;
+    m->trace_opaque = opaque;
+    engine_set_trace(m->engine, fn ? trace_step : NULL, m);
+}
+
+/* ---- running ---- */
+
+static vns_t next_deadline(const struct machine *m)
+{
+    vns_t best = NEVER;
+    for (unsigned i = 0; i < DEV_LIST; i++) {
+        const struct device *d = &m->dev[i];
+        vns_t t = d->ops->deadline ? d->ops->deadline(d) : NEVER;
+        best = MIN(best, t);
+    }
+    return best;
+}
+
+static void expire(struct machine *m)
+{
+    for (unsigned n = 0; n < CYCLE_LIMIT; n++) {
+        bool any = false;
+        vns_t now = machine_now(m);
+        for (unsigned i = 0; i < DEV_LIST; i++) {
+            struct device *d = &m->dev[i];
+            if (d->ops->deadline && d->ops->deadline(d) <= now) {
+                d->ops->expire(d, now);
+                any = true;
+            }
+        }
+        if (!any)
+            return;
+    }
+    CHECK(0, "a device's deadline does not move past the present");
+}
+
+static void apply(struct machine *m, const struct input *in)
+{
+    switch (in->kind) {
+    case INPUT_CONSOLE: uart_receive(&m->dev[DEV_UART], in->data, in->len); break;
+    case INPUT_BREAK: uart_break(&m->dev[DEV_UART]); break;
+    case INPUT_NMI: m->st.nmi_pending = 1; break;
+    case INPUT_POWER_BUTTON: acpi_power_button(&m->dev[DEV_ACPI]); break;
+    case INPUT_QUIT:
+        if (!m->end_requested) {
+            m->end_requested = true;
+            m->end = (struct run_end){RUN_QUIT, in->arg};
+        }
+        break;
+    }
+}
+
+/* The vector of a maskable interrupt the APIC or the PIC asks for; -1 none. */
+static int interrupt_pending(struct machine *m)
+{
+    struct device *l = &m->dev[DEV_LAPIC];
+    if (lapic_accepts_extint(l) && pic_pending(&m->dev[DEV_PIC]))
+        return 256;
+    return lapic_pending(l);
+}
+
+/* Delivers what the CPU takes now. 0, or the engine's exit when it shuts down. */
+static int deliver(struct machine *m)
+{
+    if (m->st.nmi_pending && engine_can_nmi(m->engine)) {
+        m->st.nmi_pending = 0;
+        return engine_nmi(m->engine);
+    }
+    int v = interrupt_pending(m);
+    if (v < 0 || !engine_can_interrupt(m->engine))
+        return 0;
+    if (v == 256) {
+        v = pic_ack(&m->dev[DEV_PIC]);
+        update_pic(m);
+    } else {
+        lapic_accept(&m->dev[DEV_LAPIC], (u8)v);
+    }
+    return engine_interrupt(m->engine, (u8)v);
+}
+
+static int idle(struct machine *m, struct input_source *src, struct run_end *end, struct err *err)
+{
+    vns_t deadline = next_deadline(m), until = deadline;
+    if (!(engine_vcpu(m->engine)->rflags & FL_IF)) {
+        /* Halted with interrupts off: for ever, as far as the guest can say. */
+        *end = (struct run_end){RUN_HALTED, 0};
+        return 1;
+    }
+    int r = src->ops->idle(src, m, deadline, &until, err);
+    if (r < 0)
+        return r;
+    if (r > 0 || until == NEVER) {
+        *end = (struct run_end){RUN_HALTED, 0};
+        return 1;
+    }
+    vns_t now = machine_now(m);
+    CHECK(until >= now && until <= deadline, "idle until %llu, now %llu, deadline %llu",
+          (unsigned long long)until, (unsigned long long)now, (unsigned long long)deadline);
+    m->st.idle_ns += until - now;
+    return 0;
+}
+
+int machine_run(struct machine *m, struct input_source *src, const struct run_limits *limits,
+                struct run_end *end, struct err *err)
+{
+    u64 slice = limits->slice ? limits->slice : DEFAULT_SLICE;
+    struct vcpu *c = engine_vcpu(m->engine);
+    err->code = 0;
+    check_set_context(print_context, m);
+    for (;;) {
+        if (m->end_requested) {
+            *end = m->end;
+            m->end_requested = false;
+            return 0;
+        }
+        expire(m);
+        struct input in;
+        int r;
+        while ((r = src->ops->take(src, m, &in, err)) > 0)
+            apply(m, &in);
+        if (r < 0) {
+            *end = (struct run_end){RUN_ERROR, 0};
+            return r;
+        }
+        if (m->end_requested)
+            continue;
+        pos_t pos = engine_position(m->engine);
+        if (pos >= limits->stop_at) {
+            *end = (struct run_end){RUN_STOP, 0};
+            return 0;
+        }
+        int x = deliver(m);
+        if (x == ENGINE_SHUTDOWN) {
+            *end = (struct run_end){RUN_TRIPLE_FAULT, 0};
+            return 0;
+        }
+        if (engine_position(m->engine) != pos)
+            continue;
+        if (c->halted) {
+            r = idle(m, src, end, err);
+            if (r < 0) {
+                *end = (struct run_end){RUN_ERROR, 0};
+                return r;
+            }
+            if (r > 0)
+                return 0;
+            continue;
+        }
+        engine_want_window(m->engine, interrupt_pending(m) >= 0, m->st.nmi_pending);
+        vns_t deadline = next_deadline(m);
+        pos_t stop = MIN(limits->stop_at, pos + slice);
+        stop = MIN(stop, src->ops->next_position(src, m));
+        if (deadline != NEVER)
+            stop = MIN(stop, pos + (deadline - machine_now(m)));
+        CHECK(stop > pos, "stop %llu at position %llu", (unsigned long long)stop,
+              (unsigned long long)pos);
+        switch (engine_run(m->engine, stop, err)) {
+        case ENGINE_SHUTDOWN: *end = (struct run_end){RUN_TRIPLE_FAULT, 0}; return 0;
+        case ENGINE_UNSUPPORTED: *end = (struct run_end){RUN_UNSUPPORTED, 0}; return -1;
+        default: break;
+        }
+    }
+}
+
+void machine_kick(struct machine *m)
+{
+    engine_kick(m->engine);
+}
+
+/* ---- looking at it ---- */
+
+pos_t machine_position(const struct machine *m)
+{
+    return engine_position(m->engine);
+}
+
+vns_t machine_now(const struct machine *m)
+{
+    return engine_position(m->engine) + m->st.idle_ns;
+}
+
+bool machine_idle(const struct machine *m)
+{
+    return engine_vcpu(m->engine)->halted;
+}
+
+unsigned machine_console_room(const struct machine *m)
+{
+    return uart_room(&m->dev[DEV_UART]);
+}
+
+unsigned machine_components(const struct machine *m)
+{
+    (void)m;
+    return 2 + DEV_LIST;
+}
+
+void machine_component(struct machine *m, unsigned index, struct machine_component *c)
+{
+    if (index == 0) {
+        engine_sync(m->engine);
+        *c = (struct machine_component){"cpu0", &vcpu_state_desc, engine_vcpu(m->engine)};
+    } else if (index == 1) {
+        *c = (struct machine_component){"machine", &machine_desc, &m->st};
+    } else {
+        const struct device *d = &m->dev[index - 2];
+        *c = (struct machine_component){d->ops->name, d->ops->state, d->state};
+    }
+}
+
+u64 machine_component_digest(struct machine *m, unsigned index)
+{
+    struct machine_component c;
+    machine_component(m, index, &c);
+    return state_hash(c.desc, c.state);
+}
+
+u64 machine_output_digest(const struct machine *m, enum dev_output channel, u64 *bytes)
+{
+    *bytes = m->out[channel].bytes;
+    return XXH3_64bits_digest(&m->out[channel].hash);
+}
+
+unsigned machine_ram_regions(const struct machine *m)
+{
+    return (unsigned)((m->ram.size + RAM_REGION - 1) / RAM_REGION);
+}
+
+u64 machine_ram_region_digest(struct machine *m, unsigned region, gpa_t *gpa)
+{
+    u64 off = (u64)region * RAM_REGION;
+    *gpa = ram_page_gpa(&m->ram, off / PAGE_SIZE);
+    u64 len = MIN((u64)RAM_REGION, m->ram.size - off);
+    if (len == RAM_REGION && ram_untouched(&m->ram, off, len)) {
+        if (!m->zero_known) {
+            /* The digest of zeros, without making the region resident. */
+            static const u8 zero[PAGE_SIZE];
+            XXH3_state_t h;
+            XXH3_64bits_reset(&h);
+            for (u64 i = 0; i < RAM_REGION; i += PAGE_SIZE)
+                XXH3_64bits_update(&h, zero, PAGE_SIZE);
+            m->zero_digest = XXH3_64bits_digest(&h);
+            m->zero_known = true;
+        }
+        return m->zero_digest;
+    }
+    return XXH3_64bits(m->ram.host + off, len);
+}
+
+u64 machine_ram_page_digest(const struct machine *m, gpa_t page)
+{
+    const void *p = ram_ptr(&m->ram, page, PAGE_SIZE);
+    return p ? XXH3_64bits(p, PAGE_SIZE) : 0;
+}
+
+const struct vcpu *machine_vcpu(struct machine *m)
+{
+    engine_sync(m->engine);
+    return engine_vcpu(m->engine);
+}
+
+bool machine_peek(struct machine *m, gva_t va, void *out, size_t len)
+{
+    return engine_peek(m->engine, va, out, len);
+}
+
+void machine_stats(const struct machine *m, struct machine_stats *out)
+{
+    engine_stats(m->engine, out);
+}

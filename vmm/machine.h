@@ -1,0 +1,117 @@
+/*
+ * The machine: RAM, one vCPU on an engine, devices, virtual time. machine.c owns the run loop and
+ * the wiring; it knows the engine interface and the input source, never the recorder.
+ *
+ * Position and time (docs/determinism.md): a position counts instructions retired, REP iterations
+ * and deliveries of exceptions and interrupts. Virtual time = position + idle time, in ns.
+ *
+ * The run loop, at every stop, in this order: expire device deadlines that are due; take inputs
+ * until there is none; deliver a pending NMI or interrupt if the CPU accepts it; idle if halted;
+ * otherwise run the engine to the next deadline, input position, limit or slice end.
+ */
+#ifndef REPRISE_MACHINE_H
+#define REPRISE_MACHINE_H
+
+#include "base/err.h"
+#include "base/state.h"
+#include "base/types.h"
+#include "cpu/model.h"
+#include "cpu/stats.h"
+#include "dev/device.h"
+#include "input.h"
+
+struct machine_config {
+    u64 memory; /* bytes of RAM, a multiple of 2 MiB */
+    enum cpu_model model;
+    u64 seed;           /* entropy of the guest: SETUP_RNG_SEED is derived from it */
+    u64 wall_clock;     /* Unix time at power-on, seconds */
+    const char *append; /* kernel command line; NULL for "" */
+    const void *kernel; /* ELF64 vmlinux (already extracted), kept by the caller until created */
+    size_t kernel_size;
+    const void *kernel_header; /* the bzImage's first bytes (setup header), NULL for a bare ELF */
+    size_t kernel_header_size;
+    const void *initrd; /* NULL when none */
+    size_t initrd_size;
+};
+
+enum run_reason {
+    RUN_POWEROFF = 1, /* ACPI S5 */
+    RUN_RESET,        /* the guest asked for a reset */
+    RUN_TRIPLE_FAULT,
+    RUN_HALTED,      /* halted and nothing can wake it */
+    RUN_EXIT,        /* debug-exit port; arg is the value written */
+    RUN_QUIT,        /* an INPUT_QUIT was taken; arg is its quit_reason */
+    RUN_STOP,        /* run_limits.stop_at reached; the run can go on */
+    RUN_UNSUPPORTED, /* the engine met an instruction form it does not know; text in err */
+    RUN_ERROR,       /* input source failed or diverged; text in err */
+};
+
+struct run_limits {
+    pos_t stop_at; /* NEVER for none */
+    u64 slice;     /* most positions between two calls of take(); 0: default (1,000,000) */
+};
+
+struct run_end {
+    enum run_reason reason;
+    u32 arg;
+};
+
+/* Creates the machine at power-on, kernel loaded, CPU at its entry point. */
+int machine_create(struct machine **out, const struct machine_config *config, struct err *err);
+void machine_destroy(struct machine *m);
+
+/* Where guest output goes (console text to a terminal); NULL for nowhere. Never affects the guest.
+ */
+void machine_set_output(struct machine *m,
+                        void (*fn)(void *opaque, enum dev_output channel, const void *data,
+                                   size_t len),
+                        void *opaque);
+
+/* Called before each instruction in trace mode (one at a time, slow); NULL switches it off. */
+void machine_set_trace(struct machine *m, void (*fn)(void *opaque, struct machine *m),
+                       void *opaque);
+
+/* Runs until something ends it. 0, or <0 with a text (reason RUN_UNSUPPORTED or RUN_ERROR). */
+int machine_run(struct machine *m, struct input_source *src, const struct run_limits *limits,
+                struct run_end *end, struct err *err);
+
+/* Like a signal to the running machine from a signal handler or another thread: take() is called
+ * soon. Async-signal-safe. */
+void machine_kick(struct machine *m);
+
+pos_t machine_position(const struct machine *m);
+vns_t machine_now(const struct machine *m);
+bool machine_idle(const struct machine *m);
+
+/* Bytes the console can take now (the UART's receive FIFO). */
+unsigned machine_console_room(const struct machine *m);
+
+/* Components with digests: the vCPU ("cpu0") first, then each device in the machine's one list. */
+unsigned machine_components(const struct machine *m);
+struct machine_component {
+    const char *name;
+    const struct state_desc *desc;
+    const void *state;
+};
+/* Fills *c; the vCPU's state is made canonical first (engine registers stored, flags masked). */
+void machine_component(struct machine *m, unsigned index, struct machine_component *c);
+u64 machine_component_digest(struct machine *m, unsigned index);
+
+/* Running XXH3 of all output bytes of a channel, and their number. */
+u64 machine_output_digest(const struct machine *m, enum dev_output channel, u64 *bytes);
+
+/* RAM: digest of all of it, and of one region of RAM_REGION bytes so that a difference is named. */
+#define RAM_REGION (2u << 20)
+unsigned machine_ram_regions(const struct machine *m);
+u64 machine_ram_region_digest(struct machine *m, unsigned region, gpa_t *gpa);
+/* Hash of one page; for naming the page once a region differs. */
+u64 machine_ram_page_digest(const struct machine *m, gpa_t page);
+
+struct vcpu;
+const struct vcpu *machine_vcpu(struct machine *m); /* canonical, as machine_component */
+/* Linear address to host bytes without side effects (no accessed bits); false if not mapped RAM. */
+bool machine_peek(struct machine *m, gva_t va, void *out, size_t len);
+
+void machine_stats(const struct machine *m, struct machine_stats *out);
+
+#endif
