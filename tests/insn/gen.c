@@ -131,6 +131,10 @@ static void make_single(struct rng *r, struct icase *c, const struct forms *form
     c->lacks = !feature_in_model(model, &c->insn);
     c->why = native_unsafe(&c->insn, c->ops);
     if (!c->why)
+        c->why = host_differs(&c->insn);
+    if (host_checks_vector(&c->insn, c->ops))
+        c->st.rflags &= ~(u64)FL_AC;
+    if (!c->why)
         c->why = feature_host_lacks(&c->insn);
     /* A model without BMI1 or LZCNT reads these as BSF and BSR; the host must be shown those. */
     if (c->insn.mnemonic == ZYDIS_MNEMONIC_BSF || c->insn.mnemonic == ZYDIS_MNEMONIC_BSR)
@@ -250,8 +254,10 @@ static void make_sequence(struct rng *r, struct icase *c, const struct forms *fo
 
         form_encode(r, &forms->v[rng_below(r, forms->n)], true, bytes);
         if (!ZYAN_SUCCESS(ZydisDecoderDecodeFull(dec, bytes, sizeof bytes, &in, ops)) ||
-            !case_fits_sequence(&in, ops, model))
+            !case_fits_sequence(&in, ops, model) || host_differs(&in))
             continue;
+        if (host_checks_vector(&in, ops))
+            c->st.rflags &= ~(u64)FL_AC;
         if (in.raw.disp.size > 8) {
             i32 d = (i32)rng_below(r, 512) - 256;
             memcpy(bytes + in.raw.disp.offset, &d, 4);

@@ -110,6 +110,50 @@ void value_x87(struct rng *r, u8 out[10]);
 /* Legacy region, header and AVX part that XRSTOR accepts and that keeps as it is. */
 void value_xsave(struct rng *r, u8 out[XSAVE_SIZE], bool avx);
 
+/* host.c: in what the host's CPU is known to differ from the models. */
+enum host_quirk {
+    Q_FIP,
+    Q_BRANCH16,
+    Q_PREFETCH,
+    Q_INT1,
+    Q_AC_VECTOR,
+    Q_AC_LATE,
+    Q_PAUSE,
+    Q_REP_RF,
+    Q_REP_FLAGS,
+    Q_LXS,
+    Q_MASK,
+    Q_GATHER,
+    Q_X87_STORE,
+    Q_CVTPS2PH,
+    Q_CALL,
+    Q_MXCSR,
+    Q_MASKMOV,
+    Q_LOCK,
+    Q_LOOP,
+    Q_MOVSXD,
+    Q_REP_A32,
+    Q_CMPS,
+    Q_POP,
+    Q_UD,
+    Q_XSAVE,
+    Q_XRSTOR,
+    Q_OFFSET,
+    Q_LA57,
+    Q_LASS,
+    Q_COUNT
+};
+void host_probe(void); /* after native_init, before there is anything in the data window */
+void host_print(void);
+bool host_is(enum host_quirk q);
+const char *host_text(enum host_quirk q);
+/* Why the host does something else with this instruction; NULL if it does not. */
+const char *host_differs(const ZydisDecodedInstruction *in);
+/* It may be #AC on the host though its operand needs no alignment. */
+bool host_checks_vector(const ZydisDecodedInstruction *in, const ZydisDecodedOperand *ops);
+/* Why what the host did with undecodable bytes cannot be compared; NULL if it can. */
+const char *host_undecoded(const struct icase *c, const struct outcome *n, const struct outcome *e);
+
 /* features.c: what a form needs, what model and host have. */
 bool feature_in_model(enum cpu_model model, const ZydisDecodedInstruction *insn);
 const char *feature_host_lacks(const ZydisDecodedInstruction *insn);
@@ -184,11 +228,12 @@ int stops_main(enum cpu_model model, const struct forms *forms, u64 seed, u64 fi
 u32 rule_live(enum cpu_model model, const u8 page[PAGE_SIZE], unsigned offset);
 
 /* compare.c */
-enum verdict { SAME, DIFFERENT, SOFT };
+enum verdict { SAME, DIFFERENT, SOFT, EXCUSED };
 struct difference {
     char text[2048];
     size_t used;
-    unsigned soft; /* FIP/FDP/FOP differ, but by a value a CPU could have */
+    unsigned soft;       /* FIP/FDP/FOP differ, but by a value a CPU could have */
+    const char *excused; /* why the two cannot be compared */
 };
 /* Engine outcome `e` against what the hardware did. */
 enum verdict compare_native(const struct icase *c, const struct outcome *n, const struct outcome *e,

@@ -147,6 +147,10 @@ static void set_handler(int sig, void (*fn)(int, siginfo_t *, void *))
                            .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER | SA_RESTART};
     struct sigaction old;
 
+    /* Nobody returns from the handler of a case: its frame is read where the next one would be
+     * written, so the alarm must stay out until the next case's sigreturn lets it in again. */
+    if (fn == native_handler)
+        sigaddset(&sa.sa_mask, SIGALRM);
     sigaction(sig, &sa, &old);
     if ((old.sa_flags & SA_SIGINFO) && old.sa_sigaction != fn)
         others[sig] = old;

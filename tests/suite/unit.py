@@ -1,7 +1,7 @@
 """tests/unit, tests/fuzz and tests/insn: programs that test by themselves."""
 import re
 
-from suite.harness import ROOT, test
+from suite.harness import ROOT, Failure, test
 
 
 def unit(name):
@@ -38,6 +38,19 @@ def fuzz_guest(t):
     return r.text.strip().splitlines()[-1]
 
 
+def failures(text, lines=60):
+    """The blocks in which the program says what differs, up to so many lines. tests/run.py prints
+    a message as one line, so blanks go."""
+    found, block = [], False
+    for line in text.splitlines():
+        if not line.startswith(" "):
+            block = line.startswith(("FAIL", "ONCE"))
+        if block:
+            found.append(" ".join(line.split()))
+    more = len(found) - lines
+    return found[:lines] + ([f"[{more} lines more]"] if more > 0 else [])
+
+
 def insn(model):
     @test("insn/" + model, cost=12)
     def run(t):
@@ -51,7 +64,10 @@ def insn(model):
         r = t.run(t.build / "tests" / "insn" / "insn", "--model", model, "--cases", cases,
                   "--seed", 1, timeout=300, code=None)
         last = r.text.strip().splitlines()[-1] if r.text.strip() else "nothing printed"
-        t.check(r.code == 0, f"exit code {r.code}: {last}")
+        if r.code != 0:
+            why = [f"exit code {r.code}: {last}"] + failures(r.text) + \
+                r.error.strip().splitlines()[-5:]
+            raise Failure(" | ".join(why))
         return last.removeprefix("insn: ")
 
 
