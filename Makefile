@@ -19,11 +19,11 @@ LDLIBS       := -lZydis -lZycore -llz4 -lxxhash -lfdt -lz -llzma -lzstd -lpthrea
 GPRONLY := -mgeneral-regs-only -mno-red-zone -minline-all-stringops -mstringop-strategy=rep_8byte \
 	-fno-tree-loop-distribute-patterns -fno-sanitize=all -fno-stack-protector -fno-profile-arcs \
 	-fno-test-coverage
-GPR_SRC := access cache except exec flags fpu icache mmu msr run seg string sys vector
+GPR_SRC := access cache debug except exec flags fpu icache mmu msr run seg string sys vector
 $(foreach f,$(GPR_SRC),$(eval CFLAGS_vmm/cpu/dbt/$f := $(GPRONLY) -O2))
 
 LIB_SRC := $(wildcard vmm/base/*.c vmm/board/*.c vmm/cpu/*.c vmm/cpu/dbt/*.c vmm/dev/*.c vmm/host/*.c \
-	vmm/*.c replay/*.c)
+	vmm/*.c replay/*.c replay/gdb/*.c)
 LIB_SRC := $(filter-out vmm/main.c,$(LIB_SRC))
 CMD_SRC := vmm/main.c $(wildcard vmm/cmd/*.c)
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)

@@ -17,7 +17,7 @@ $(UNIT_BIN): $(B)/tests/unit/%: $(B)/tests/unit/%.o $(B)/libreprise.a
 	@$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libreprise.a -lcmocka $(LDLIBS)
 
 # What the tests use besides: the table in docs/format.md, programs that run inside the guest.
-TOOLS := $(B)/tests/tools/format_records $(B)/tests/tools/log_version
+TOOLS := $(B)/tests/tools/format_records $(B)/tests/tools/log_version $(B)/tests/tools/walk
 $(TOOLS): $(B)/tests/tools/%: $(B)/tests/tools/%.o $(B)/libreprise.a
 	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 

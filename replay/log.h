@@ -38,6 +38,18 @@ struct log_chunk_header {
 };
 #define LOG_CHUNK_LAST 1u
 
+/* A place in a log: the chunk that holds the next record, and how many of it come before. Kept in
+ * checkpoint files, so it is checked when it is used. */
+struct log_place {
+    u64 offset, seed; /* of the chunk; the checksum of all before it */
+    u64 index;        /* of its first record in the log */
+    pos_t position;   /* where the chunk before it ended */
+    vns_t time;
+    u32 sequence;
+    u32 taken;     /* records of the chunk that come before */
+    u32 last_type; /* of the record before the chunk */
+    u32 last_seen; /* the chunk before was marked as the last */
+};
 struct log_writer;
 
 /* Writes the file header to `fd`, an empty file; the writer owns it from now on, also on error. */
@@ -47,6 +59,8 @@ int log_add(struct log_writer *w, const struct record *rec, struct err *err);
 /* Closes the chunk, if there is anything in it. */
 int log_flush(struct log_writer *w, bool last, struct err *err);
 bool log_pending(const struct log_writer *w);
+/* Where the next record will be; only when nothing is pending. */
+void log_writer_tell(const struct log_writer *w, struct log_place *out);
 u64 log_bytes(const struct log_writer *w); /* in the file */
 /* Flushes, fsyncs, closes; safe on NULL. After an error the file ends at its last whole chunk. */
 int log_writer_close(struct log_writer *w, struct err *err);
@@ -75,6 +89,11 @@ int log_reader_create(struct log_reader **out, int fd, struct err *err);
 int log_next(struct log_reader *r, struct record *rec);
 const struct log_damage *log_damage(const struct log_reader *r);
 void log_rewind(struct log_reader *r);
+
+/* Where the record is that log_next gives next. */
+void log_tell(const struct log_reader *r, struct log_place *out);
+/* <0: the log has no such place (another log, or it is damaged there); then rewound. */
+int log_seek(struct log_reader *r, const struct log_place *place, struct err *err);
 void log_reader_destroy(struct log_reader *r);
 
 /* One pass over a log. */

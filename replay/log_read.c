@@ -25,6 +25,7 @@ struct log_reader {
     u64 last_type;               /* of the last record of the last chunk */
     struct record_base previous; /* end of the chunk before */
     struct log_chunk_header h;
+    struct log_place chunk; /* where the current chunk is; taken is not kept up */
     u32 left; /* records of this chunk not handed out yet */
     size_t at;
     struct record_base base;
@@ -206,9 +207,55 @@ static bool check_records(struct log_reader *r)
     return true;
 }
 
+static struct log_place border(const struct log_reader *r)
+{
+    return (struct log_place){.offset = r->offset,
+                              .seed = r->seed,
+                              .index = r->index,
+                              .position = r->previous.position,
+                              .time = r->previous.time,
+                              .sequence = r->sequence,
+                              .last_type = (u32)r->last_type,
+                              .last_seen = r->last_seen};
+}
+
+void log_tell(const struct log_reader *r, struct log_place *out)
+{
+    if (!r->left) {
+        *out = border(r);
+        return;
+    }
+    *out = r->chunk;
+    out->taken = r->h.records - r->left;
+}
+
+int log_seek(struct log_reader *r, const struct log_place *place, struct err *err)
+{
+    struct record rec;
+    log_rewind(r);
+    if (place->offset < r->start || place->offset > r->file_size)
+        return err_set(err, -EINVAL, "the log has no offset %" PRIu64, place->offset);
+    r->offset = place->offset;
+    r->seed = place->seed;
+    r->index = place->index;
+    r->previous = (struct record_base){place->position, place->time};
+    r->sequence = place->sequence;
+    r->last_type = place->last_type;
+    r->last_seen = place->last_seen;
+    for (u32 i = 0; i < place->taken; i++)
+        if ((i && !r->left) || !log_next(r, &rec)) {
+            int code = err_set(err, -EINVAL, "the log is not the one that belongs to it (%s)",
+                               r->damage.text[0] ? r->damage.text : "too few records in a chunk");
+            log_rewind(r);
+            return code;
+        }
+    return 0;
+}
+
 static bool load_chunk(struct log_reader *r)
 {
     struct log_chunk_header *h = &r->h;
+    struct log_place here = border(r);
     u64 rest = r->file_size - r->offset;
     if (!rest)
         return stop_at_border(r);
@@ -241,6 +288,7 @@ static bool load_chunk(struct log_reader *r)
         return stop(r, LOG_DAMAGED, "cannot be decompressed");
     if (!check_records(r))
         return false;
+    r->chunk = here;
     r->offset += sizeof(*h) + h->packed_size;
     r->seed = h->check;
     r->sequence++;

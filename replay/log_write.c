@@ -23,6 +23,8 @@ struct log_writer {
     u64 seed;
     struct record_base first, base; /* before the chunk's first record; after its last */
     u32 records;
+    u64 index; /* records ever added */
+    u64 last_type;
     size_t raw_size;
     struct err failed; /* code 0: none */
     u8 raw[LOG_CHUNK_MAX];
@@ -177,12 +179,25 @@ int log_add(struct log_writer *w, const struct record *rec, struct err *err)
                        (unsigned long long)rec->type, (unsigned long long)rec->position);
     w->raw_size += n;
     w->records++;
+    w->index++;
+    w->last_type = rec->type;
     return w->raw_size >= CHUNK_FULL ? log_flush(w, false, err) : 0;
 }
 
 bool log_pending(const struct log_writer *w)
 {
     return w->records != 0;
+}
+
+void log_writer_tell(const struct log_writer *w, struct log_place *out)
+{
+    *out = (struct log_place){.offset = w->good,
+                              .seed = w->seed,
+                              .index = w->index,
+                              .position = w->base.position,
+                              .time = w->base.time,
+                              .sequence = w->sequence,
+                              .last_type = (u32)w->last_type};
 }
 
 u64 log_bytes(const struct log_writer *w)

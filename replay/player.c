@@ -53,6 +53,7 @@ static void perturb(struct player *p)
 
 static void advance(struct player *p)
 {
+    log_tell(p->log, &p->place);
     do
         p->have = log_next(p->log, &p->rec);
     while (p->have && p->rec.type == REC_RAM && (gather_ram(p), true));
@@ -213,6 +214,30 @@ int player_create(struct player **out, const struct player_config *config, struc
     advance(p);
     *out = p;
     return 0;
+}
+
+void player_tell(const struct player *p, struct player_place *out)
+{
+    *out = (struct player_place){p->place, p->inputs - (p->have && record_input(&p->rec, NULL))};
+}
+
+int player_seek(struct player *p, const struct player_place *place, struct err *err)
+{
+    struct player_place whole = {.inputs = 0};
+    int code = log_seek(p->log, &place->log, err);
+    if (code) { /* from the start, so that the player is of use with the machine at power-on */
+        struct record start;
+        log_next(p->log, &start);
+        place = &whole;
+    }
+    p->inputs = place->inputs;
+    p->result = PLAYER_SAME;
+    p->nevents = 0;
+    p->agreed_any = false;
+    free(p->report);
+    p->report = NULL;
+    advance(p);
+    return code;
 }
 
 struct input_source *player_source(struct player *p)

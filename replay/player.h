@@ -36,6 +36,16 @@ int player_create(struct player **out, const struct player_config *config, struc
                   struct err *err);
 struct input_source *player_source(struct player *p);
 
+/* The player's share of a checkpoint: which record comes next. */
+struct player_place {
+    struct log_place log;
+    u64 inputs; /* input records before it */
+};
+void player_tell(const struct player *p, struct player_place *out);
+/* Goes on from there with a machine that was put there too. <0: the log has no such place; the
+ * player then stands at the log's start. */
+int player_seek(struct player *p, const struct player_place *place, struct err *err);
+
 /*
  * After machine_run ended for good (not RUN_STOP): compares the end. *err gets one line for any
  * result but PLAYER_SAME; `run_err` is what machine_run said if it failed for a reason that is not

@@ -17,7 +17,8 @@ struct player {
     struct player_config config;
     char *dir;
     struct log_reader *log;
-    bool have;         /* `rec` is the next record */
+    struct log_place place; /* of `rec`, or of the ram records ahead of it */
+    bool have;              /* `rec` is the next record */
     struct record rec; /* ram records are gathered, never here */
     u64 inputs;        /* input records reached so far */
     enum player_result result;

@@ -4,19 +4,15 @@
  * input source's take() and idle(). Calls below from devices and the engine carry the machine as
  * their opaque pointer; there is no state at file scope.
  */
-#include "machine.h"
+#include "machine_internal.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#define XXH_STATIC_LINKING_ONLY
-#include <xxhash.h>
-
 #include "base/check.h"
 #include "board/acpi.h"
 #include "board/boot.h"
-#include "cpu/engine.h"
 #include "dev/acpi_pm.h"
 #include "dev/debugexit.h"
 #include "dev/ioapic.h"
@@ -30,64 +26,6 @@
 #define DEFAULT_SLICE 1000000u
 #define LAST_EVENTS   20
 #define CYCLE_LIMIT   1000 /* deadlines in a row at one virtual instant: a device is stuck */
-
-/* The one list: order of expiry, of digests, of saved state. */
-enum {
-    DEV_LAPIC,
-    DEV_IOAPIC,
-    DEV_PIC,
-    DEV_PIT,
-    DEV_RTC,
-    DEV_UART,
-    DEV_ACPI,
-    DEV_EXIT_PORT,
-    DEV_MISC,
-    DEV_LIST
-};
-
-/* The machine's own saved state. */
-#define MACHINE_STATE(F, A)                                                                        \
-    F(u64, idle_ns) /* virtual time = position + this */                                           \
-    F(u8, nmi_pending)
-
-struct machine_state {
-    MACHINE_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
-};
-#define F(t, n)    STATE_FIELD(machine_state, t, n)
-#define A(t, n, c) STATE_FIELD_ARRAY(machine_state, t, n, c)
-static const struct state_field machine_fields[] = {MACHINE_STATE(F, A)};
-#undef F
-#undef A
-static const struct state_desc machine_desc = {
-    "machine", machine_fields, ARRAY_SIZE(machine_fields), sizeof(struct machine_state)};
-
-struct bus_range {
-    u64 base, size;
-    struct device *dev;
-};
-
-struct machine {
-    struct machine_state st;
-    struct ram ram;
-    struct engine *engine;
-    struct engine_env engine_env;
-    struct dev_env dev_env;
-    struct device dev[DEV_LIST];
-    struct bus_range ports[64], windows[16];
-    unsigned nports, nwindows;
-    bool end_requested;
-    struct run_end end;
-    struct {
-        XXH3_state_t hash;
-        u64 bytes;
-    } out[OUT_COUNT];
-    bool zero_known;
-    u64 zero_digest; /* of a RAM region of zeros */
-    void (*output)(void *opaque, enum dev_output channel, const void *data, size_t len);
-    void *output_opaque;
-    void (*trace)(void *opaque, struct machine *m);
-    void *trace_opaque;
-};
 
 /* ---- what devices ask ---- */
 
@@ -346,6 +284,7 @@ int machine_create(struct machine **out, const struct machine_config *config, st
                                         .get_cr8 = env_get_cr8,
                                         .set_cr8 = env_set_cr8,
                                         .now = env_now};
+    m->model = config->model;
     for (int i = 0; i < OUT_COUNT; i++)
         XXH3_64bits_reset(&m->out[i].hash);
     int r = ram_create(&m->ram, config->memory, err);
@@ -494,7 +433,15 @@ static int deliver(struct machine *m)
     return engine_interrupt(m->engine, (u8)v);
 }
 
-static int idle(struct machine *m, struct input_source *src, struct run_end *end, struct err *err)
+/* A debug point that was hit stops the run once everything due here has been taken. */
+static void debug_look(struct machine *m)
+{
+    if (engine_debug_hit(m->engine, &m->debug_hit))
+        m->debug_stopped = true;
+}
+
+static int idle(struct machine *m, struct input_source *src, const struct run_limits *limits,
+                struct run_end *end, struct err *err)
 {
     vns_t deadline = next_deadline(m), until = deadline;
     if (!(engine_vcpu(m->engine)->rflags & FL_IF)) {
@@ -510,6 +457,8 @@ static int idle(struct machine *m, struct input_source *src, struct run_end *end
         return 1;
     }
     vns_t now = machine_now(m);
+    if (limits->stop_time > now && engine_position(m->engine) >= limits->stop_at)
+        until = MIN(until, limits->stop_time);
     CHECK(until >= now && until <= deadline, "idle until %llu, now %llu, deadline %llu",
           (unsigned long long)until, (unsigned long long)now, (unsigned long long)deadline);
     m->st.idle_ns += until - now;
@@ -541,11 +490,20 @@ int machine_run(struct machine *m, struct input_source *src, const struct run_li
         if (m->end_requested)
             continue;
         pos_t pos = engine_position(m->engine);
-        if (pos >= limits->stop_at) {
+        if (m->debug_stopped) {
+            m->debug_stopped = false;
+            *end = (struct run_end){RUN_DEBUG, 0};
+            return 0;
+        }
+        vns_t now = machine_now(m);
+        if ((pos >= limits->stop_at && now >= limits->stop_time) || m->stop_requested ||
+            (limits->pause_at && pos >= limits->pause_at)) {
+            m->stop_requested = false;
             *end = (struct run_end){RUN_STOP, 0};
             return 0;
         }
         int x = deliver(m);
+        debug_look(m);
         if (x == ENGINE_SHUTDOWN) {
             *end = (struct run_end){RUN_TRIPLE_FAULT, 0};
             return 0;
@@ -553,7 +511,7 @@ int machine_run(struct machine *m, struct input_source *src, const struct run_li
         if (engine_position(m->engine) != pos)
             continue;
         if (c->halted) {
-            r = idle(m, src, end, err);
+            r = idle(m, src, limits, end, err);
             if (r < 0) {
                 *end = (struct run_end){RUN_ERROR, 0};
                 return r;
@@ -564,18 +522,29 @@ int machine_run(struct machine *m, struct input_source *src, const struct run_li
         }
         engine_want_window(m->engine, interrupt_pending(m) >= 0, m->st.nmi_pending);
         vns_t deadline = next_deadline(m);
-        pos_t stop = MIN(limits->stop_at, pos + slice);
+        pos_t stop = limits->stop_at;
+        if (limits->stop_time > now)
+            stop = MAX(stop, pos + (limits->stop_time - now));
+        stop = MIN(stop, pos + slice);
+        if (limits->pause_at)
+            stop = MIN(stop, limits->pause_at);
         stop = MIN(stop, src->ops->next_position(src, m));
         if (deadline != NEVER)
-            stop = MIN(stop, pos + (deadline - machine_now(m)));
+            stop = MIN(stop, pos + (deadline - now));
         CHECK(stop > pos, "stop %llu at position %llu", (unsigned long long)stop,
               (unsigned long long)pos);
         switch (engine_run(m->engine, stop, err)) {
         case ENGINE_SHUTDOWN: *end = (struct run_end){RUN_TRIPLE_FAULT, 0}; return 0;
         case ENGINE_UNSUPPORTED: *end = (struct run_end){RUN_UNSUPPORTED, 0}; return -1;
-        default: break;
+        default: debug_look(m); break;
         }
     }
+}
+
+void machine_stop(struct machine *m)
+{
+    m->stop_requested = true;
+    engine_attention(m->engine);
 }
 
 void machine_kick(struct machine *m)
@@ -605,82 +574,3 @@ unsigned machine_console_room(const struct machine *m)
     return uart_room(&m->dev[DEV_UART]);
 }
 
-unsigned machine_components(const struct machine *m)
-{
-    (void)m;
-    return 2 + DEV_LIST;
-}
-
-void machine_component(struct machine *m, unsigned index, struct machine_component *c)
-{
-    if (index == 0) {
-        engine_sync(m->engine);
-        *c = (struct machine_component){"cpu0", &vcpu_state_desc, engine_vcpu(m->engine)};
-    } else if (index == 1) {
-        *c = (struct machine_component){"machine", &machine_desc, &m->st};
-    } else {
-        const struct device *d = &m->dev[index - 2];
-        *c = (struct machine_component){d->ops->name, d->ops->state, d->state};
-    }
-}
-
-u64 machine_component_digest(struct machine *m, unsigned index)
-{
-    struct machine_component c;
-    machine_component(m, index, &c);
-    return state_hash(c.desc, c.state);
-}
-
-u64 machine_output_digest(const struct machine *m, enum dev_output channel, u64 *bytes)
-{
-    *bytes = m->out[channel].bytes;
-    return XXH3_64bits_digest(&m->out[channel].hash);
-}
-
-unsigned machine_ram_regions(const struct machine *m)
-{
-    return (unsigned)((m->ram.size + RAM_REGION - 1) / RAM_REGION);
-}
-
-u64 machine_ram_region_digest(struct machine *m, unsigned region, gpa_t *gpa)
-{
-    u64 off = (u64)region * RAM_REGION;
-    *gpa = ram_page_gpa(&m->ram, off / PAGE_SIZE);
-    u64 len = MIN((u64)RAM_REGION, m->ram.size - off);
-    if (len == RAM_REGION && ram_untouched(&m->ram, off, len)) {
-        if (!m->zero_known) {
-            /* The digest of zeros, without making the region resident. */
-            static const u8 zero[PAGE_SIZE];
-            XXH3_state_t h;
-            XXH3_64bits_reset(&h);
-            for (u64 i = 0; i < RAM_REGION; i += PAGE_SIZE)
-                XXH3_64bits_update(&h, zero, PAGE_SIZE);
-            m->zero_digest = XXH3_64bits_digest(&h);
-            m->zero_known = true;
-        }
-        return m->zero_digest;
-    }
-    return XXH3_64bits(m->ram.host + off, len);
-}
-
-u64 machine_ram_page_digest(const struct machine *m, gpa_t page)
-{
-    const void *p = ram_ptr(&m->ram, page, PAGE_SIZE);
-    return p ? XXH3_64bits(p, PAGE_SIZE) : 0;
-}
-
-const struct vcpu *machine_vcpu(struct machine *m)
-{
-    engine_sync(m->engine);
-    return engine_vcpu(m->engine);
-}
-
-bool machine_peek(struct machine *m, gva_t va, void *out, size_t len)
-{
-    return engine_peek(m->engine, va, out, len);
-}
-
-void machine_stats(const struct machine *m, struct machine_stats *out)
-{
-    engine_stats(m->engine, out);
-}

@@ -44,11 +44,14 @@ enum run_reason {
     RUN_STOP,        /* run_limits.stop_at reached; the run can go on */
     RUN_UNSUPPORTED, /* the engine met an instruction form it does not know; text in err */
     RUN_ERROR,       /* input source failed or diverged; text in err */
+    RUN_DEBUG,       /* a debug point was hit; the run can go on */
 };
 
 struct run_limits {
-    pos_t stop_at; /* NEVER for none */
-    u64 slice;     /* most positions between two calls of take(); 0: default (1,000,000) */
+    pos_t stop_at;   /* NEVER for none */
+    vns_t stop_time; /* RUN_STOP also waits for this virtual time; 0: does not matter */
+    pos_t pause_at;  /* RUN_STOP here in any case; 0: none */
+    u64 slice;       /* most positions between two calls of take(); 0: default (1,000,000) */
 };
 
 struct run_end {
@@ -78,6 +81,9 @@ int machine_run(struct machine *m, struct input_source *src, const struct run_li
 /* Like a signal to the running machine from a signal handler or another thread: take() is called
  * soon. Async-signal-safe. */
 void machine_kick(struct machine *m);
+
+/* From callbacks: the run ends with RUN_STOP as soon as everything due at this instant is done. */
+void machine_stop(struct machine *m);
 
 pos_t machine_position(const struct machine *m);
 vns_t machine_now(const struct machine *m);
@@ -109,8 +115,51 @@ u64 machine_ram_page_digest(const struct machine *m, gpa_t page);
 
 struct vcpu;
 const struct vcpu *machine_vcpu(struct machine *m); /* canonical, as machine_component */
+/* For a debugger that changes it, between runs only; then machine_vcpu_edited(). */
+struct vcpu *machine_vcpu_edit(struct machine *m);
+void machine_vcpu_edited(struct machine *m);
+u64 machine_cr8(struct machine *m);
+enum cpu_model machine_cpu_model(const struct machine *m);
 /* Linear address to host bytes without side effects (no accessed bits); false if not mapped RAM. */
 bool machine_peek(struct machine *m, gva_t va, void *out, size_t len);
+bool machine_peek_physical(struct machine *m, gpa_t gpa, void *out, size_t len);
+bool machine_linear_to_physical(struct machine *m, gva_t va, gpa_t *gpa);
+/* The same for writing, also to read-only pages; false: nothing was written. */
+bool machine_poke(struct machine *m, gva_t va, const void *in, size_t len);
+bool machine_poke_physical(struct machine *m, gpa_t gpa, const void *in, size_t len);
+
+/* Debug points (cpu/engine.h). A hit ends the run with RUN_DEBUG. */
+struct debug_point;
+struct debug_hit;
+int machine_debug_set(struct machine *m, const struct debug_point *points, unsigned n);
+/* Of the run that ended with RUN_DEBUG. */
+const struct debug_hit *machine_debug_hit(const struct machine *m);
+/* The instruction at the present position is not stopped at by the next run. */
+void machine_debug_pass(struct machine *m);
+
+/*
+ * Saved state, between runs that ended with RUN_STOP or RUN_DEBUG, or from take(): all components,
+ * in order, without RAM and output. Loading checks it: <0 with a text if no machine can be in that
+ * state; this machine is then unusable until a good one is loaded.
+ */
+size_t machine_state_size(const struct machine *m);
+void machine_state_save(struct machine *m, u8 *out);
+int machine_state_load(struct machine *m, const u8 *in, size_t len, struct err *err);
+/* The running digests of output, an opaque struct of this size. */
+size_t machine_output_size(void);
+void machine_output_save(const struct machine *m, void *out);
+void machine_output_load(struct machine *m, const void *in);
+/* The same state computed from the bytes themselves, all of them from power-on. */
+void machine_output_compute(struct machine *m, enum dev_output channel, const void *data,
+                            size_t len);
+
+/* RAM as host memory, by page index (board/ram.h); pages changed through it must be announced. */
+struct ram;
+const struct ram *machine_ram(const struct machine *m);
+void machine_page_changed(struct machine *m, u64 index);
+/* See engine_written() in cpu/engine.h. */
+const u32 *machine_written(const struct machine *m, size_t *n);
+int machine_written_reset(struct machine *m);
 
 void machine_stats(const struct machine *m, struct machine_stats *out);
 

@@ -11,7 +11,7 @@
 
 #include "board/description.h"
 #include "machine.h"
-#include "replay/recording.h"
+#include "replay/opened.h"
 
 /* docs/exit-codes.md and EXIT_HELP say these too. */
 enum {
@@ -64,21 +64,6 @@ void run_end_sentence(const struct run_end *end, bool panicked, char *out, size_
 /* Test only: the environment's REPRISE_TEST_SLICE, or 0. Where the run loop stops shows nowhere. */
 u64 test_slice(void);
 
-/* A recording, opened for reading. */
-struct opened {
-    struct recording rec;
-    struct machine_description desc;
-    struct log_reader *log;
-    char *quoted; /* its name as a shell takes it */
-};
-int open_recording(struct opened *o, const char *path, struct err *err);
-void close_recording(struct opened *o);
-
-/* Builds the machine of an opened recording (for replay); refuses hosts that cannot run it. */
-int build_machine(struct opened *o, struct machine **m, struct err *err);
-
-struct hash128 description_hash128(const u8 bytes[DESCRIPTION_HASH_SIZE]);
-
 /* "1.23 MiB"; returns `out`. */
 char *text_bytes(u64 bytes, char out[32]);
 /* Virtual or host time "12.345 s". */
@@ -88,9 +73,6 @@ char *text_count(u64 n, char out[32]);
 
 /* Without what would control a terminal; returns `out`. */
 char *text_printable(const char *text, char *out, size_t size);
-/* A file name as a shell takes it, for the commands that we suggest; malloc'ed. */
-char *text_quoted(const char *name);
-
 /* Writes all of it to fd; false once that has failed (the reader is gone). */
 bool write_fd(int fd, const void *data, size_t len);
 

@@ -36,6 +36,7 @@ enum engine_exit {
     ENGINE_SHUTDOWN,    /* triple fault */
     ENGINE_UNSUPPORTED, /* an instruction form outside the table; text in err; state exact before it
                          */
+    ENGINE_DEBUG,       /* a debug point was hit: engine_debug_hit() */
 };
 
 struct engine_config {
@@ -82,8 +83,47 @@ void engine_ram_written(struct engine *e, gpa_t gpa, u64 len);
 /* Instruction trace: called before each instruction, which then run one at a time. */
 void engine_set_trace(struct engine *e, void (*fn)(void *opaque), void *opaque);
 
+/* Linear to physical without side effects; false if not mapped. */
+bool engine_linear_to_physical(struct engine *e, gva_t va, gpa_t *gpa);
+
 /* Linear to host bytes without side effects; false if not mapped to RAM. */
 bool engine_peek(struct engine *e, gva_t va, void *out, size_t len);
+
+/*
+ * Debug points: what stops the run for a debugger. The guest cannot see them.
+ *
+ * DEBUG_EXEC stops in front of the instruction at a linear address (of a REP string: in front of
+ * its first iteration). The others stop behind the instruction, iteration or delivery of an
+ * exception or interrupt that accesses a byte of [address, address + length), whatever it stored.
+ * The processor's own accesses to page tables do not count.
+ */
+enum debug_kind { DEBUG_EXEC, DEBUG_WRITE, DEBUG_READ, DEBUG_ACCESS };
+struct debug_point {
+    enum debug_kind kind;
+    bool physical; /* not for DEBUG_EXEC */
+    u64 address, length;
+};
+struct debug_hit {
+    unsigned point; /* its index */
+    bool write;
+    u64 address;    /* first byte of the access, linear or physical as the point is */
+    pos_t position; /* before the instruction: of an access, one less than where the run stopped */
+};
+/* Replaces all points; they are copied. -ENOMEM: none are set. */
+int engine_debug_set(struct engine *e, const struct debug_point *points, unsigned n);
+/* The hit since the last call, if there was one. Of several in one instruction: the first. */
+bool engine_debug_hit(struct engine *e, struct debug_hit *out);
+/* The instruction at the present position is not stopped at. */
+void engine_debug_pass(struct engine *e);
+
+/*
+ * Which pages of RAM were written, by CPU or devices, since the last engine_written_reset():
+ * indices as ram_page_index() gives them, each once, in no order. Tracking starts with the first
+ * reset and costs a slow path for the first write to each page.
+ */
+const u32 *engine_written(const struct engine *e, size_t *n);
+/* Marks all pages as not written. -ENOMEM only from the first call. */
+int engine_written_reset(struct engine *e);
 
 void engine_stats(const struct engine *e, struct machine_stats *out);
 

@@ -2,6 +2,7 @@
  * code sets 64-bit mode. */
 #include "cpu/vcpu.h"
 
+#include <errno.h>
 #include <string.h>
 
 #define F(t, n)    STATE_FIELD(vcpu, t, n)
@@ -39,4 +40,37 @@ void vcpu_reset(struct vcpu *cpu)
     x[25] = 0x1f;
     x[28] = 0xff; /* MXCSR_MASK */
     x[29] = 0xff;
+}
+
+static bool canonical(u64 va)
+{
+    return (u64)((i64)(va << 16) >> 16) == va;
+}
+
+int vcpu_loaded(const struct vcpu *c, struct err *err)
+{
+    const u8 *header = c->xsave + 512;
+    u32 mxcsr;
+    memcpy(&mxcsr, c->xsave + 24, sizeof(mxcsr));
+    const char *what = NULL;
+    if (!canonical(c->rip))
+        what = "RIP is not canonical";
+    else if (!canonical(c->seg_base[SEG_FS]) || !canonical(c->seg_base[SEG_GS]) ||
+             !canonical(c->kernel_gs_base))
+        what = "a segment base is not canonical";
+    else if (mxcsr & 0xffff0000u)
+        what = "MXCSR has reserved bits";
+    else if (header[0] & 0xf8)
+        what = "XSTATE_BV names components that the CPU does not have";
+    else if (c->xcr0 & ~7ull || !(c->xcr0 & 1))
+        what = "XCR0 is not possible";
+    else if (c->shadow > 2 || c->halted > 1 || c->nmi_blocked > 1 || c->rep_resume > 1)
+        what = "an internal flag is not possible";
+    else if ((c->cr0 & (CR0_PE | CR0_PG)) != (CR0_PE | CR0_PG) || !(c->cr4 & CR4_PAE) ||
+             !(c->efer & EFER_LMA))
+        what = "it is not in 64-bit mode";
+    for (unsigned i = 1; !what && i < 64; i++)
+        if (header[i])
+            what = "the XSAVE header has reserved bytes";
+    return what ? err_set(err, -EINVAL, "no state of a CPU: %s", what) : 0;
 }

@@ -154,6 +154,12 @@ struct vcpu {
 
 extern const struct state_desc vcpu_state_desc;
 
+/*
+ * Is this a state that the engine can run? For what comes from a file or a debugger. -EINVAL with a
+ * text if not. (64-bit and compatibility mode; whatever a guest could have loaded is accepted.)
+ */
+int vcpu_loaded(const struct vcpu *cpu, struct err *err);
+
 /* State after the machine's boot code: 64-bit mode is set by the board; this is power-on. */
 void vcpu_reset(struct vcpu *cpu);
 

@@ -25,11 +25,16 @@ static int check_linear(struct engine *d, u64 va, unsigned len, unsigned seg)
     return DONE;
 }
 
-/* DR0-3 data breakpoints (SDM vol. 3, 17.2.4): reported as traps behind the instruction. */
-static void watch(struct engine *d, u64 va, unsigned len, bool write)
+/* DR0-3 data breakpoints (SDM vol. 3, 17.2.4): reported as traps behind the instruction. And the
+ * debugger's, which the guest does not see. */
+static void watch(struct engine *d, u64 va, unsigned len, const gpa_t gpa[2], bool write)
 {
     static const u8 lengths[4] = {1, 2, 8, 4};
     u64 dr7 = d->cpu.dr[7];
+    if (d->debug.nwatch)
+        debug_access(d, va, len, gpa, write);
+    if (!d->dr_active)
+        return;
     for (unsigned i = 0; i < 4; i++) {
         if (!(dr7 >> (2 * i) & 3))
             continue;
@@ -101,7 +106,9 @@ static void ram_store(struct engine *d, gpa_t gpa, unsigned len, const u8 *in)
     if (ram_is_rom(gpa))
         return;
     u8 *host = ram_ptr(d->ram, gpa, len);
-    struct page *pg = &d->pages[ram_page_index(d->ram, gpa)];
+    u64 index = ram_page_index(d->ram, gpa);
+    struct page *pg = &d->pages[index];
+    note_written(d, pg, index);
     if (UNLIKELY(pg->flags & (PG_CODE | PG_PT))) {
         if (pg->flags & PG_PT)
             mmu_write_tracked(d, pg, gpa, len, host, in);
@@ -168,8 +175,8 @@ static int read_idx(struct engine *d, u64 va, unsigned len, u8 *out, unsigned se
     TRY(translate_part(d, va, ACC_R, idx, &gpa[0], &host[0]));
     if (n < len)
         TRY(translate_part(d, va + n, ACC_R, idx, &gpa[1], &host[1]));
-    if (d->dr_active)
-        watch(d, va, len, false);
+    if (UNLIKELY(d->watching))
+        watch(d, va, len, gpa, false);
     load_part(d, gpa[0], host[0], n, out);
     if (n < len)
         load_part(d, gpa[1], host[1], len - n, out + n);
@@ -195,8 +202,8 @@ static int write_idx(struct engine *d, u64 va, unsigned len, const u8 *in, unsig
         /* The second walk may have made the first page a table or code. */
         host[0] = host[1] = NULL;
     }
-    if (d->dr_active)
-        watch(d, va, len, true);
+    if (UNLIKELY(d->watching))
+        watch(d, va, len, gpa, true);
     own_page(d, gpa[0]);
     if (n < len)
         own_page(d, gpa[1]);
@@ -297,11 +304,11 @@ int operand_open(struct engine *d, struct operand *op)
         TRY(check_linear(d, va, len, op->seg));
     if (op->part < len)
         TRY(translate_part(d, va + op->part, op->acc, d->idx, &op->gpa[1], &host[1]));
-    if (d->dr_active) {
+    if (UNLIKELY(d->watching)) {
+        if (op->read || op->acc != ACC_W)
+            watch(d, va, len, op->gpa, false);
         if (op->acc == ACC_W)
-            watch(d, va, len, true);
-        else
-            watch(d, va, len, false);
+            watch(d, va, len, op->gpa, true);
     }
     if (op->acc == ACC_W) {
         own_page(d, op->gpa[0]);
@@ -338,7 +345,9 @@ void engine_ram_written(struct engine *d, gpa_t gpa, u64 len)
     while (len) {
         u64 n = MIN(len, PAGE_SIZE - (gpa & (PAGE_SIZE - 1)));
         if (ram_ptr(d->ram, gpa, n)) {
-            struct page *pg = &d->pages[ram_page_index(d->ram, gpa)];
+            u64 index = ram_page_index(d->ram, gpa);
+            struct page *pg = &d->pages[index];
+            note_written(d, pg, index);
             if (pg->flags & PG_CODE)
                 cache_invalidate_page(d, pg);
             if (pg->flags & PG_PT) {
@@ -346,6 +355,8 @@ void engine_ram_written(struct engine *d, gpa_t gpa, u64 len)
                 pg->flags &= (u8) ~(PG_PT | PG_PTMULTI);
             }
         }
+        if (d->debug.nwatch)
+            debug_dma(d, gpa, n);
         gpa += n;
         len -= n;
     }

@@ -67,7 +67,6 @@ struct block {
     u32 mode;
     u32 code; /* offset in the cache: direct entry */
     u32 ient; /* entry for indirect jumps: r10 = target, verified */
-    u32 code_end;
     u32 hash_next, page_next;
     u32 insns;          /* index into d->insn_off: n pairs */
     u16 n;              /* instructions, a final one left to exec() included */
@@ -76,6 +75,7 @@ struct block {
     u16 loaded;         /* stolen guest registers that are in host registers inside the block */
     u16 spilled;        /* guest registers whose host register is scratch inside the block */
     u16 dead;           /* its page was written */
+    u16 size;           /* bytes of guest code */
     u32 link_patch[2];  /* offsets of the rel32 to patch; 0 none */
     u16 link_target[2]; /* page offsets */
 };
@@ -91,6 +91,7 @@ struct insn_off {
 #define PG_WTLB    0x04 /* some TLB entry may have a write tag for it */
 #define PG_WMULTI  0x08 /* ... and not only the one in wslot */
 #define PG_PTMULTI 0x10 /* used at several linear bases or levels */
+#define PG_CLEAN   0x20 /* not written since engine_written_reset(): no write fast path */
 struct page {
     u64 code_map; /* 64-byte chunks that hold translated bytes */
     u64 pt_base;  /* linear address of its entry 0 */
@@ -124,6 +125,24 @@ enum {
     STOP_HALT = 1,
     STOP_SHUTDOWN,
     STOP_UNSUPPORTED,
+};
+
+/* Debug points as the engine looks at them (debug.c). */
+struct watch {
+    u64 first, last;
+    u32 point;
+    u8 kind;
+    bool physical;
+};
+struct debug {
+    u64 *exec; /* addresses, ascending */
+    u32 *exec_point;
+    u32 nexec, nwatch;
+    u64 bloom[4]; /* of exec */
+    struct watch *watch;
+    pos_t pass; /* no stop in front of this position's instruction */
+    bool hit;
+    struct debug_hit at;
 };
 
 struct filled {
@@ -161,6 +180,7 @@ struct engine {
     bool careful_only; /* TF, debug registers, AC checks, trace */
     bool ac_check;
     bool dr_active;
+    bool watching; /* accesses that take the slow path are looked at */
     bool was_inner; /* CPL was 1 or 2 */
     bool push_rf;   /* deliver() pushes RF = 1 */
     bool keep_rf;   /* IRET loaded RF: it holds for the next instruction */
@@ -187,6 +207,9 @@ struct engine {
     const struct engine_env *env;
     void (*trace)(void *);
     void *trace_opaque;
+    struct debug debug;
+    u32 *written; /* NULL: not tracked */
+    u64 nwritten;
     struct machine_stats st;
     struct err err;
 
@@ -285,12 +308,33 @@ void mmu_flush_all(struct engine *d);
 void mmu_flush_user(struct engine *d);
 void mmu_set_cr3(struct engine *d, u64 old, u64 cr3);
 void mmu_protect_page(struct engine *d, struct page *pg, u64 index);
+void mmu_revoke_all_writes(struct engine *d);
 u64 slow_mem(struct engine *d);
 void mmu_mode_changed(struct engine *d); /* recompute mode, idx, careful_only after any change */
 void mmu_forget_jc(struct engine *d);
 /* A write of len bytes at gpa (one page, RAM) is about to replace `old` (now there) by `new`. */
 void mmu_write_tracked(struct engine *d, struct page *pg, gpa_t gpa, unsigned len, const u8 *old,
                        const u8 *new_);
+
+/* debug.c */
+void debug_bloom_add(struct debug *g, u64 rip);
+bool debug_exec_at(const struct engine *d, u64 rip, u32 *point);
+static inline bool debug_stops_at(const struct engine *d, u64 rip)
+{
+    return UNLIKELY(d->debug.nexec) && debug_exec_at(d, rip, NULL);
+}
+/* Is any byte of the page, at its linear and its physical address, watched for this access? */
+bool debug_watches_page(const struct engine *d, u64 page, gpa_t gpa, bool write);
+/* An access of `len` bytes: gpa[0] up to the end of the page, then gpa[1]. Notes a hit. */
+void debug_access(struct engine *d, u64 va, unsigned len, const gpa_t gpa[2], bool write);
+void debug_dma(struct engine *d, gpa_t gpa, u64 len);
+static inline void note_written(struct engine *d, struct page *pg, u64 index)
+{
+    if (UNLIKELY(pg->flags & PG_CLEAN)) {
+        pg->flags &= (u8)~PG_CLEAN;
+        d->written[d->nwritten++] = (u32)index;
+    }
+}
 
 /* access.c: guest memory by linear address, from C */
 int mem_read(struct engine *d, u64 va, unsigned len, void *out, unsigned seg);

@@ -25,6 +25,7 @@ int engine_dbt_create(struct engine **out, const struct engine_config *config, s
     cpu_model_cpuid(d->model, 0x80000008, 0, &live, &r);
     d->phys_mask = (1ull << (r.eax & 0xff)) - 1;
     d->shadow_pos = NEVER;
+    d->debug.pass = NEVER;
     vcpu_reset(&d->cpu);
     int ret = host_init(d, err);
     if (ret == 0)
@@ -39,10 +40,20 @@ int engine_dbt_create(struct engine **out, const struct engine_config *config, s
     return 0;
 }
 
+static void debug_free(struct debug *g)
+{
+    free(g->exec);
+    free(g->exec_point);
+    free(g->watch);
+}
+
 void engine_destroy(struct engine *d)
 {
     if (!d)
         return;
+    debug_free(&d->debug);
+    if (d->written)
+        munmap(d->written, d->npages * sizeof(*d->written));
     cache_fini(d);
     host_fini(d);
     munmap(d, sizeof(*d));
@@ -105,6 +116,130 @@ void engine_set_trace(struct engine *d, void (*fn)(void *opaque), void *opaque)
     d->trace = fn;
     d->trace_opaque = opaque;
     mmu_mode_changed(d);
+}
+
+bool engine_linear_to_physical(struct engine *d, gva_t va, gpa_t *gpa)
+{
+    return mmu_peek(d, va, gpa);
+}
+
+static int by_address(const void *a, const void *b)
+{
+    const struct debug_point *x = *(const struct debug_point *const *)a,
+                             *y = *(const struct debug_point *const *)b;
+    return x->address < y->address ? -1 : x->address > y->address;
+}
+
+static int debug_build(struct debug *g, const struct debug_point *points, unsigned n)
+{
+    const struct debug_point **order = calloc(n + 1, sizeof(*order));
+    g->exec = calloc(n + 1, sizeof(*g->exec));
+    g->exec_point = calloc(n + 1, sizeof(*g->exec_point));
+    g->watch = calloc(n + 1, sizeof(*g->watch));
+    if (!order || !g->exec || !g->exec_point || !g->watch) {
+        free(order);
+        return -ENOMEM;
+    }
+    for (unsigned i = 0; i < n; i++)
+        order[i] = &points[i];
+    qsort(order, n, sizeof(*order), by_address);
+    for (unsigned i = 0; i < n; i++) {
+        const struct debug_point *p = order[i];
+        u32 point = (u32)(p - points);
+        if (p->kind == DEBUG_EXEC) {
+            g->exec_point[g->nexec] = point;
+            g->exec[g->nexec++] = p->address;
+            debug_bloom_add(g, p->address);
+        } else if (p->length) {
+            u64 last = p->address + (p->length - 1);
+            g->watch[g->nwatch++] =
+                (struct watch){p->address, last < p->address ? ~0ull : last, point,
+                               (u8)p->kind, p->physical};
+        }
+    }
+    free(order);
+    return 0;
+}
+
+/* Blocks that run into or across an instruction at which the run now stops. */
+static void drop_blocks(struct engine *d, const struct debug *old)
+{
+    const struct debug *g = &d->debug;
+    bool grown = false;
+    for (u32 i = 0, k = 0; i < g->nexec && !grown; i++) {
+        while (k < old->nexec && old->exec[k] < g->exec[i])
+            k++;
+        grown = k == old->nexec || old->exec[k] != g->exec[i];
+    }
+    for (u32 i = 1; grown && i < d->nblocks; i++) {
+        const struct block *b = &d->blocks[i];
+        u32 lo = 0, hi = g->nexec;
+        while (lo < hi) {
+            u32 mid = (lo + hi) / 2;
+            if (g->exec[mid] < b->lin)
+                lo = mid + 1;
+            else
+                hi = mid;
+        }
+        if (!b->dead && lo < g->nexec && g->exec[lo] - b->lin < b->size)
+            cache_invalidate_page(d, &d->pages[ram_page_index(d->ram, b->phys)]);
+    }
+}
+
+int engine_debug_set(struct engine *d, const struct debug_point *points, unsigned n)
+{
+    struct debug old = d->debug, new_ = {.pass = old.pass};
+    int r = debug_build(&new_, points, n);
+    if (r) {
+        debug_free(&new_);
+        new_ = (struct debug){.pass = old.pass};
+    }
+    d->debug = new_;
+    dbt_park(d);
+    if (old.nwatch || new_.nwatch)
+        mmu_flush_all(d);
+    drop_blocks(d, &old);
+    debug_free(&old);
+    d->watching = d->dr_active || d->debug.nwatch;
+    return r;
+}
+
+bool engine_debug_hit(struct engine *d, struct debug_hit *out)
+{
+    bool hit = d->debug.hit;
+    *out = d->debug.at;
+    d->debug.hit = false;
+    return hit;
+}
+
+void engine_debug_pass(struct engine *d)
+{
+    d->debug.pass = position(d);
+}
+
+const u32 *engine_written(const struct engine *d, size_t *n)
+{
+    *n = d->nwritten;
+    return d->written;
+}
+
+int engine_written_reset(struct engine *d)
+{
+    if (!d->written) {
+        void *p = mmap(NULL, d->npages * sizeof(*d->written), PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (p == MAP_FAILED)
+            return -ENOMEM;
+        d->written = p;
+        for (u64 i = 0; i < d->npages; i++)
+            d->pages[i].flags |= PG_CLEAN;
+    } else {
+        for (u64 i = 0; i < d->nwritten; i++)
+            d->pages[d->written[i]].flags |= PG_CLEAN;
+    }
+    d->nwritten = 0;
+    mmu_revoke_all_writes(d);
+    return 0;
 }
 
 void engine_stats(const struct engine *d, struct machine_stats *out)

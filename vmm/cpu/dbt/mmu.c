@@ -102,6 +102,19 @@ static void revoke_writes(struct engine *d, struct page *pg, u64 index)
     pg->flags &= (u8) ~(PG_WTLB | PG_WMULTI);
 }
 
+void mmu_revoke_all_writes(struct engine *d)
+{
+    for (unsigned x = 0; x < IDX_COUNT; x++)
+        for (u32 s = 0; s < TLB_SIZE; s++) {
+            struct tlb_entry *t = &d->tlb[x][s];
+            if (t->wtag == tlb_invalid(s))
+                continue;
+            d->pages[(u64)(t->host - d->ram->host) / PAGE_SIZE].flags &=
+                (u8) ~(PG_WTLB | PG_WMULTI);
+            t->wtag = tlb_invalid(s);
+        }
+}
+
 void mmu_protect_page(struct engine *d, struct page *pg, u64 index)
 {
     revoke_writes(d, pg, index);
@@ -274,6 +287,7 @@ static int walk(struct engine *d, u64 va, enum access acc, unsigned idx, bool co
             *w->entry[l] |= set;
             /* A table page may hold code too. */
             struct page *pg = page_at(d, w->table[l]);
+            note_written(d, pg, ram_page_index(d->ram, w->table[l]));
             if (UNLIKELY(pg->flags & PG_CODE))
                 cache_invalidate_page(d, pg);
         }
@@ -344,17 +358,29 @@ u8 *mmu_fill(struct engine *d, u64 va, enum access acc, unsigned idx)
     track_walk(d, va, &w);
     u64 index = ram_page_index(d->ram, w.gpa);
     struct page *pg = &d->pages[index];
+    u64 page = va & ~(u64)(PAGE_SIZE - 1);
+    gpa_t gpa = w.gpa & ~(u64)(PAGE_SIZE - 1);
+    bool fast = w.writable && !(pg->flags & (PG_CODE | PG_PT)) && !ram_is_rom(w.gpa);
+    if (UNLIKELY(d->debug.nwatch)) {
+        if (debug_watches_page(d, page, gpa, false))
+            return NULL;
+        fast = fast && !debug_watches_page(d, page, gpa, true);
+    }
+    if (fast && (pg->flags & PG_CLEAN)) {
+        if (acc == ACC_W)
+            note_written(d, pg, index);
+        else
+            fast = false;
+    }
     u32 slot = tlb_slot(va);
     struct tlb_entry *t = &d->tlb[idx][slot];
     if (t->rtag == tlb_invalid(slot))
         filled_add(d, va >> 63 ? &d->tlb_kernel : &d->tlb_user, idx << TLB_BITS | slot);
     else if ((t->rtag ^ va) >> 63)
         filled_add(d, va >> 63 ? &d->tlb_kernel : &d->tlb_user, idx << TLB_BITS | slot);
-    u64 page = va & ~(u64)(PAGE_SIZE - 1);
     t->rtag = page;
     t->host = host;
-    t->gpa = w.gpa & ~(u64)(PAGE_SIZE - 1);
-    bool fast = w.writable && !(pg->flags & (PG_CODE | PG_PT)) && !ram_is_rom(w.gpa);
+    t->gpa = gpa;
     t->wtag = fast ? page : tlb_invalid(slot);
     if (fast) {
         u16 here = (u16)(idx << TLB_BITS | slot);
@@ -367,6 +393,32 @@ u8 *mmu_fill(struct engine *d, u64 va, enum access acc, unsigned idx)
     if (acc == ACC_W && !fast)
         return NULL;
     return host + (va & (PAGE_SIZE - 1));
+}
+
+/* A page with watched bytes: an access beside them needs no look. NULL: exec() must do it. */
+static u8 *beside_watched(struct engine *d, u64 va, unsigned size, enum access acc)
+{
+    gpa_t gpa[2];
+    if (d->debug.hit || mmu_walk(d, va, acc, d->idx, gpa))
+        return NULL;
+    u8 *host = ram_ptr(d->ram, gpa[0], size);
+    if (!host)
+        return NULL;
+    u64 index = ram_page_index(d->ram, gpa[0]);
+    struct page *pg = &d->pages[index];
+    if (acc == ACC_W) {
+        if ((pg->flags & (PG_CODE | PG_PT)) || ram_is_rom(gpa[0]))
+            return NULL;
+        note_written(d, pg, index);
+    }
+    /* A read-modify-write opens its operand for writing only. */
+    debug_access(d, va, size, gpa, true);
+    debug_access(d, va, size, gpa, false);
+    if (d->debug.hit) {
+        d->debug.hit = false;
+        return NULL;
+    }
+    return host;
 }
 
 /*
@@ -384,6 +436,8 @@ u64 slow_mem(struct engine *d)
     if (((d->tmp2 & SLOW_ALIGN) && (va & (size - 1))) || ((d->tmp2 & SLOW_WAIT) && fpu_pending(d)))
         return 0;
     u64 host = (u64)mmu_fill(d, va, acc, d->idx);
+    if (UNLIKELY(!host && d->debug.nwatch && !d->fault.vector))
+        host = (u64)beside_watched(d, va, size, acc);
     /* Accessed bits were set in a page that also holds code, maybe this block. */
     return d->stale ? 0 : host;
 }
@@ -411,6 +465,8 @@ void mmu_set_cr3(struct engine *d, u64 old, u64 cr3)
             pb[i] |= PTE_A;
             set = true;
         }
+    if (set)
+        note_written(d, page_at(d, b), ram_page_index(d->ram, b));
     if (set && (page_at(d, b)->flags & PG_CODE))
         cache_invalidate_page(d, page_at(d, b));
     mmu_flush_user(d);
@@ -443,6 +499,7 @@ void mmu_mode_changed(struct engine *d)
     d->idx = idx;
     d->ac_check = d->cpl == 3 && (c->cr0 & CR0_AM) && (c->rflags & FL_AC);
     d->dr_active = (c->dr[7] & 0xff) != 0;
+    d->watching = d->dr_active || d->debug.nwatch;
     d->careful_only = (c->rflags & FL_TF) || d->dr_active || d->ac_check || d->trace;
     /* CPL 0 and CPL 1, 2 share an index of the jump cache: leaving one for another forgets it. */
     bool inner = d->cpl == 1 || d->cpl == 2;

@@ -153,6 +153,8 @@ static int finish(struct engine *d, int r, bool tf)
     }
     u32 hit = d->db_pending;
     d->db_pending = 0;
+    if (r == FAULT)
+        d->debug.hit = false; /* the instruction did not happen */
     d->cpu.rep_resume = 0; /* a fault in the middle of a REP ends it, wherever slices ended */
     if (r == RESTART) {
         d->cpu.rep_resume = 1;
@@ -217,6 +219,8 @@ static struct block *lookup(struct engine *d, int *result, bool remember)
     u32 slot = jc_slot(rip);
     u32 bi = d->jc_block[d->idx][slot];
     *result = DONE;
+    if (debug_stops_at(d, rip))
+        return NULL;
     if (LIKELY(bi && d->blocks[bi].lin == rip))
         return &d->blocks[bi];
     gpa_t gpa;
@@ -355,6 +359,18 @@ static int run_block(struct engine *d, struct block *b)
     }
 }
 
+/* In front of an instruction that a debugger stops at? */
+static bool debug_stop(struct engine *d)
+{
+    u32 point;
+    if (!debug_exec_at(d, d->cpu.rip, &point) || d->cpu.rep_resume ||
+        position(d) == d->debug.pass)
+        return false;
+    d->debug.hit = true;
+    d->debug.at = (struct debug_hit){point, false, d->cpu.rip, position(d)};
+    return true;
+}
+
 enum engine_exit engine_run(struct engine *d, pos_t stop_at, struct err *err)
 {
     host_enter(d);
@@ -377,6 +393,10 @@ enum engine_exit engine_run(struct engine *d, pos_t stop_at, struct err *err)
         }
         if (UNLIKELY(d->kicked))
             break;
+        if (UNLIKELY(d->debug.nexec) && debug_stop(d)) {
+            result = ENGINE_DEBUG;
+            break;
+        }
         /* Blocks do not clear RF: the instruction behind an IRET that set it runs by hand. */
         bool by_hand = d->careful_only || d->near_stop || d->budget < FAST_MIN ||
                        (d->cpu.rflags & FL_RF) ||
@@ -393,6 +413,10 @@ enum engine_exit engine_run(struct engine *d, pos_t stop_at, struct err *err)
             result = r == STOP_HALT       ? ENGINE_HALT
                      : r == STOP_SHUTDOWN ? ENGINE_SHUTDOWN
                                           : ENGINE_UNSUPPORTED;
+            break;
+        }
+        if (UNLIKELY(d->debug.hit)) {
+            result = ENGINE_DEBUG;
             break;
         }
         if (UNLIKELY(d->attention)) {

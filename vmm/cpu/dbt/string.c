@@ -229,7 +229,7 @@ HELPER(string)
         d->cpu.rep_resume = 1; /* the same whether it goes on here or after a stop */
         d->budget -= (i64)done;
         if (d->budget <= 0 || tf || d->db_pending || d->attention || d->stale || d->kicked ||
-            restart)
+            d->debug.hit || restart)
             return RESTART;
     }
 }

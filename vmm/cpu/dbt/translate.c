@@ -97,6 +97,8 @@ static bool gather_insns(struct tr *t, const u8 *page, unsigned offset)
         const struct insn *in = icache_get(d, key);
         if (in->len == 0 || offset + in->len > PAGE_SIZE)
             break;
+        if (debug_stops_at(d, t->lin + offset - start))
+            break;
         u16 use = t->use | in->use;
         bool s = scratch || wants_scratch(in);
         bool tail = is_tail(d, in);
@@ -290,12 +292,12 @@ struct block *translate(struct engine *d, u64 lin, u64 phys, const u8 *page)
     b->loaded = t.loaded;
     b->spilled = t.spilled;
     d->code_used = (u32)(t.e.p - d->rw + 15) & ~15u;
-    b->code_end = d->code_used;
     d->nblocks++;
     d->st.blocks++;
     d->st.block_insns += t.n;
     d->st.code_bytes = d->code_used;
-    unsigned end = start + t.off[t.n - 1] + last->len - 1;
+    b->size = (u16)(t.off[t.n - 1] + last->len);
+    unsigned end = start + b->size - 1;
     struct page *pg = &d->pages[ram_page_index(d->ram, phys)];
     for (unsigned c = start >> 6; c <= end >> 6; c++)
         pg->code_map |= 1ull << c;

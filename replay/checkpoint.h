@@ -1,0 +1,118 @@
+/*
+ * Checkpoints: a machine and the player's place in the log at one instant, in memory or in the
+ * files checkpoints/NNNNNN of a recording (docs/format.md). A file holds only the pages of RAM that
+ * changed since the file before it, and the output printed since then; so the files are a chain
+ * that starts with the machine at power-on, and one that is damaged costs those behind it.
+ */
+#ifndef REPRISE_CHECKPOINT_H
+#define REPRISE_CHECKPOINT_H
+
+#include "dev/device.h"
+#include "machine.h"
+#include "replay/player.h"
+#include "replay/ram_image.h"
+#include "replay/recording.h"
+
+/* A point in time: a position, and as virtual time goes on while a machine is idle, the time. */
+struct instant {
+    pos_t position;
+    vns_t time;
+};
+static inline bool instant_before(struct instant a, struct instant b)
+{
+    return a.position != b.position ? a.position < b.position : a.time < b.time;
+}
+
+struct checkpoint {
+    struct instant at;
+    struct player_place place;
+    u8 *state;     /* machine_state_size() bytes */
+    void *outputs; /* machine_output_size() bytes */
+    u64 output_bytes[OUT_COUNT];
+    struct ram_image *ram;
+    u64 cost; /* host ns that a replay from power-on to here takes, as far as seen */
+};
+void checkpoint_destroy(struct checkpoint *c); /* NULL is safe */
+
+/* ---- writing ---- */
+
+#define CHECKPOINT_DIR "checkpoints"
+
+/* What one file gets. Pages in ascending order. */
+struct checkpoint_part {
+    struct instant at;
+    struct player_place place;
+    const u8 *state;
+    size_t state_size;
+    struct {
+        u64 total; /* bytes printed since power-on; the last `len` of them are `data` */
+        const u8 *data;
+        size_t len;
+    } output[OUT_COUNT];
+    const u32 *pages;
+    size_t npages;
+    const u8 *(*page)(void *opaque, size_t i); /* contents of pages[i]; NULL: zeros */
+    void *opaque;
+};
+
+struct checkpoint_writer {
+    int dir; /* of the checkpoints; -1: none */
+    struct hash128 machine;
+    u32 sequence;
+    u64 parent;
+    u64 bytes; /* written so far */
+};
+
+/* An empty directory `name` in the recording for new files; what is in it is removed. */
+int checkpoint_writer_open(struct checkpoint_writer *w, const struct recording *r, const char *name,
+                           struct err *err);
+/* Writes the next file, whole or not at all. Any thread, one at a time. */
+int checkpoint_write(struct checkpoint_writer *w, const struct checkpoint_part *part,
+                     struct err *err);
+void checkpoint_writer_close(struct checkpoint_writer *w);
+/* Removes a directory of checkpoints; no error if there is none. */
+void checkpoint_remove(const struct recording *r, const char *name);
+/* Puts the directory `name` in the place of CHECKPOINT_DIR. */
+int checkpoint_replace(const struct recording *r, const char *name, struct err *err);
+
+/* ---- reading ---- */
+
+struct checkpoint_file {
+    struct instant at;
+    struct player_place place;
+    u64 output_bytes[OUT_COUNT];
+    u64 size;
+    u8 *meta; /* unpacked: the pointers below lead into it */
+    const u8 *state, *output[OUT_COUNT];
+    size_t output_len[OUT_COUNT];
+    u32 *pages; /* CHECKPOINT_ZERO marks a page of zeros */
+    u32 npages;
+    const u8 *blocks; /* struct checkpoint_block */
+    u32 nblocks;
+    u64 data; /* file offset of the first block */
+};
+#define CHECKPOINT_ZERO 0x80000000u
+
+struct checkpoint_set {
+    int dir;
+    u64 ram_pages;
+    struct checkpoint_file *file;
+    u32 count;
+    u64 bytes;
+};
+
+/*
+ * Reads what is in the recording, without the pages: no directory is an empty set. Whatever is
+ * wrong with a file is put into *problem (text "" if nothing is), and the set ends before it.
+ */
+void checkpoint_set_open(struct checkpoint_set *s, const struct recording *r, struct machine *m,
+                         struct err *problem);
+/*
+ * Copies the pages that files [first, last] changed into `image`, which is that of file `first` - 1
+ * (of power-on for 0). <0: a file is damaged; the set then ends before it.
+ */
+int checkpoint_set_load(struct checkpoint_set *s, u32 first, u32 last, struct ram_image *image,
+                        struct err *err);
+void checkpoint_set_close(struct checkpoint_set *s);
+
+#endif

@@ -1,0 +1,285 @@
+/* Reading checkpoint files, of which nothing is trusted. See checkpoint.h. */
+#include "replay/checkpoint_format.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <lz4.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "board/ram.h"
+
+#define BLOCK_BYTES (BLOCK_PAGES * PAGE_SIZE)
+
+static void file_name(u32 sequence, char out[16])
+{
+    snprintf(out, 16, "%06u", sequence);
+}
+
+static bool read_at(int fd, void *out, size_t len, u64 at)
+{
+    u8 *p = out;
+    while (len) {
+        ssize_t n = pread(fd, p, len, (off_t)at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return false;
+        p += n;
+        at += (u64)n;
+        len -= (size_t)n;
+    }
+    return true;
+}
+
+static bool unpack(const u8 *from, size_t packed, u8 *to, size_t raw)
+{
+    if (packed == raw)
+        return memcpy(to, from, raw);
+    return LZ4_decompress_safe((const char *)from, (char *)to, (int)packed, (int)raw) == (int)raw;
+}
+
+/* What is wrong with the header; NULL: nothing. */
+static const char *check_header(const struct checkpoint_header *h, u64 size, u32 sequence,
+                                const struct hash128 *machine, size_t state_size, u64 ram_pages)
+{
+    if (memcmp(h->magic, CHECKPOINT_MAGIC, sizeof(h->magic)))
+        return "it is no checkpoint";
+    if (h->header_check != XXH3_64bits(h, offsetof(struct checkpoint_header, header_check)))
+        return "wrong checksum of its header";
+    if (h->version != CHECKPOINT_VERSION || h->size != sizeof(*h))
+        return "its format is of another version";
+    if (!hash_equal(&h->machine, machine))
+        return "it belongs to another recording";
+    if (h->sequence != sequence || h->state_size != state_size)
+        return "it does not fit the machine";
+    u64 meta = (u64)h->state_size + h->pages * sizeof(u32) +
+               (u64)h->blocks * sizeof(struct checkpoint_block);
+    for (unsigned c = 0; c < OUT_COUNT; c++) {
+        meta += h->output_new[c];
+        if (h->output_new[c] > h->output_total[c])
+            return "its sizes make no sense";
+    }
+    if (h->pages > ram_pages || h->blocks > h->pages || meta != h->meta_raw ||
+        meta > META_MAX || h->meta_packed > h->meta_raw || h->meta_packed > size - sizeof(*h) ||
+        h->meta_raw > 256ull * h->meta_packed + 4096)
+        return "its sizes make no sense";
+    return NULL;
+}
+
+static const char *check_tables(struct checkpoint_file *f, u64 ram_pages, u64 meta_at)
+{
+    u64 data = 0, filled = 0;
+    for (u32 i = 0; i < f->npages; i++) {
+        u32 index = f->pages[i] & ~CHECKPOINT_ZERO;
+        if (index >= ram_pages || (i && index <= (f->pages[i - 1] & ~CHECKPOINT_ZERO)))
+            return "its list of pages makes no sense";
+        filled += !(f->pages[i] & CHECKPOINT_ZERO);
+    }
+    if (f->nblocks != (filled + BLOCK_PAGES - 1) / BLOCK_PAGES)
+        return "its list of pages makes no sense";
+    for (u32 i = 0; i < f->nblocks; i++) {
+        struct checkpoint_block b;
+        memcpy(&b, f->blocks + i * sizeof(b), sizeof(b));
+        u64 raw = MIN(filled - (u64)i * BLOCK_PAGES, (u64)BLOCK_PAGES) * PAGE_SIZE;
+        if (b.raw != raw || b.packed > b.raw || !b.packed)
+            return "its table of blocks makes no sense";
+        data += b.packed;
+    }
+    return f->data + data == meta_at ? NULL : "its sizes make no sense";
+}
+
+/* Header, meta and tables of one file into *f. NULL, or what is wrong. */
+static const char *read_file(struct checkpoint_set *s, int fd, struct checkpoint_file *f,
+                             u32 sequence, u64 *parent, const struct hash128 *machine,
+                             size_t state_size)
+{
+    struct stat st;
+    struct checkpoint_header h;
+    if (fstat(fd, &st) || !S_ISREG(st.st_mode))
+        return "it is not a regular file";
+    f->size = (u64)st.st_size;
+    if (f->size < sizeof(h) || !read_at(fd, &h, sizeof(h), 0))
+        return "it was cut short";
+    const char *why = check_header(&h, f->size, sequence, machine, state_size, s->ram_pages);
+    if (why)
+        return why;
+    if (h.parent != *parent)
+        return "it does not follow the one before it";
+    const struct checkpoint_file *before = sequence ? f - 1 : NULL;
+    f->at = (struct instant){h.position, h.time};
+    f->place = h.place;
+    if (before && instant_before(f->at, before->at))
+        return "it lies before the one before it";
+    for (unsigned c = 0; c < OUT_COUNT; c++)
+        if (h.output_total[c] - h.output_new[c] != (before ? before->output_bytes[c] : 0))
+            return "its output does not follow that of the one before it";
+    u64 meta_at = f->size - h.meta_packed;
+    u8 *packed = malloc(h.meta_packed ? h.meta_packed : 1);
+    f->meta = malloc(h.meta_raw ? h.meta_raw : 1);
+    f->pages = malloc((h.pages + 1) * sizeof(*f->pages));
+    if (!packed || !f->meta || !f->pages)
+        why = "no memory for it";
+    else if (!read_at(fd, packed, h.meta_packed, meta_at))
+        why = "it cannot be read";
+    else if (XXH3_64bits(packed, h.meta_packed) != h.meta_check)
+        why = "wrong checksum";
+    else if (!unpack(packed, h.meta_packed, f->meta, h.meta_raw))
+        why = "it cannot be decompressed";
+    free(packed);
+    if (why)
+        return why;
+    const u8 *p = f->meta;
+    f->state = p;
+    p += h.state_size;
+    for (unsigned c = 0; c < OUT_COUNT; c++) {
+        f->output_bytes[c] = h.output_total[c];
+        f->output[c] = p;
+        f->output_len[c] = h.output_new[c];
+        p += h.output_new[c];
+    }
+    f->npages = h.pages;
+    f->nblocks = h.blocks;
+    memcpy(f->pages, p, h.pages * sizeof(*f->pages));
+    f->blocks = p + h.pages * sizeof(*f->pages);
+    f->data = sizeof(h);
+    *parent = h.header_check;
+    return check_tables(f, s->ram_pages, meta_at);
+}
+
+static void free_file(struct checkpoint_file *f)
+{
+    free(f->meta);
+    free(f->pages);
+}
+
+void checkpoint_set_open(struct checkpoint_set *s, const struct recording *r, struct machine *m,
+                         struct err *problem)
+{
+    u64 parent = 0;
+    char name[16];
+    *s = (struct checkpoint_set){.dir = -1};
+    s->ram_pages = machine_ram(m)->size / PAGE_SIZE;
+    err_set(problem, 0, "%s", "");
+    s->dir = openat(r->dir, CHECKPOINT_DIR, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (s->dir < 0) {
+        if (errno != ENOENT)
+            err_errno(problem, "cannot open %s/%s; going on without checkpoints", r->path,
+                      CHECKPOINT_DIR);
+        return;
+    }
+    for (;; s->count++) {
+        file_name(s->count, name);
+        int fd = openat(s->dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+        if (fd < 0)
+            return;
+        struct checkpoint_file *bigger = realloc(s->file, (s->count + 1) * sizeof(*s->file));
+        if (!bigger) {
+            close(fd);
+            return;
+        }
+        s->file = bigger;
+        struct checkpoint_file *f = &s->file[s->count];
+        memset(f, 0, sizeof(*f));
+        const char *why = read_file(s, fd, f, s->count, &parent, &r->machine_hash,
+                                    machine_state_size(m));
+        close(fd);
+        if (why) {
+            free_file(f);
+            err_set(problem, -EINVAL,
+                    "the checkpoint %s/%s/%s is of no use (%s); it and later ones are ignored",
+                    r->path, CHECKPOINT_DIR, name, why);
+            return;
+        }
+        s->bytes += f->size;
+    }
+}
+
+void checkpoint_set_close(struct checkpoint_set *s)
+{
+    for (u32 i = 0; i < s->count; i++)
+        free_file(&s->file[i]);
+    free(s->file);
+    if (s->dir >= 0)
+        close(s->dir);
+    *s = (struct checkpoint_set){.dir = -1};
+}
+
+/* The pages of file n that `newest` says are its own, into the image. NULL, or what is wrong. */
+static const char *load_file(struct checkpoint_set *s, u32 n, const u32 *newest,
+                             struct ram_image *image, u8 *raw, u8 *packed)
+{
+    static const u8 zeros[PAGE_SIZE];
+    const struct checkpoint_file *f = &s->file[n];
+    char name[16];
+    file_name(n, name);
+    int fd = openat(s->dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return "it has gone";
+    const char *why = NULL;
+    u64 at = f->data;
+    u32 filled = 0;
+    bool loaded = false;
+    for (u32 i = 0; i < f->npages && !why; i++) {
+        u32 index = f->pages[i] & ~CHECKPOINT_ZERO;
+        const u8 *page = zeros;
+        bool wanted = newest[index] == n;
+        if (!(f->pages[i] & CHECKPOINT_ZERO)) {
+            struct checkpoint_block b;
+            u32 block = filled / BLOCK_PAGES, k = filled % BLOCK_PAGES;
+            memcpy(&b, f->blocks + block * sizeof(b), sizeof(b));
+            if (k == 0)
+                loaded = false;
+            if (wanted && !loaded) {
+                if (!read_at(fd, packed, b.packed, at))
+                    why = "it was cut short";
+                else if (XXH3_64bits(packed, b.packed) != b.check)
+                    why = "wrong checksum of a block of pages";
+                else if (!unpack(packed, b.packed, raw, b.raw))
+                    why = "a block of pages cannot be decompressed";
+                loaded = true;
+            }
+            page = raw + (size_t)k * PAGE_SIZE;
+            filled++;
+            if ((k + 1) * PAGE_SIZE == b.raw)
+                at += b.packed;
+        }
+        if (wanted && !why && ram_image_set(image, index, page))
+            why = "no memory for it";
+    }
+    close(fd);
+    return why;
+}
+
+int checkpoint_set_load(struct checkpoint_set *s, u32 first, u32 last, struct ram_image *image,
+                        struct err *err)
+{
+    u32 *newest = malloc(s->ram_pages * sizeof(*newest));
+    u8 *buf = malloc(2 * BLOCK_BYTES);
+    int code = 0;
+    if (!newest || !buf)
+        code = err_set(err, -ENOMEM, "no memory to read checkpoints");
+    for (u64 i = 0; !code && i < s->ram_pages; i++)
+        newest[i] = UINT32_MAX;
+    for (u32 n = first; !code && n <= last; n++)
+        for (u32 i = 0; i < s->file[n].npages; i++)
+            newest[s->file[n].pages[i] & ~CHECKPOINT_ZERO] = n;
+    for (u32 n = first; !code && n <= last; n++) {
+        const char *why = load_file(s, n, newest, image, buf, buf + BLOCK_BYTES);
+        if (!why)
+            continue;
+        code = err_set(err, -EINVAL,
+                       "the checkpoint %s/%06u is of no use (%s); it and later ones are ignored",
+                       CHECKPOINT_DIR, n, why);
+        while (s->count > n)
+            free_file(&s->file[--s->count]);
+    }
+    free(newest);
+    free(buf);
+    return code;
+}

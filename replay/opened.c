@@ -1,0 +1,123 @@
+/* See opened.h. */
+#include "replay/opened.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "board/kernel.h"
+
+char *text_quoted(const char *name)
+{
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,"
+        ":@%/";
+    char *out = malloc(4 * strlen(name) + 5), *p = out;
+    CHECK(out, "no memory");
+    if (*name == '-') /* not an option */
+        p = stpcpy(p, "./");
+    if (*name && strspn(name, plain) == strlen(name)) {
+        strcpy(p, name);
+        return out;
+    }
+    *p++ = '\'';
+    for (; *name; name++)
+        if (*name == '\'')
+            p = stpcpy(p, "'\\''");
+        else
+            *p++ = *name;
+    strcpy(p, "'");
+    return out;
+}
+
+struct hash128 description_hash128(const u8 bytes[DESCRIPTION_HASH_SIZE])
+{
+    struct hash128 h = {0, 0};
+    for (unsigned i = 0; i < 8; i++) {
+        h.hi = h.hi << 8 | bytes[i];
+        h.lo = h.lo << 8 | bytes[8 + i];
+    }
+    return h;
+}
+
+int open_recording(struct opened *o, const char *path, struct err *err)
+{
+    *o = (struct opened){.rec = RECORDING_CLOSED};
+    int code = recording_open(&o->rec, path, err);
+    if (!code) {
+        code = description_read(o->rec.machine, o->rec.machine_size, &o->desc, err);
+        if (code)
+            err_prefix(err, "%s/machine.dtb", path);
+    }
+    if (!code)
+        code = recording_open_log(&o->rec, &o->log, err);
+    o->quoted = text_quoted(path);
+    if (code)
+        close_recording(o);
+    return code;
+}
+
+void close_recording(struct opened *o)
+{
+    log_reader_destroy(o->log);
+    o->log = NULL;
+    free(o->quoted);
+    o->quoted = NULL;
+    recording_close(&o->rec);
+}
+
+/* A recording's instructions have this maker's results in them (DESIGN.md, canonical results). */
+static int check_host(const struct machine_description *d, enum cpu_model model, struct err *err)
+{
+    struct machine_description host;
+    description_init(&host);
+    if (strcmp(host.host_cpu, d->host_cpu))
+        return err_set(err, -ENOTSUP,
+                       "recorded on a CPU by %s, this host's is by %s: some floating-point "
+                       "instructions give other results there, so that a replay would differ",
+                       d->host_cpu, host.host_cpu);
+    if (model == CPU_MODEL_NONE)
+        return err_set(err, -ENOTSUP, "the CPU model %s is unknown to this program", d->cpu_model);
+    const char *lacks = cpu_model_host_lacks(model);
+    if (lacks)
+        return err_set(err, -ENOTSUP, "this host's CPU lacks %s, which the model %s has", lacks,
+                       d->cpu_model);
+    return 0;
+}
+
+int build_machine(struct opened *o, struct machine **m, struct err *err)
+{
+    const struct machine_description *d = &o->desc;
+    struct machine_config config = {
+        .memory = d->memory,
+        .model = cpu_model_find(d->cpu_model),
+        .seed = d->seed,
+        .wall_clock = d->wall_clock,
+        .append = d->append,
+    };
+    void *kernel = NULL, *initrd = NULL;
+    size_t kernel_size = 0;
+    struct kernel_image image = {0};
+    struct hash128 kernel_hash = description_hash128(d->kernel_hash);
+    struct hash128 initrd_hash = description_hash128(d->initrd_hash);
+    int code = check_host(d, config.model, err);
+    if (!code)
+        code = recording_load(&o->rec, &kernel_hash, "kernel", &kernel, &kernel_size, err);
+    if (!code && kernel_extract(kernel, kernel_size, &image, err))
+        code = err_prefix(err, "the recording's kernel");
+    if (!code && d->initrd_size)
+        code = recording_load(&o->rec, &initrd_hash, "initrd", &initrd, &config.initrd_size, err);
+    if (!code) {
+        config.kernel = image.elf;
+        config.kernel_size = image.elf_size;
+        config.kernel_header = image.header;
+        config.kernel_header_size = image.header_size;
+        config.initrd = initrd;
+        code = machine_create(m, &config, err);
+    }
+    kernel_image_free(&image);
+    free(kernel);
+    free(initrd);
+    return code;
+}

@@ -1,0 +1,27 @@
+/* A recording that is read: its parts together, and the machine that it is of. */
+#ifndef REPRISE_OPENED_H
+#define REPRISE_OPENED_H
+
+#include "board/description.h"
+#include "machine.h"
+#include "replay/recording.h"
+
+/* A recording, opened for reading. */
+struct opened {
+    struct recording rec;
+    struct machine_description desc;
+    struct log_reader *log;
+    char *quoted; /* its name as a shell takes it */
+};
+int open_recording(struct opened *o, const char *path, struct err *err);
+void close_recording(struct opened *o);
+
+/* Builds the machine of an opened recording (for replay); refuses hosts that cannot run it. */
+int build_machine(struct opened *o, struct machine **m, struct err *err);
+
+struct hash128 description_hash128(const u8 bytes[DESCRIPTION_HASH_SIZE]);
+
+/* A file name as a shell takes it, for the commands that we suggest; malloc'ed. */
+char *text_quoted(const char *name);
+
+#endif

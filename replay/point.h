@@ -1,0 +1,48 @@
+/*
+ * Points in a recording, as users write them; one grammar for every command and for gdb:
+ *
+ *     insn:N             after N positions (instructions); N alone means the same
+ *     time:T             at virtual time T: 1.5s, 200ms, 30us, 7ns; a plain number is seconds
+ *     event:N            behind record N of the log (`reprise events` numbers them)
+ *     end, end-N         the end; N positions before it
+ *     console:TEXT[#K]   where the K-th TEXT (default: first) had just been printed
+ *     mark:NAME          where that mark was set
+ *
+ * N may end in k, M or G (thousands), or be hexadecimal with 0x. TEXT may hold \n, \r, \t, \\, \#.
+ */
+#ifndef REPRISE_POINT_H
+#define REPRISE_POINT_H
+
+#include "replay/timeline.h"
+
+enum point_kind { POINT_INSN, POINT_TIME, POINT_EVENT, POINT_END, POINT_CONSOLE, POINT_MARK };
+
+struct point {
+    enum point_kind kind;
+    u64 n;    /* positions, ns, record, K */
+    char text[256]; /* console, mark */
+    size_t len;
+};
+
+#define POINT_HELP                                                                                 \
+    "A POINT is insn:N, time:T (1.5s, 20ms), event:N, end, end-N, console:TEXT[#K] or mark:NAME."
+
+/* -EINVAL with a text that says what is wrong. */
+int point_parse(const char *text, struct point *out, struct err *err);
+
+/* A point that the log alone knows (all but console:): its instant. Outside the recording, or no
+ * such event or mark: an error that says so. */
+int point_in_log(const struct point *p, const char *dir, struct instant *at, struct err *err);
+
+/* Goes there. Errors leave the machine where it was, or at the end for a damaged recording. */
+int point_seek(struct timeline *t, const struct point *p, enum timeline_stop *stop,
+               struct err *err);
+
+/* A mark in the file `marks` of the recording; a name that is there already is refused. */
+int mark_add(const struct recording *r, struct instant at, const char *name, struct err *err);
+/* Calls fn for each mark of the recording's file and log. */
+int marks_each(const char *dir,
+               void (*fn)(void *opaque, struct instant at, const char *name, size_t len),
+               void *opaque, struct err *err);
+
+#endif

@@ -1,0 +1,155 @@
+#include "replay/ram_image.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LEAF_PAGES 512u
+
+struct blob {
+    u8 data[PAGE_SIZE];
+    u32 refs;
+};
+
+struct leaf {
+    u32 refs;
+    struct blob *page[LEAF_PAGES]; /* NULL: zeros */
+};
+
+struct ram_image {
+    struct ram_store *store;
+    u64 leaves;
+    struct leaf *leaf[]; /* NULL: zeros */
+};
+
+/* malloc's own share of a block. */
+#define OVERHEAD 16u
+
+struct ram_image *ram_image_create(struct ram_store *store, u64 pages)
+{
+    u64 n = (pages + LEAF_PAGES - 1) / LEAF_PAGES;
+    struct ram_image *image = calloc(1, sizeof(*image) + n * sizeof(image->leaf[0]));
+    if (!image)
+        return NULL;
+    image->store = store;
+    image->leaves = n;
+    store->bytes += sizeof(*image) + n * sizeof(image->leaf[0]);
+    return image;
+}
+
+static void put_blob(struct ram_store *store, struct blob *b)
+{
+    if (b && --b->refs == 0) {
+        free(b);
+        store->bytes -= sizeof(*b) + OVERHEAD;
+    }
+}
+
+static void put_leaf(struct ram_store *store, struct leaf *l)
+{
+    if (!l || --l->refs)
+        return;
+    for (unsigned i = 0; i < LEAF_PAGES; i++)
+        put_blob(store, l->page[i]);
+    free(l);
+    store->bytes -= sizeof(*l) + OVERHEAD;
+}
+
+struct ram_image *ram_image_copy(const struct ram_image *from)
+{
+    struct ram_image *image = ram_image_create(from->store, from->leaves * LEAF_PAGES);
+    if (!image)
+        return NULL;
+    for (u64 i = 0; i < from->leaves; i++) {
+        image->leaf[i] = from->leaf[i];
+        if (image->leaf[i])
+            image->leaf[i]->refs++;
+    }
+    return image;
+}
+
+void ram_image_destroy(struct ram_image *image)
+{
+    if (!image)
+        return;
+    for (u64 i = 0; i < image->leaves; i++)
+        put_leaf(image->store, image->leaf[i]);
+    image->store->bytes -= sizeof(*image) + image->leaves * sizeof(image->leaf[0]);
+    free(image);
+}
+
+const u8 *ram_image_page(const struct ram_image *image, u64 index)
+{
+    const struct leaf *l = image->leaf[index / LEAF_PAGES];
+    const struct blob *b = l ? l->page[index % LEAF_PAGES] : NULL;
+    return b ? b->data : NULL;
+}
+
+/* The leaf, made this image's own. */
+static struct leaf *own_leaf(struct ram_image *image, u64 n)
+{
+    struct leaf *old = image->leaf[n];
+    if (old && old->refs == 1)
+        return old;
+    struct leaf *l = malloc(sizeof(*l));
+    if (!l)
+        return NULL;
+    if (old) {
+        memcpy(l, old, sizeof(*l));
+        for (unsigned i = 0; i < LEAF_PAGES; i++)
+            if (l->page[i])
+                l->page[i]->refs++;
+        old->refs--;
+    } else {
+        memset(l, 0, sizeof(*l));
+    }
+    l->refs = 1;
+    image->store->bytes += sizeof(*l) + OVERHEAD;
+    return image->leaf[n] = l;
+}
+
+static bool is_zero(const u8 *p)
+{
+    return p[0] == 0 && memcmp(p, p + 1, PAGE_SIZE - 1) == 0;
+}
+
+int ram_image_set(struct ram_image *image, u64 index, const u8 *data)
+{
+    const u8 *now = ram_image_page(image, index);
+    bool zero = is_zero(data);
+    if (now ? !zero && memcmp(now, data, PAGE_SIZE) == 0 : zero)
+        return 0;
+    struct blob *b = NULL;
+    if (!zero) {
+        b = malloc(sizeof(*b));
+        if (!b)
+            return -ENOMEM;
+        memcpy(b->data, data, PAGE_SIZE);
+        b->refs = 1;
+    }
+    struct leaf *l = own_leaf(image, index / LEAF_PAGES);
+    if (!l) {
+        free(b);
+        return -ENOMEM;
+    }
+    if (b)
+        image->store->bytes += sizeof(*b) + OVERHEAD;
+    put_blob(image->store, l->page[index % LEAF_PAGES]);
+    l->page[index % LEAF_PAGES] = b;
+    return 0;
+}
+
+void ram_image_diff(const struct ram_image *a, const struct ram_image *b,
+                    void (*fn)(void *opaque, u64 index), void *opaque)
+{
+    static const struct leaf none;
+    for (u64 n = 0; n < a->leaves; n++) {
+        if (a->leaf[n] == b->leaf[n])
+            continue;
+        const struct leaf *x = a->leaf[n] ? a->leaf[n] : &none;
+        const struct leaf *y = b->leaf[n] ? b->leaf[n] : &none;
+        for (unsigned i = 0; i < LEAF_PAGES; i++)
+            if (x->page[i] != y->page[i])
+                fn(opaque, n * LEAF_PAGES + i);
+    }
+}

@@ -1,0 +1,604 @@
+/* Moving along a recording. See timeline.h. */
+#include "replay/timeline_internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "board/ram.h"
+
+/* A run is cut into pieces of so many positions, between which the host is looked at. */
+#define PIECE (8u << 20)
+/* Host time of replay between two checkpoints. */
+#define KEEP_NS 70000000u
+#define POLL_NS 3000000u
+/* Checkpoints are also taken so many positions ahead of where a seek goes: what follows a seek is
+ * often steps backwards. */
+static const u64 ahead[] = {4u << 20, 128u << 10, 4u << 10};
+
+u64 host_clock(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (u64)ts.tv_sec * 1000000000u + (u64)ts.tv_nsec;
+}
+
+struct machine *timeline_machine(struct timeline *t)
+{
+    return t->m;
+}
+
+const struct opened *timeline_recording(const struct timeline *t)
+{
+    return &t->o;
+}
+
+const struct log_summary *timeline_summary(const struct timeline *t)
+{
+    return &t->summary;
+}
+
+struct instant timeline_now(const struct timeline *t)
+{
+    return (struct instant){machine_position(t->m), machine_now(t->m)};
+}
+
+struct instant timeline_end(const struct timeline *t)
+{
+    if (t->end_known)
+        return t->end;
+    return (struct instant){t->summary.last_position, t->summary.last_time};
+}
+
+bool timeline_at_end(const struct timeline *t, struct run_end *end)
+{
+    *end = t->how;
+    return t->at_end;
+}
+
+const char *timeline_end_text(const struct timeline *t)
+{
+    return t->end_text;
+}
+
+const struct debug_hit *timeline_hit(const struct timeline *t)
+{
+    return &t->hit;
+}
+
+/* A quarter of what the host says is free. */
+static u64 default_budget(void)
+{
+    u64 kib = 0;
+    char line[128];
+    FILE *f = fopen("/proc/meminfo", "re");
+    while (f && fgets(line, sizeof(line), f))
+        if (sscanf(line, "MemAvailable: %" SCNu64, &kib) == 1)
+            break;
+    if (f)
+        fclose(f);
+    u64 bytes = kib * 1024 / 4;
+    return MAX(bytes, 256ull << 20);
+}
+
+int timeline_open(struct timeline **out, const char *dir, const struct timeline_config *config,
+                  struct err *err)
+{
+    struct timeline *t = calloc(1, sizeof(*t));
+    if (!t)
+        return err_set(err, -ENOMEM, "out of memory");
+    t->config = *config;
+    t->files.dir = -1;
+    t->o.rec = (struct recording)RECORDING_CLOSED;
+    t->budget = config->memory ? config->memory : default_budget();
+    int code = open_recording(&t->o, dir, err);
+    if (!code) {
+        log_summarise(t->o.log, &t->summary);
+        code = build_machine(&t->o, &t->m, err);
+    }
+    if (!code) {
+        struct player_config pc = {.log = t->o.log, .dir = t->o.quoted};
+        t->o.log = NULL;
+        code = player_create(&t->player, &pc, t->m, err);
+    }
+    if (!code) {
+        struct err problem;
+        machine_set_output(t->m, text_output, t);
+        if (!config->ignore_files) {
+            checkpoint_set_open(&t->files, &t->o.rec, t->m, &problem);
+            if (problem.text[0] && config->warn)
+                config->warn(config->opaque, problem.text);
+        }
+        code = text_from_files(t, err);
+    }
+    if (!code)
+        code = keep_start(t, err);
+    if (!code && t->store.bytes > t->budget)
+        code = err_set(err, -ENOMEM,
+                       "checkpoints need at least %" PRIu64 " MiB of memory for this guest; "
+                       "--checkpoint-memory allows %" PRIu64 " MiB",
+                       t->store.bytes >> 20, t->budget >> 20);
+    if (code) {
+        timeline_close(t);
+        return code;
+    }
+    *out = t;
+    return 0;
+}
+
+void timeline_close(struct timeline *t)
+{
+    if (!t)
+        return;
+    keep_free(t);
+    player_destroy(t->player);
+    if (t->m)
+        machine_destroy(t->m);
+    for (int i = 0; i < OUT_COUNT; i++)
+        free(t->text[i].data);
+    free(t->points);
+    close_recording(&t->o);
+    free(t);
+}
+
+/* ---- a branch's inputs: none ---- */
+
+static pos_t branch_next(struct input_source *src, struct machine *m)
+{
+    (void)src;
+    (void)m;
+    return NEVER;
+}
+
+static int branch_take(struct input_source *src, struct machine *m, struct input *in,
+                       struct err *err)
+{
+    (void)src;
+    (void)m;
+    (void)in;
+    (void)err;
+    return 0;
+}
+
+static int branch_idle(struct input_source *src, struct machine *m, vns_t deadline, vns_t *until,
+                       struct err *err)
+{
+    (void)src;
+    (void)err;
+    *until = deadline == NEVER ? machine_now(m) : deadline;
+    return deadline == NEVER;
+}
+
+static const struct input_source_ops branch_ops = {branch_next, branch_take, branch_idle};
+
+/* ---- moving ---- */
+
+/* The run ended for good: by the guest, by the log, or because something differed. */
+static void note_end(struct timeline *t, const struct run_end *end, const struct err *run_err)
+{
+    struct err why = {0};
+    t->at_end = true;
+    t->how = *end;
+    if (t->fork)
+        return;
+    enum player_result r = player_finish(t->player, t->m, end, run_err, &why);
+    if (!t->end_known) {
+        snprintf(t->end_text, sizeof(t->end_text), "%s", r == PLAYER_SAME ? "" : why.text);
+        if (r == PLAYER_DIVERGED && t->config.warn)
+            t->config.warn(t->config.opaque, why.text);
+    }
+    t->end = timeline_now(t);
+    t->end_known = true;
+}
+
+/* What is loaded into the engine follows what was asked for. */
+static int arm(struct timeline *t, bool on, struct err *err)
+{
+    if (on == t->armed)
+        return 0;
+    if (machine_debug_set(t->m, t->points, on ? t->npoints : 0))
+        return err_set(err, -ENOMEM, "no memory for breakpoints");
+    t->armed = on;
+    return 0;
+}
+
+/* One piece of the way to `to`. Checkpoints are taken between pieces. */
+int move(struct timeline *t, struct instant to, enum move *what, struct err *err)
+{
+    struct instant now = timeline_now(t);
+    struct run_limits limits = {.stop_at = to.position, .stop_time = to.time};
+    struct run_end end;
+    struct err run_err = {0};
+    *what = MOVE_END;
+    if (t->at_end)
+        return 0;
+    limits.pause_at = now.position + PIECE;
+    for (size_t i = 0; i < ARRAY_SIZE(ahead) && to.position != NEVER; i++)
+        if (to.position >= ahead[i] && to.position - ahead[i] > now.position)
+            limits.pause_at = MIN(limits.pause_at, to.position - ahead[i]);
+    t->piece_began = host_clock();
+    struct input_source *src = t->fork ? &t->branch : player_source(t->player);
+    machine_run(t->m, src, &limits, &end, &run_err);
+    t->cost += host_clock() - t->piece_began;
+    now = timeline_now(t);
+    if (end.reason == RUN_DEBUG) {
+        t->hit = *machine_debug_hit(t->m);
+        *what = MOVE_HIT;
+        return 0;
+    }
+    if (end.reason != RUN_STOP) {
+        note_end(t, &end, &run_err);
+        return 0;
+    }
+    bool there = now.position >= to.position && now.time >= to.time;
+    *what = there ? MOVE_REACHED : MOVE_PAUSE;
+    if (t->fork || there)
+        return 0;
+    bool keep = t->cost - t->last_kept >= KEEP_NS;
+    for (size_t i = 0; i < ARRAY_SIZE(ahead) && to.position != NEVER; i++)
+        keep = keep || now.position + ahead[i] == to.position;
+    return keep ? keep_add(t, err) : 0;
+}
+
+static bool interrupted(struct timeline *t)
+{
+    u64 now = host_clock();
+    if (!t->config.poll || now - t->polled < POLL_NS)
+        return false;
+    t->polled = now;
+    return t->config.poll(t->config.opaque, machine_position(t->m));
+}
+
+/* Without stops at debug points. */
+static int run_to(struct timeline *t, struct instant to, enum timeline_stop *stop, struct err *err)
+{
+    int code = arm(t, false, err);
+    while (!code) {
+        struct instant now = timeline_now(t);
+        enum move what;
+        if (now.position >= to.position && now.time >= to.time) {
+            *stop = TIMELINE_REACHED;
+            break;
+        }
+        code = move(t, to, &what, err);
+        if (!code && what == MOVE_END) {
+            *stop = TIMELINE_END;
+            break;
+        }
+        if (!code && what == MOVE_PAUSE && interrupted(t)) {
+            *stop = TIMELINE_INTERRUPTED;
+            break;
+        }
+    }
+    return code;
+}
+
+static int restore_before(struct timeline *t, struct instant to, bool strict, struct err *err)
+{
+    const struct checkpoint *c = keep_find(t, to, strict, err);
+    return c ? keep_restore(t, c, err) : err->code;
+}
+
+/* The nearest start: where the machine is, or a checkpoint. */
+static int go(struct timeline *t, struct instant to, enum timeline_stop *stop, struct err *err)
+{
+    struct instant now = timeline_now(t);
+    bool past = now.position >= to.position && now.time >= to.time;
+    bool here = now.position == to.position && now.time == to.time;
+    if (here && !t->fork) {
+        *stop = TIMELINE_REACHED;
+        return 0;
+    }
+    const struct checkpoint *c = keep_find(t, to, false, err);
+    if (!c)
+        return err->code;
+    int code = 0;
+    if (past || t->at_end || instant_before(now, c->at))
+        code = keep_restore(t, c, err);
+    return code ? code : run_to(t, to, stop, err);
+}
+
+static int refuse_branch(struct timeline *t, struct err *err)
+{
+    return t->fork ? err_set(err, -EPERM, "this is a what-if branch; go back first") : 0;
+}
+
+int timeline_seek(struct timeline *t, struct instant to, enum timeline_stop *stop, struct err *err)
+{
+    struct instant from = timeline_now(t);
+    if (refuse_branch(t, err))
+        return err->code;
+    int code = go(t, to, stop, err);
+    if (!code && *stop == TIMELINE_INTERRUPTED) {
+        enum timeline_stop ignored;
+        bool (*poll)(void *, pos_t) = t->config.poll;
+        t->config.poll = NULL;
+        code = go(t, from, &ignored, err);
+        t->config.poll = poll;
+    }
+    return code;
+}
+
+int timeline_set_points(struct timeline *t, const struct debug_point *points, unsigned n,
+                        struct err *err)
+{
+    if (n == t->npoints && (!n || !memcmp(points, t->points, n * sizeof(*points))))
+        return 0;
+    struct debug_point *copy = calloc(n + 1, sizeof(*copy));
+    if (!copy)
+        return err_set(err, -ENOMEM, "no memory for breakpoints");
+    for (unsigned i = 0; i < n; i++)
+        copy[i] = points[i];
+    free(t->points);
+    t->points = copy;
+    t->npoints = n;
+    t->armed = t->armed && !n; /* what is in the engine is out of date: set again, or nothing is */
+    if (!n)
+        return arm(t, false, err);
+    if (machine_debug_set(t->m, copy, n))
+        return err_set(err, -ENOMEM, "no memory for breakpoints");
+    t->armed = true;
+    return 0;
+}
+
+static bool hit_holds(struct timeline *t)
+{
+    return !t->config.holds || t->config.holds(t->config.opaque, t->hit.point);
+}
+
+int timeline_forward(struct timeline *t, struct instant to, bool pass, enum timeline_stop *stop,
+                     struct err *err)
+{
+    int code = arm(t, true, err);
+    if (pass)
+        machine_debug_pass(t->m);
+    while (!code) {
+        enum move what;
+        code = move(t, to, &what, err);
+        if (code)
+            break;
+        if (what == MOVE_END || what == MOVE_REACHED) {
+            *stop = what == MOVE_END ? TIMELINE_END : TIMELINE_REACHED;
+            break;
+        }
+        if (what == MOVE_HIT) {
+            if (hit_holds(t)) {
+                *stop = TIMELINE_HIT;
+                break;
+            }
+            machine_debug_pass(t->m);
+        }
+        if (interrupted(t)) {
+            *stop = TIMELINE_INTERRUPTED;
+            break;
+        }
+    }
+    return code;
+}
+
+/* From a checkpoint to `end`: the last hit that lies before it. */
+static int sweep(struct timeline *t, struct instant end, struct debug_hit *last, bool *found,
+                 bool *cut, struct err *err)
+{
+    int code = arm(t, true, err);
+    *found = *cut = false;
+    while (!code) {
+        struct instant now = timeline_now(t);
+        enum move what;
+        if (now.position >= end.position && now.time >= end.time)
+            break;
+        code = move(t, end, &what, err);
+        if (code || what == MOVE_END || what == MOVE_REACHED)
+            break;
+        if (what == MOVE_HIT) {
+            if (t->hit.position < end.position && hit_holds(t)) {
+                *last = t->hit;
+                *found = true;
+            }
+            machine_debug_pass(t->m);
+        }
+        if (what == MOVE_PAUSE && interrupted(t)) {
+            *cut = true;
+            break;
+        }
+    }
+    return code;
+}
+
+static int backward(struct timeline *t, struct instant from, enum timeline_stop *stop,
+                    struct err *err)
+{
+    struct instant end = from;
+    for (;;) {
+        struct debug_hit last;
+        bool found, cut;
+        int code = restore_before(t, end, true, err);
+        if (code)
+            return code;
+        struct instant start = timeline_now(t);
+        code = sweep(t, end, &last, &found, &cut, err);
+        if (code)
+            return code;
+        if (cut) {
+            *stop = TIMELINE_INTERRUPTED;
+            return 0;
+        }
+        if (found) {
+            code = go(t, (struct instant){last.position, 0}, stop, err);
+            t->hit = last;
+            *stop = TIMELINE_HIT;
+            return code;
+        }
+        if (start.position == 0) {
+            *stop = TIMELINE_BEGIN;
+            return restore_before(t, (struct instant){0, 0}, false, err);
+        }
+        end = start;
+    }
+}
+
+int timeline_backward(struct timeline *t, enum timeline_stop *stop, struct err *err)
+{
+    struct instant from = timeline_now(t);
+    if (refuse_branch(t, err))
+        return err->code;
+    if (from.position == 0) {
+        *stop = TIMELINE_BEGIN;
+        return 0;
+    }
+    if (!t->npoints) {
+        *stop = TIMELINE_BEGIN;
+        return restore_before(t, (struct instant){0, 0}, false, err);
+    }
+    int code = backward(t, from, stop, err);
+    if (!code && *stop == TIMELINE_INTERRUPTED) {
+        bool (*poll)(void *, pos_t) = t->config.poll;
+        t->config.poll = NULL;
+        code = go(t, from, stop, err);
+        t->config.poll = poll;
+        *stop = TIMELINE_INTERRUPTED;
+    }
+    return code;
+}
+
+int timeline_step_back(struct timeline *t, enum timeline_stop *stop, struct err *err)
+{
+    pos_t position = machine_position(t->m);
+    if (refuse_branch(t, err))
+        return err->code;
+    if (position == 0) {
+        *stop = TIMELINE_BEGIN;
+        return 0;
+    }
+    return go(t, (struct instant){position - 1, 0}, stop, err);
+}
+
+/* ---- branches ---- */
+
+int timeline_branch(struct timeline *t, struct err *err)
+{
+    if (t->fork)
+        return 0;
+    if (t->at_end)
+        return err_set(err, -EPERM, "the machine has ended here: nothing can go on from it");
+    int code = keep_take(t, &t->fork, err);
+    t->branch.ops = &branch_ops;
+    return code;
+}
+
+bool timeline_branched(const struct timeline *t)
+{
+    return t->fork;
+}
+
+int timeline_back(struct timeline *t, struct err *err)
+{
+    if (!t->fork)
+        return err_set(err, -EPERM, "this is no branch: nothing was changed");
+    struct checkpoint *c = t->fork;
+    t->fork = NULL;
+    int code = keep_restore(t, c, err);
+    checkpoint_destroy(c);
+    return code;
+}
+
+/* ---- files ---- */
+
+struct file_pages {
+    struct checkpoint_part part;
+    u32 *list;
+    size_t n;
+    const struct ram_image *image;
+};
+
+static void list_page(void *opaque, u64 index)
+{
+    struct file_pages *f = opaque;
+    f->list[f->n++] = (u32)index;
+}
+
+static const u8 *file_page(void *opaque, size_t i)
+{
+    const struct file_pages *f = opaque;
+    return ram_image_page(f->image, f->list[i]);
+}
+
+static int write_one(struct timeline *t, struct checkpoint_writer *w,
+                     const struct checkpoint *before, const struct checkpoint *c, u32 *list,
+                     struct err *err)
+{
+    struct file_pages f = {.list = list, .image = c->ram};
+    ram_image_diff(before->ram, c->ram, list_page, &f);
+    f.part = (struct checkpoint_part){.at = c->at,
+                                      .place = c->place,
+                                      .state = c->state,
+                                      .state_size = machine_state_size(t->m),
+                                      .pages = list,
+                                      .npages = f.n,
+                                      .page = file_page,
+                                      .opaque = &f};
+    for (int i = 0; i < OUT_COUNT; i++) {
+        u64 was = w->sequence ? before->output_bytes[i] : 0;
+        f.part.output[i].total = c->output_bytes[i];
+        f.part.output[i].data = (const u8 *)(t->text[i].data ? t->text[i].data : "") + was;
+        f.part.output[i].len = c->output_bytes[i] - was;
+    }
+    return checkpoint_write(w, &f.part, err);
+}
+
+int timeline_write_checkpoints(struct timeline *t, u64 every_ns, u32 *files, u64 *bytes,
+                               struct err *err)
+{
+    static const char temporary[] = CHECKPOINT_DIR ".new";
+    struct checkpoint_writer w;
+    struct checkpoint *before = NULL, *c = NULL;
+    u32 *list = malloc((machine_ram(t->m)->size / PAGE_SIZE + 1) * sizeof(*list));
+    int code = list ? checkpoint_writer_open(&w, &t->o.rec, temporary, err)
+                    : err_set(err, -ENOMEM, "out of memory");
+    if (code) {
+        free(list);
+        return code;
+    }
+    code = restore_before(t, (struct instant){0, 0}, false, err);
+    if (!code)
+        code = arm(t, false, err);
+    if (!code)
+        code = keep_take(t, &before, err);
+    u64 last = t->cost;
+    while (!code) {
+        enum move what;
+        code = move(t, (struct instant){NEVER, 0}, &what, err);
+        if (code || what == MOVE_END)
+            break;
+        if (interrupted(t)) {
+            code = err_set(err, -EINTR, "interrupted; the checkpoints are as before");
+            break;
+        }
+        if (t->cost - last < every_ns)
+            continue;
+        code = keep_take(t, &c, err);
+        if (!code)
+            code = write_one(t, &w, before, c, list, err);
+        if (code)
+            break;
+        checkpoint_destroy(before);
+        before = c;
+        c = NULL;
+        last = t->cost;
+    }
+    checkpoint_destroy(c);
+    checkpoint_destroy(before);
+    *files = w.sequence;
+    *bytes = w.bytes;
+    checkpoint_writer_close(&w);
+    free(list);
+    if (!code)
+        code = checkpoint_replace(&t->o.rec, temporary, err);
+    if (code)
+        checkpoint_remove(&t->o.rec, temporary);
+    return code;
+}

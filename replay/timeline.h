@@ -1,0 +1,102 @@
+/*
+ * A recording opened for going anywhere in it: a machine that is moved to any instant, forwards by
+ * replaying and backwards by restoring a checkpoint and replaying from there. Checkpoints come from
+ * the recording's files and are taken in memory on the way, thinned out within a budget.
+ *
+ * An instant is a position and a virtual time. Being at an instant means: everything due then has
+ * been applied (deadlines, inputs), the next instruction, delivery or idle wait comes next.
+ */
+#ifndef REPRISE_TIMELINE_H
+#define REPRISE_TIMELINE_H
+
+#include "cpu/engine.h"
+#include "replay/checkpoint.h"
+#include "replay/opened.h"
+
+struct timeline;
+
+struct timeline_config {
+    u64 memory; /* bytes that checkpoints may take; 0: a quarter of the free memory */
+    bool ignore_files;
+    /* Something the user should know that does not stop the work (a damaged checkpoint). */
+    void (*warn)(void *opaque, const char *text);
+    /* Every few ms of a long run, with the position; true ends it: TIMELINE_INTERRUPTED. */
+    bool (*poll)(void *opaque, pos_t position);
+    /* A debug point was hit; false: it does not count (a condition). NULL: all count. */
+    bool (*holds)(void *opaque, unsigned point);
+    void *opaque;
+};
+
+int timeline_open(struct timeline **out, const char *dir, const struct timeline_config *config,
+                  struct err *err);
+void timeline_close(struct timeline *t); /* NULL is safe */
+
+struct machine *timeline_machine(struct timeline *t);
+const struct opened *timeline_recording(const struct timeline *t);
+struct instant timeline_now(const struct timeline *t);
+/* The last instant that can be reached; ended: how the recording ends, NULL while unknown. */
+struct instant timeline_end(const struct timeline *t);
+/* The machine stands at the end of the recording; *end says how it ended. */
+bool timeline_at_end(const struct timeline *t, struct run_end *end);
+/* "" or why the recording ends (or cannot be replayed any further) there. */
+const char *timeline_end_text(const struct timeline *t);
+const struct log_summary *timeline_summary(const struct timeline *t);
+
+enum timeline_stop {
+    TIMELINE_REACHED,
+    TIMELINE_HIT,         /* a debug point: timeline_hit() */
+    TIMELINE_END,         /* the recording's end, or where it stops being replayable */
+    TIMELINE_BEGIN,       /* backwards: power-on */
+    TIMELINE_INTERRUPTED, /* forwards: stays where it is; backwards and seek: returned */
+};
+
+/* Moves to the first instant that is not before `to` in position, nor in time. */
+int timeline_seek(struct timeline *t, struct instant to, enum timeline_stop *stop, struct err *err);
+
+/* Debug points for the two below; copied. */
+int timeline_set_points(struct timeline *t, const struct debug_point *points, unsigned n,
+                        struct err *err);
+/* Runs until a debug point is hit or `to` is reached (position NEVER: the end). With `pass`, the
+ * instruction at the present position is not stopped at. */
+int timeline_forward(struct timeline *t, struct instant to, bool pass, enum timeline_stop *stop,
+                     struct err *err);
+/* To the last hit before now: in front of the instruction, for data in front of the one that
+ * accessed it. */
+int timeline_backward(struct timeline *t, enum timeline_stop *stop, struct err *err);
+/* One position back. */
+int timeline_step_back(struct timeline *t, enum timeline_stop *stop, struct err *err);
+const struct debug_hit *timeline_hit(const struct timeline *t);
+
+/*
+ * A branch: from here the machine may be changed; it runs on without the log, and goes forwards
+ * only, until timeline_back() drops it and returns to where it began.
+ */
+int timeline_branch(struct timeline *t, struct err *err);
+bool timeline_branched(const struct timeline *t);
+int timeline_back(struct timeline *t, struct err *err);
+
+/* All output of a channel known so far, from power-on, also of instants behind the present one.
+ * *now: how much had been printed at the present instant. */
+const char *timeline_output(const struct timeline *t, enum dev_output channel, size_t *known,
+                            size_t *now);
+/* Moves to where the k-th (from 1) `text` had just been printed on the console. */
+int timeline_seek_text(struct timeline *t, const char *text, size_t len, u64 k,
+                       enum timeline_stop *stop, struct err *err);
+
+/* A checkpoint of the present instant, kept in memory. */
+int timeline_checkpoint(struct timeline *t, struct err *err);
+
+struct timeline_stats {
+    unsigned checkpoints, files; /* in memory; on disk */
+    u64 memory, budget, disk;    /* bytes */
+};
+void timeline_stats(const struct timeline *t, struct timeline_stats *out);
+/* The i-th checkpoint in memory, in order of time. */
+const struct checkpoint *timeline_checkpoint_at(const struct timeline *t, unsigned i);
+
+/* Replays all of it and writes a checkpoint file each `every_ns` of host time, replacing those
+ * that are there. */
+int timeline_write_checkpoints(struct timeline *t, u64 every_ns, u32 *files, u64 *bytes,
+                               struct err *err);
+
+#endif

@@ -1,0 +1,302 @@
+/* The timeline's checkpoints: taking, restoring, finding, thinning out. See timeline.h. */
+#include "replay/timeline_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "board/ram.h"
+
+#define CHECKPOINTS_MAX 4096u
+
+static u8 *page_host(struct timeline *t, u64 index)
+{
+    return machine_ram(t->m)->host + index * PAGE_SIZE;
+}
+
+/* RAM now as an image; it becomes the base that later ones share pages with. */
+static int take_image(struct timeline *t, struct err *err)
+{
+    size_t n;
+    const u32 *written = machine_written(t->m, &n);
+    struct ram_image *image = ram_image_copy(t->base);
+    bool failed = !image;
+    for (size_t i = 0; !failed && i < n; i++)
+        failed = ram_image_set(image, written[i], page_host(t, written[i])) != 0;
+    if (failed) {
+        ram_image_destroy(image);
+        return err_set(err, -ENOMEM, "no memory for a checkpoint");
+    }
+    ram_image_destroy(t->base);
+    t->base = image;
+    machine_written_reset(t->m);
+    return 0;
+}
+
+int keep_take(struct timeline *t, struct checkpoint **out, struct err *err)
+{
+    struct checkpoint *c = calloc(1, sizeof(*c));
+    int code = c ? take_image(t, err) : err_set(err, -ENOMEM, "no memory for a checkpoint");
+    if (!code) {
+        c->at = timeline_now(t);
+        c->state = malloc(machine_state_size(t->m));
+        c->outputs = malloc(machine_output_size());
+        c->ram = ram_image_copy(t->base);
+        if (!c->state || !c->outputs || !c->ram)
+            code = err_set(err, -ENOMEM, "no memory for a checkpoint");
+    }
+    if (code) {
+        checkpoint_destroy(c);
+        return code;
+    }
+    machine_state_save(t->m, c->state);
+    machine_output_save(t->m, c->outputs);
+    for (int i = 0; i < OUT_COUNT; i++)
+        machine_output_digest(t->m, (enum dev_output)i, &c->output_bytes[i]);
+    player_tell(t->player, &c->place);
+    c->cost = t->cost;
+    *out = c;
+    return 0;
+}
+
+static void remove_at(struct timeline *t, unsigned i)
+{
+    for (u32 f = 0; f < t->files.count; f++)
+        if (t->loaded[f] && !instant_before(t->files.file[f].at, t->list[i]->at) &&
+            !instant_before(t->list[i]->at, t->files.file[f].at))
+            t->loaded[f] = 0;
+    checkpoint_destroy(t->list[i]);
+    t->count--;
+    memmove(t->list + i, t->list + i + 1, (t->count - i) * sizeof(*t->list));
+}
+
+/* Over the budget, the checkpoint goes whose neighbours lie closest together. */
+static void thin(struct timeline *t, const struct checkpoint *keep)
+{
+    while ((t->store.bytes > t->budget || t->count > CHECKPOINTS_MAX) && t->count > 2) {
+        unsigned best = 0;
+        u64 least = NEVER;
+        for (unsigned i = 1; i < t->count; i++) {
+            u64 next = i + 1 < t->count ? t->list[i + 1]->cost : t->list[i]->cost + 2000000000u;
+            u64 gap = next - MIN(next, t->list[i - 1]->cost);
+            if (t->list[i] != keep && gap < least) {
+                least = gap;
+                best = i;
+            }
+        }
+        if (!best)
+            return;
+        remove_at(t, best);
+    }
+}
+
+/* Puts it where it belongs; one of the same instant is replaced by it. */
+static int insert(struct timeline *t, struct checkpoint *c, struct err *err)
+{
+    unsigned i = t->count;
+    while (i && instant_before(c->at, t->list[i - 1]->at))
+        i--;
+    if (i && !instant_before(t->list[i - 1]->at, c->at)) {
+        checkpoint_destroy(c); /* there already */
+        return 0;
+    }
+    if (t->count == t->room) {
+        unsigned room = t->room ? 2 * t->room : 64;
+        struct checkpoint **bigger = realloc(t->list, room * sizeof(*bigger));
+        if (!bigger) {
+            checkpoint_destroy(c);
+            return err_set(err, -ENOMEM, "no memory for a checkpoint");
+        }
+        t->list = bigger;
+        t->room = room;
+    }
+    memmove(t->list + i + 1, t->list + i, (t->count - i) * sizeof(*t->list));
+    t->list[i] = c;
+    t->count++;
+    thin(t, c);
+    return 0;
+}
+
+int keep_add(struct timeline *t, struct err *err)
+{
+    struct checkpoint *c;
+    int code = keep_take(t, &c, err);
+    t->last_kept = t->cost;
+    return code ? code : insert(t, c, err);
+}
+
+int keep_start(struct timeline *t, struct err *err)
+{
+    const struct ram *ram = machine_ram(t->m);
+    u64 pages = ram->size / PAGE_SIZE;
+    if (machine_written_reset(t->m))
+        return err_set(err, -ENOMEM, "no memory to track the guest's pages");
+    t->base = ram_image_create(&t->store, pages);
+    if (!t->base)
+        return err_set(err, -ENOMEM, "no memory for checkpoints");
+    for (u64 region = 0; region < ram->size; region += RAM_REGION) {
+        if (ram_untouched(ram, region, RAM_REGION))
+            continue;
+        for (u64 at = region; at < region + RAM_REGION; at += PAGE_SIZE)
+            if (ram_image_set(t->base, at / PAGE_SIZE, ram->host + at))
+                return err_set(err, -ENOMEM, "no memory for checkpoints");
+    }
+    t->loaded = calloc(t->files.count + 1, sizeof(*t->loaded));
+    if (!t->loaded)
+        return err_set(err, -ENOMEM, "no memory for checkpoints");
+    return keep_add(t, err);
+}
+
+struct restoring {
+    struct timeline *t;
+    const struct ram_image *image;
+};
+
+static void restore_page(void *opaque, u64 index)
+{
+    struct restoring *r = opaque;
+    const u8 *page = ram_image_page(r->image, index);
+    u8 *host = page_host(r->t, index);
+    if (page)
+        memcpy(host, page, PAGE_SIZE);
+    else
+        memset(host, 0, PAGE_SIZE);
+    machine_page_changed(r->t->m, index);
+}
+
+int keep_restore(struct timeline *t, const struct checkpoint *c, struct err *err)
+{
+    struct restoring r = {t, c->ram};
+    size_t n;
+    const u32 *written = machine_written(t->m, &n);
+    /* Pages of the list grow it no further: they are not clean. */
+    for (size_t i = 0; i < n; i++)
+        restore_page(&r, written[i]);
+    ram_image_diff(t->base, c->ram, restore_page, &r);
+    struct ram_image *base = ram_image_copy(c->ram);
+    if (!base)
+        return err_set(err, -ENOMEM, "no memory to restore a checkpoint");
+    ram_image_destroy(t->base);
+    t->base = base;
+    machine_written_reset(t->m);
+    int code = machine_state_load(t->m, c->state, machine_state_size(t->m), err);
+    machine_output_load(t->m, c->outputs);
+    if (!code)
+        code = player_seek(t->player, &c->place, err);
+    t->at_end = false;
+    t->cost = t->last_kept = c->cost;
+    return code;
+}
+
+/* Checkpoint file n as one in memory. It is based on the nearest one before it. */
+static int load_file(struct timeline *t, u32 n, struct err *err)
+{
+    const struct checkpoint_file *f = &t->files.file[n];
+    const struct ram_image *from = t->list[0]->ram;
+    u32 first = 0;
+    for (u32 k = n; k-- > 0;)
+        if (t->loaded[k]) {
+            for (unsigned i = 0; i < t->count; i++)
+                if (!instant_before(t->list[i]->at, t->files.file[k].at) &&
+                    !instant_before(t->files.file[k].at, t->list[i]->at)) {
+                    from = t->list[i]->ram;
+                    first = k + 1;
+                }
+            break;
+        }
+    struct checkpoint *c = calloc(1, sizeof(*c));
+    if (c) {
+        c->state = malloc(machine_state_size(t->m));
+        c->outputs = malloc(machine_output_size());
+        c->ram = ram_image_copy(from);
+    }
+    void *now = malloc(machine_output_size());
+    if (!c || !c->state || !c->outputs || !c->ram || !now) {
+        free(now);
+        checkpoint_destroy(c);
+        return err_set(err, -ENOMEM, "no memory to load a checkpoint");
+    }
+    int code = checkpoint_set_load(&t->files, first, n, c->ram, err);
+    if (code) {
+        free(now);
+        checkpoint_destroy(c);
+        return code;
+    }
+    c->at = f->at;
+    c->place = f->place;
+    memcpy(c->state, f->state, machine_state_size(t->m));
+    /* Roughly: a position takes a nanosecond. */
+    c->cost = f->at.position;
+    machine_output_save(t->m, now);
+    for (int i = 0; i < OUT_COUNT; i++) {
+        c->output_bytes[i] = f->output_bytes[i];
+        machine_output_compute(t->m, (enum dev_output)i, t->text[i].data, f->output_bytes[i]);
+    }
+    machine_output_save(t->m, c->outputs);
+    machine_output_load(t->m, now);
+    free(now);
+    t->loaded[n] = 1;
+    return insert(t, c, err);
+}
+
+/* Can a replay that starts at `a` arrive at `to`? Of instants at which `to` counts as reached only
+ * the first is `to`, and which that is shows only when both are equal. */
+static bool not_after(struct instant a, struct instant to, bool strict)
+{
+    if (strict)
+        return instant_before(a, to);
+    bool reached = a.position >= to.position && a.time >= to.time;
+    return !reached || (a.position == to.position && a.time == to.time);
+}
+
+const struct checkpoint *keep_find(struct timeline *t, struct instant to, bool strict,
+                                   struct err *err)
+{
+    for (;;) {
+        unsigned i = t->count;
+        while (i > 1 && !not_after(t->list[i - 1]->at, to, strict))
+            i--;
+        const struct checkpoint *c = t->list[i - 1];
+        u32 f = t->files.count;
+        while (f && !not_after(t->files.file[f - 1].at, to, strict))
+            f--;
+        if (!f || t->loaded[f - 1] || !instant_before(c->at, t->files.file[f - 1].at))
+            return c;
+        int code = load_file(t, f - 1, err);
+        if (code == -ENOMEM)
+            return NULL;
+        if (code && t->config.warn)
+            t->config.warn(t->config.opaque, err->text);
+    }
+}
+
+void keep_free(struct timeline *t)
+{
+    for (unsigned i = 0; i < t->count; i++)
+        checkpoint_destroy(t->list[i]);
+    checkpoint_destroy(t->fork);
+    free(t->list);
+    free(t->loaded);
+    ram_image_destroy(t->base);
+    checkpoint_set_close(&t->files);
+}
+
+int timeline_checkpoint(struct timeline *t, struct err *err)
+{
+    if (t->fork)
+        return err_set(err, -EPERM, "no checkpoint is taken in a what-if branch");
+    if (t->at_end)
+        return err_set(err, -EPERM, "the machine has ended here: nothing could go on from it");
+    return keep_add(t, err);
+}
+
+void timeline_stats(const struct timeline *t, struct timeline_stats *out)
+{
+    *out = (struct timeline_stats){t->count, t->files.count, t->store.bytes, t->budget,
+                                   t->files.bytes};
+}
+
+const struct checkpoint *timeline_checkpoint_at(const struct timeline *t, unsigned i)
+{
+    return i < t->count ? t->list[i] : NULL;
+}

@@ -1,0 +1,68 @@
+/* struct machine, for machine.c (wiring, the run loop) and machine_state.c (looking at it). */
+#ifndef REPRISE_MACHINE_INTERNAL_H
+#define REPRISE_MACHINE_INTERNAL_H
+
+#define XXH_STATIC_LINKING_ONLY
+#include <xxhash.h>
+
+#include "board/ram.h"
+#include "cpu/engine.h"
+#include "machine.h"
+
+/* The one list: order of expiry, of digests, of saved state. */
+enum {
+    DEV_LAPIC,
+    DEV_IOAPIC,
+    DEV_PIC,
+    DEV_PIT,
+    DEV_RTC,
+    DEV_UART,
+    DEV_ACPI,
+    DEV_EXIT_PORT,
+    DEV_MISC,
+    DEV_LIST
+};
+
+/* The machine's own saved state. */
+#define MACHINE_STATE(F, A)                                                                        \
+    F(u64, idle_ns) /* virtual time = position + this */                                           \
+    F(u8, nmi_pending)
+
+struct machine_state {
+    MACHINE_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
+};
+extern const struct state_desc machine_desc;
+
+struct bus_range {
+    u64 base, size;
+    struct device *dev;
+};
+
+struct machine {
+    struct machine_state st;
+    struct ram ram;
+    struct engine *engine;
+    struct engine_env engine_env;
+    struct dev_env dev_env;
+    struct device dev[DEV_LIST];
+    struct bus_range ports[64], windows[16];
+    unsigned nports, nwindows;
+    bool end_requested;
+    bool stop_requested;
+    bool debug_stopped; /* at `debug_hit`; the run ends at the next stop */
+    struct debug_hit debug_hit;
+    enum cpu_model model;
+    struct run_end end;
+    struct {
+        XXH3_state_t hash;
+        u64 bytes;
+    } out[OUT_COUNT];
+    bool zero_known;
+    u64 zero_digest; /* of a RAM region of zeros */
+    void (*output)(void *opaque, enum dev_output channel, const void *data, size_t len);
+    void *output_opaque;
+    void (*trace)(void *opaque, struct machine *m);
+    void *trace_opaque;
+};
+
+#endif
