@@ -65,6 +65,16 @@ const char *timeline_end_text(const struct timeline *t)
     return t->end_text;
 }
 
+enum player_result timeline_result(const struct timeline *t)
+{
+    return t->result;
+}
+
+const char *timeline_report(const struct timeline *t)
+{
+    return player_report(t->player);
+}
+
 const struct debug_hit *timeline_hit(const struct timeline *t)
 {
     return &t->hit;
@@ -186,6 +196,7 @@ static void note_end(struct timeline *t, const struct run_end *end, const struct
     if (t->fork)
         return;
     enum player_result r = player_finish(t->player, t->m, end, run_err, &why);
+    t->result = r;
     if (!t->end_known) {
         snprintf(t->end_text, sizeof(t->end_text), "%s", r == PLAYER_SAME ? "" : why.text);
         if (r == PLAYER_DIVERGED && t->config.warn)

@@ -40,6 +40,9 @@ struct instant timeline_end(const struct timeline *t);
 bool timeline_at_end(const struct timeline *t, struct run_end *end);
 /* "" or why the recording ends (or cannot be replayed any further) there. */
 const char *timeline_end_text(const struct timeline *t);
+/* What the replay was found to be at its end; report: several lines about a divergence, or "". */
+enum player_result timeline_result(const struct timeline *t);
+const char *timeline_report(const struct timeline *t);
 const struct log_summary *timeline_summary(const struct timeline *t);
 
 enum timeline_stop {

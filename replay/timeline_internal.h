@@ -20,6 +20,7 @@ struct timeline {
     bool at_end, end_known;
     struct instant end;
     struct run_end how;
+    enum player_result result;
     char end_text[1100];
     /* Checkpoints, in order of time; [0] is power-on. */
     struct checkpoint **list;

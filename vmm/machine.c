@@ -472,6 +472,8 @@ int machine_run(struct machine *m, struct input_source *src, const struct run_li
     struct vcpu *c = engine_vcpu(m->engine);
     err->code = 0;
     check_set_context(print_context, m);
+    engine_debug_pass(m->engine, m->debug_pass);
+    m->debug_pass = false;
     for (;;) {
         if (m->end_requested) {
             *end = m->end;

@@ -49,6 +49,7 @@ struct machine {
     unsigned nports, nwindows;
     bool end_requested;
     bool stop_requested;
+    bool debug_pass;
     bool debug_stopped; /* at `debug_hit`; the run ends at the next stop */
     struct debug_hit debug_hit;
     enum cpu_model model;

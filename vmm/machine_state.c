@@ -170,7 +170,7 @@ const struct debug_hit *machine_debug_hit(const struct machine *m)
 
 void machine_debug_pass(struct machine *m)
 {
-    engine_debug_pass(m->engine);
+    m->debug_pass = true;
 }
 
 /* ---- saved state ---- */
@@ -220,7 +220,7 @@ int machine_state_load(struct machine *m, const u8 *in, size_t len, struct err *
         vcpu_reset(engine_vcpu(m->engine));
     engine_changed(m->engine);
     engine_debug_hit(m->engine, &m->debug_hit);
-    m->debug_stopped = m->stop_requested = m->end_requested = false;
+    m->debug_stopped = m->debug_pass = m->stop_requested = m->end_requested = false;
     return r;
 }
 

@@ -17,6 +17,7 @@ static const struct {
 } commands[] = {
     {"record", cmd_record}, {"replay", cmd_replay}, {"info", cmd_info},
     {"events", cmd_events}, {"trace", cmd_trace},   {"diff", cmd_diff},
+    {"symbols", cmd_symbols}, {"core", cmd_core}, {"gdb", cmd_gdb}, {"checkpoint", cmd_checkpoint},
 };
 
 const char *argp_program_version = "reprise " REPRISE_VERSION;
@@ -29,7 +30,11 @@ static const char doc[] =
     "  info     what a recording holds\n"
     "  events   its log, as text or JSON\n"
     "  trace    instructions executed between two positions\n"
-    "  diff     where two recordings part\n\n"
+    "  diff     where two recordings part\n"
+    "  gdb      gdb at any point of it, forwards and backwards\n"
+    "  checkpoint  write checkpoints, so that a long recording opens anywhere at once\n"
+    "  symbols  the guest kernel's symbols, as a list or an ELF file\n"
+    "  core     a core dump of the guest, for crash, drgn and gdb\n\n"
     "`reprise COMMAND --help` says more about each." EXIT_HELP;
 
 struct choice {
@@ -79,7 +84,7 @@ int main(int argc, char **argv)
     signal(SIGXFSZ, SIG_IGN);
     open_standard_files();
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &c);
-    if (c.run == cmd_record || c.run == cmd_replay)
+    if (c.run == cmd_record || c.run == cmd_replay || c.run == cmd_gdb)
         signal(SIGPIPE, SIG_IGN);
     char name[64];
     snprintf(name, sizeof(name), "reprise %s", c.argv[0]);

@@ -46,6 +46,10 @@ int cmd_info(int argc, char **argv);
 int cmd_events(int argc, char **argv);
 int cmd_trace(int argc, char **argv);
 int cmd_diff(int argc, char **argv);
+int cmd_symbols(int argc, char **argv);
+int cmd_core(int argc, char **argv);
+int cmd_gdb(int argc, char **argv);
+int cmd_checkpoint(int argc, char **argv);
 
 /* Prints "reprise: TEXT" on stderr; returns EX_ERROR. */
 int cmd_fail(const struct err *err);

@@ -8,11 +8,23 @@
 
 #include "cmd/cmd.h"
 #include "cmd/console.h"
+#include "cmd/visit.h"
 #include "host/clock.h"
 #include "replay/player.h"
 #include "replay/recorder.h"
 
-enum { O_FORCE = 256, O_JSON, O_QUIET, O_VERIFY };
+enum {
+    O_FORCE = 256,
+    O_JSON,
+    O_QUIET,
+    O_VERIFY,
+    O_TO,
+    O_REGS,
+    O_CONSOLE,
+    O_MEM,
+    O_GDB,
+    O_BUDGET,
+};
 
 /* clang-format off */
 static const struct argp_option options[] = {
@@ -21,6 +33,13 @@ static const struct argp_option options[] = {
     {"force", O_FORCE, NULL, 0, "With -o: replace a recording that is in DIR2", 0},
     {"quiet", O_QUIET, NULL, 0, "Do not print the guest's console", 0},
     {"json", O_JSON, NULL, 0, "Print the result as JSON instead of the guest's console", 0},
+    {NULL, 0, NULL, 0, "Going to a point:", 1},
+    {"to", O_TO, "POINT", 0, "Stop there and say where that is", 1},
+    {"regs", O_REGS, NULL, 0, "Print the registers there", 1},
+    {"mem", O_MEM, "ADDR,LEN", 0, "Print memory there; ADDR is a virtual address or a symbol of the guest's kernel, phys:ADDR a physical address", 1},
+    {"console", O_CONSOLE, NULL, 0, "Print what the console showed up to there", 1},
+    {"gdb", O_GDB, "ENDPOINT", OPTION_ARG_OPTIONAL, "Wait there for gdb: HOST:PORT (default 127.0.0.1 and any free port), unix:PATH, or - for stdin and stdout", 1},
+    {"checkpoint-memory", O_BUDGET, "SIZE", 0, "Memory for checkpoints (default: a quarter of what is free)", 1},
     {0},
 };
 /* clang-format on */
@@ -28,12 +47,28 @@ static const struct argp_option options[] = {
 static const char doc[] =
     "Replays a recording, printing the guest's console. On a terminal, what the "
     "terminal would answer to the guest is left out. No input of this "
-    "host reaches the machine." EXIT_HELP;
+    "host reaches the machine. " POINT_HELP EXIT_HELP;
 
 struct replay_args {
     const char *dir, *output;
     bool verify, json, quiet, force;
+    struct visit visit;
+    bool visits;
 };
+
+/* `--gdb ENDPOINT` with a space, although ENDPOINT may be left out: if what follows looks like one,
+ * it is one. */
+static const char *endpoint_follows(struct argp_state *state)
+{
+    const char *next = state->next < state->argc ? state->argv[state->next] : "";
+    const char *colon = strrchr(next, ':');
+    const char *port = colon ? colon + 1 : next;
+    bool is_port = *port && strspn(port, "0123456789") == strlen(port);
+    if (strcmp(next, "-") && strncmp(next, "unix:", 5) && !is_port)
+        return "127.0.0.1:0";
+    state->next++;
+    return next;
+}
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
@@ -43,6 +78,27 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case O_JSON: a->json = true; break;
     case O_QUIET: a->quiet = true; break;
     case O_FORCE: a->force = true; break;
+    case O_TO:
+        option_point(state, arg, "--to", &a->visit.to);
+        a->visit.have_to = a->visits = true;
+        break;
+    case O_REGS: a->visit.registers = a->visits = true; break;
+    case O_CONSOLE: a->visit.console = a->visits = true; break;
+    case O_MEM:
+        if (a->visit.nmemory == VISIT_MEMORIES)
+            argp_error(state, "--mem: at most %d of them", VISIT_MEMORIES);
+        a->visit.memory[a->visit.nmemory++] = arg;
+        a->visits = true;
+        break;
+    case O_GDB:
+        a->visit.gdb = arg ? arg : endpoint_follows(state);
+        a->visits = true;
+        break;
+    case O_BUDGET:
+        a->visit.budget = option_size(state, arg, "--checkpoint-memory");
+        if (!a->visit.budget)
+            argp_error(state, "--checkpoint-memory: cannot be 0");
+        break;
     case 'o': a->output = arg; break;
     case ARGP_KEY_ARG:
         if (a->dir)
@@ -56,6 +112,18 @@ static error_t parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "--force is for -o DIR2");
         if (a->output && !*a->output)
             argp_error(state, "-o: the directory has no name");
+        if (a->visits && (a->verify || a->output || a->quiet))
+            argp_error(state, "--verify, -o and --quiet are for a replay to the end");
+        if (a->visits && !a->visit.have_to && !a->visit.gdb) {
+            a->visit.to.kind = POINT_END;
+            a->visit.have_to = true;
+        }
+        if (a->visit.gdb && (a->visit.registers || a->visit.console || a->visit.nmemory || a->json))
+            argp_error(state, "--gdb goes with --to and --checkpoint-memory only");
+        if (a->visit.budget && !a->visits)
+            argp_error(state, "--checkpoint-memory is for --to and --gdb");
+        a->visit.dir = a->dir;
+        a->visit.json = a->json;
         break;
     default: return ARGP_ERR_UNKNOWN;
     }
@@ -206,6 +274,8 @@ int cmd_replay(int argc, char **argv)
         .options = options, .parser = parse, .args_doc = "DIR", .doc = doc};
     struct replay_args a = {0};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
+    if (a.visits)
+        return visit(&a.visit);
     struct err err = {0};
     struct opened o;
     struct machine *m = NULL;

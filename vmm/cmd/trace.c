@@ -1,41 +1,47 @@
 /* `reprise trace`: replays, and prints each instruction executed between two positions. */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <Zydis/Zydis.h>
 
-#include "cmd/cmd.h"
+#include "cmd/travel.h"
 #include "cpu/vcpu.h"
-#include "replay/player.h"
 
 enum { O_FROM = 256, O_TO, O_JSON };
 
 /* clang-format off */
 static const struct argp_option options[] = {
-    {"from", O_FROM, "P", 0, "First position (default 0)", 0},
-    {"to", O_TO, "P", 0, "Last position (required)", 0},
+    {"from", O_FROM, "POINT", 0, "Where to begin (default 0)", 0},
+    {"to", O_TO, "POINT", 0, "Last position (required)", 0},
     {"json", O_JSON, NULL, 0, "One JSON object a line", 0},
     {0},
 };
 /* clang-format on */
 
 static const char doc[] =
-    "Replays a recording up to a position and then prints every instruction executed: position "
+    "Replays a recording up to a point and then prints every instruction executed: position "
     "(first and last, of REP iterations), "
-    "privilege level, RIP, bytes, disassembly, and the registers it changed." EXIT_HELP;
+    "privilege level, RIP, bytes, disassembly, and the registers it changed. " POINT_HELP EXIT_HELP;
 
 struct trace_args {
     const char *dir;
-    pos_t from, to;
-    bool json;
+    struct point from, to;
+    bool has_from, has_to, json;
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct trace_args *a = state->input;
     switch (key) {
-    case O_FROM: a->from = option_number(state, arg, "--from"); break;
-    case O_TO: a->to = option_number(state, arg, "--to"); break;
+    case O_FROM:
+        option_point(state, arg, "--from", &a->from);
+        a->has_from = true;
+        break;
+    case O_TO:
+        option_point(state, arg, "--to", &a->to);
+        a->has_to = true;
+        break;
     case O_JSON: a->json = true; break;
     case ARGP_KEY_ARG:
         if (a->dir)
@@ -45,10 +51,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_END:
         if (!a->dir || !*a->dir)
             argp_error(state, "which recording?");
-        if (a->to == NEVER)
-            argp_error(state, "--to P is missing: up to which position?");
-        if (a->to < a->from)
-            argp_error(state, "--to lies before --from");
+        if (!a->has_to)
+            argp_error(state, "--to POINT is missing: up to where?");
         break;
     default: return ARGP_ERR_UNKNOWN;
     }
@@ -194,35 +198,43 @@ static void on_instruction(void *opaque, struct machine *m)
     t->open = true;
 }
 
-static int run(const struct trace_args *a, struct machine *m, struct player *player)
+static int run(const struct trace_args *a, struct travel *tr, struct err *err)
 {
     struct tracer t = {.json = a->json};
-    struct run_limits limits = {.stop_at = a->from};
-    struct run_end end = {.reason = RUN_STOP};
-    struct err err = {0};
-    int code = 0;
+    enum timeline_stop stop = TIMELINE_REACHED;
+    struct machine *m = timeline_machine(tr->t);
+    struct run_end end;
+    pos_t to;
     ZydisFormatterInit(&t.formatter, ZYDIS_FORMATTER_STYLE_INTEL);
-    if (a->from)
-        code = machine_run(m, player_source(player), &limits, &end, &err);
-    if (!code && end.reason == RUN_STOP) {
-        limits.stop_at = a->to + 1;
+    int code = point_position(a->dir, &a->to, &to, err);
+    if (!code && a->has_from)
+        code = travel_to(tr, &a->from, &stop, err);
+    if (!code && to < timeline_now(tr->t).position)
+        code = err_set(err, -EINVAL, "--to, position %" PRIu64 ", lies before --from, %" PRIu64, to,
+                       timeline_now(tr->t).position);
+    if (!code) {
+        struct instant last = {to + 1, 0};
+        tr->progress = false;
         machine_set_trace(m, on_instruction, &t);
-        code = machine_run(m, player_source(player), &limits, &end, &err);
+        code = timeline_forward(tr->t, last, false, &stop, err);
         machine_set_trace(m, NULL, NULL);
         finish_line(&t, machine_vcpu(m));
     }
-    if (code) {
-        cmd_fail(&err);
-        fputs(player_report(player), stderr);
-        return player_result(player) == PLAYER_DIVERGED ? EX_DIVERGED
-               : player_result(player) == PLAYER_DAMAGE ? EX_DAMAGE
-                                                        : EX_ERROR;
-    }
-    if (end.reason != RUN_STOP) {
+    if (code)
+        return cmd_fail(err);
+    if (timeline_at_end(tr->t, &end)) {
+        enum player_result result = timeline_result(tr->t);
         char how[256];
         run_end_sentence(&end, false, how, sizeof(how));
         fflush(stdout);
-        fprintf(stderr, "reprise: %s at position %" PRIu64 "\n", how, machine_position(m));
+        if (result != PLAYER_SAME)
+            fprintf(stderr, "reprise: %s\n%s", timeline_end_text(tr->t), timeline_report(tr->t));
+        else
+            fprintf(stderr, "reprise: %s at position %" PRIu64 "\n", how, machine_position(m));
+        return result == PLAYER_SAME       ? EX_FINE
+               : result == PLAYER_DIVERGED ? EX_DIVERGED
+               : result == PLAYER_DAMAGE   ? EX_DAMAGE
+                                           : EX_ERROR;
     }
     return EX_FINE;
 }
@@ -231,25 +243,13 @@ int cmd_trace(int argc, char **argv)
 {
     static const struct argp argp = {
         .options = options, .parser = parse, .args_doc = "DIR", .doc = doc};
-    struct trace_args a = {.to = NEVER};
+    struct trace_args a = {0};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
     struct err err = {0};
-    struct opened o;
-    struct machine *m = NULL;
-    struct player *player = NULL;
-    int code = open_recording(&o, a.dir, &err);
-    if (code)
+    struct travel tr;
+    if (travel_open(&tr, a.dir, 0, &err))
         return cmd_fail(&err);
-    code = build_machine(&o, &m, &err);
-    if (!code) {
-        struct player_config config = {.log = o.log, .dir = o.quoted};
-        o.log = NULL;
-        code = player_create(&player, &config, m, &err);
-    }
-    code = code ? cmd_fail(&err) : run(&a, m, player);
-    player_destroy(player);
-    if (m)
-        machine_destroy(m);
-    close_recording(&o);
+    int code = run(&a, &tr, &err);
+    travel_close(&tr);
     return code;
 }

@@ -113,8 +113,8 @@ struct debug_hit {
 int engine_debug_set(struct engine *e, const struct debug_point *points, unsigned n);
 /* The hit since the last call, if there was one. Of several in one instruction: the first. */
 bool engine_debug_hit(struct engine *e, struct debug_hit *out);
-/* The instruction at the present position is not stopped at. */
-void engine_debug_pass(struct engine *e);
+/* Whether the instruction at the present position is not to be stopped at. */
+void engine_debug_pass(struct engine *e, bool pass);
 
 /*
  * Which pages of RAM were written, by CPU or devices, since the last engine_written_reset():

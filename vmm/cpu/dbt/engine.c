@@ -212,9 +212,9 @@ bool engine_debug_hit(struct engine *d, struct debug_hit *out)
     return hit;
 }
 
-void engine_debug_pass(struct engine *d)
+void engine_debug_pass(struct engine *d, bool pass)
 {
-    d->debug.pass = position(d);
+    d->debug.pass = pass ? position(d) : NEVER;
 }
 
 const u32 *engine_written(const struct engine *d, size_t *n)

@@ -1,0 +1,31 @@
+/*
+ * A core dump of a machine as kdump and dump-guest-memory write it: an ELF64 core of physical
+ * memory for crash, drgn and gdb. Notes: NT_PRSTATUS and floating-point registers of each vCPU,
+ * VMCOREINFO, QEMU's CPU state. Segments: all RAM at its place in the kernel's direct map, the
+ * kernel image, and what else the page tables map for the kernel (vmalloc: stacks, modules), which
+ * shares its bytes with the first. Pages of zeros are holes in the file.
+ */
+#ifndef REPRISE_CORE_H
+#define REPRISE_CORE_H
+
+#include "base/err.h"
+#include "base/types.h"
+
+struct machine;
+
+/* What was written, to be told to the user. */
+struct core_report {
+    u64 bytes;         /* of the file, holes included */
+    u64 data;          /* of pages that are not holes */
+    unsigned segments; /* PT_LOAD */
+    bool vmcoreinfo;   /* VMCOREINFO was there */
+    bool direct_map;   /* segments are at the kernel's virtual addresses, else at physical ones */
+    bool cut;          /* more mappings than segments fit: the last ones are left out */
+    char release[128]; /* of the kernel, "" if unknown */
+};
+
+/* Writes the core of the machine where it stands to an empty file. -errno with a text. The machine
+ * is not changed. */
+int core_write(struct machine *m, int fd, struct core_report *report, struct err *err);
+
+#endif

@@ -1,0 +1,239 @@
+/*
+ * Registers and memory. A write is first checked completely, so that one that is refused leaves no
+ * trace and forks no branch; and one that changes nothing is no write.
+ */
+#include <string.h>
+
+#include "cpu/vcpu.h"
+#include "replay/gdb/regs.h"
+#include "replay/gdb/server.h"
+
+static void fail(struct gdb_server *s)
+{
+    reply_text(&s->reply, "E01");
+}
+
+static struct machine *machine(struct gdb_server *s)
+{
+    return s->target.machine(s->target.opaque);
+}
+
+/* The machine that a write goes to; NULL: refused, the reply says why. */
+static struct machine *machine_to_write(struct gdb_server *s)
+{
+    struct err err = {0};
+    if (s->target.before_write && s->target.before_write(s->target.opaque, &err) < 0) {
+        reply_error(&s->reply, err.text);
+        return NULL;
+    }
+    return machine(s);
+}
+
+bool access_avx(struct gdb_server *s)
+{
+    return cpu_model_xcr0(machine_cpu_model(machine(s))) & 4;
+}
+
+/* ---- registers ---- */
+
+static void put_register(struct gdb_server *s, const struct vcpu *c, u64 cr8, unsigned number)
+{
+    u8 bytes[GDB_REG_SIZE];
+    gdb_reg_read(c, cr8, number, bytes);
+    reply_hex(&s->reply, bytes, gdb_reg_find(number, true)->bits / 8);
+}
+
+void access_read_registers(struct gdb_server *s)
+{
+    struct machine *m = machine(s);
+    const struct vcpu *c = machine_vcpu(m);
+    u64 cr8 = machine_cr8(m);
+    bool avx = access_avx(s);
+    for (unsigned n = 0; n < GDB_REGISTERS; n++)
+        if (gdb_reg_find(n, avx))
+            put_register(s, c, cr8, n);
+}
+
+void access_read_register(struct gdb_server *s, const char *text)
+{
+    struct machine *m = machine(s);
+    u64 number;
+    if (!parse_hex(&text, &number) || *text || !gdb_reg_find(number, access_avx(s))) {
+        fail(s);
+        return;
+    }
+    put_register(s, machine_vcpu(m), machine_cr8(m), (unsigned)number);
+}
+
+/* Makes `to` the vCPU's state; `from` is what it was copied from. */
+static bool commit(struct gdb_server *s, const struct vcpu *to)
+{
+    if (!memcmp(machine_vcpu(machine(s)), to, sizeof(*to)))
+        return true;
+    struct machine *m = machine_to_write(s);
+    if (!m)
+        return false;
+    memcpy(machine_vcpu_edit(m), to, sizeof(*to));
+    machine_vcpu_edited(m);
+    return true;
+}
+
+/* Changes the copy `c` to the register's value in hex. */
+static bool set_register(struct gdb_server *s, struct vcpu *c, unsigned number, const char *digits)
+{
+    u8 bytes[GDB_REG_SIZE];
+    struct err err;
+    if (!parse_bytes(digits, bytes, gdb_reg_find(number, true)->bits / 8)) {
+        fail(s);
+        return false;
+    }
+    if (gdb_reg_write(c, machine_cr8(machine(s)), number, bytes, &err) < 0) {
+        reply_error(&s->reply, err.text);
+        return false;
+    }
+    return true;
+}
+
+void access_write_registers(struct gdb_server *s, const char *text, size_t len)
+{
+    struct vcpu c;
+    bool avx = access_avx(s);
+    size_t expected = 0;
+    for (unsigned n = 0; n < GDB_REGISTERS; n++)
+        expected += gdb_reg_find(n, avx) ? gdb_reg_find(n, avx)->bits / 4u : 0;
+    if (len != expected) {
+        fail(s);
+        return;
+    }
+    memcpy(&c, machine_vcpu(machine(s)), sizeof(c));
+    for (unsigned n = 0; n < GDB_REGISTERS; n++) {
+        const struct gdb_reg *r = gdb_reg_find(n, avx);
+        if (!r)
+            continue;
+        if (!set_register(s, &c, n, text))
+            return;
+        text += r->bits / 4;
+    }
+    if (commit(s, &c))
+        reply_text(&s->reply, "OK");
+}
+
+void access_write_register(struct gdb_server *s, const char *text)
+{
+    struct vcpu c;
+    u64 number;
+    const struct gdb_reg *r;
+    if (!parse_hex(&text, &number) || !parse_char(&text, '=') ||
+        !(r = gdb_reg_find(number, access_avx(s))) || strlen(text) != r->bits / 4u) {
+        fail(s);
+        return;
+    }
+    memcpy(&c, machine_vcpu(machine(s)), sizeof(c));
+    if (set_register(s, &c, (unsigned)number, text) && commit(s, &c))
+        reply_text(&s->reply, "OK");
+}
+
+bool access_jump(struct gdb_server *s, u64 address)
+{
+    struct vcpu c;
+    struct err err;
+    memcpy(&c, machine_vcpu(machine(s)), sizeof(c));
+    if (gdb_reg_write(&c, 0, GDB_RIP, (const u8 *)&address, &err) < 0) {
+        reply_error(&s->reply, err.text);
+        return false;
+    }
+    return commit(s, &c);
+}
+
+/* ---- memory ---- */
+
+static bool peek(struct gdb_server *s, u64 address, u8 *out, size_t len)
+{
+    return s->physical ? machine_peek_physical(machine(s), address, out, len)
+                       : machine_peek(machine(s), address, out, len);
+}
+
+/* Up to the end of the page that `address` is in. */
+static size_t page_rest(u64 address, size_t len)
+{
+    return MIN(len, PAGE_SIZE - (size_t)(address & (PAGE_SIZE - 1)));
+}
+
+/* Reads up to the first page that cannot be read, or the end of the address space. */
+static size_t read_some(struct gdb_server *s, u64 address, u8 *out, size_t len)
+{
+    size_t done = 0;
+    while (done < len && address + done >= address) {
+        size_t part = page_rest(address + done, len - done);
+        if (!peek(s, address + done, out + done, part))
+            break;
+        done += part;
+    }
+    return done;
+}
+
+void access_read_memory(struct gdb_server *s, const char *text, bool binary)
+{
+    u64 address, len;
+    if (!parse_hex(&text, &address) || !parse_char(&text, ',') || !parse_hex(&text, &len) ||
+        *text) {
+        fail(s);
+        return;
+    }
+    size_t some = read_some(s, address, s->bytes, MIN(len, sizeof(s->bytes) / 2));
+    if (len && !some) {
+        fail(s);
+    } else if (binary) {
+        reply_text(&s->reply, "b");
+        reply_binary(&s->reply, s->bytes, some);
+    } else {
+        reply_hex(&s->reply, s->bytes, some);
+    }
+}
+
+static void write_memory(struct gdb_server *s, u64 address, const u8 *data, size_t len)
+{
+    u8 now[PAGE_SIZE];
+    bool same = true;
+    for (size_t done = 0; done < len;) {
+        size_t part = page_rest(address + done, len - done);
+        if (address + done < address || !peek(s, address + done, now, part)) {
+            fail(s);
+            return;
+        }
+        same = same && !memcmp(now, data + done, part);
+        done += part;
+    }
+    struct machine *m = same ? NULL : machine_to_write(s);
+    if (!same && !m)
+        return;
+    for (size_t done = 0; !same && done < len;) {
+        size_t part = page_rest(address + done, len - done);
+        if (!(s->physical ? machine_poke_physical(m, address + done, data + done, part)
+                          : machine_poke(m, address + done, data + done, part))) {
+            fail(s);
+            return;
+        }
+        done += part;
+    }
+    reply_text(&s->reply, "OK");
+}
+
+void access_write_memory(struct gdb_server *s, const char *text, size_t len, bool binary)
+{
+    const char *end = text + len;
+    u64 address, size;
+    if (!parse_hex(&text, &address) || !parse_char(&text, ',') || !parse_hex(&text, &size) ||
+        !parse_char(&text, ':') || size > sizeof(s->bytes) ||
+        (size_t)(end - text) != (binary ? size : 2 * size)) {
+        fail(s);
+        return;
+    }
+    if (binary)
+        memcpy(s->bytes, text, size);
+    else if (!parse_bytes(text, s->bytes, size)) {
+        fail(s);
+        return;
+    }
+    write_memory(s, address, s->bytes, size);
+}

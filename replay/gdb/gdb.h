@@ -1,0 +1,154 @@
+/*
+ * A server of gdb's remote serial protocol (gdb manual, appendix E). It knows nothing of replay or
+ * recording: its owner drives it and answers through struct gdb_target, so that one stub serves a
+ * replay, which can run backwards, and a live recording, which cannot.
+ *
+ *     gdb_server_create
+ *     for (;;) {
+ *         gdb_server_wait      serves packets until gdb asks to run, leave, ...
+ *         run the machine      looking at gdb_server_poll now and then
+ *         gdb_server_stopped   why it stopped; gdb sees it when the next wait serves it
+ *     }
+ *
+ * Not thread-safe, but for gdb_server_wake. What a peer sends is untrusted: every length is
+ * bounded, a wrong packet costs its sender an error reply.
+ */
+#ifndef REPRISE_GDB_H
+#define REPRISE_GDB_H
+
+#include <stdio.h>
+
+#include "base/err.h"
+#include "base/types.h"
+#include "machine.h"
+
+/* The numbers are those of the packets Z0 to Z4. */
+enum gdb_point_kind {
+    GDB_BREAK_SOFT,
+    GDB_BREAK_HARD,
+    GDB_WATCH_WRITE,
+    GDB_WATCH_READ,
+    GDB_WATCH_ACCESS
+};
+
+struct gdb_condition; /* a list of agent expressions (gdb manual, appendix F) */
+
+/* A breakpoint or watchpoint gdb has inserted. */
+struct gdb_point {
+    enum gdb_point_kind kind;
+    u64 address;
+    u64 length;    /* watchpoints: bytes, at least 1, not beyond the end of the address space */
+    bool physical; /* watchpoints: `address` is guest-physical (Qqemu.PhyMemMode:1) */
+    const struct gdb_condition *conditions; /* NULL: unconditional */
+};
+
+enum gdb_monitor { GDB_MONITOR_UNKNOWN, GDB_MONITOR_OK, GDB_MONITOR_MOVED };
+
+/* What the owner provides. All functions are called from within gdb_server_wait, set_points also
+ * from gdb_server_destroy and when a peer goes. */
+struct gdb_target {
+    void *opaque;
+    bool can_reverse;
+    /* The machine as it is now; asked anew for every packet, so it may be another one each time. */
+    struct machine *(*machine)(void *opaque);
+    /* The points changed: all of them (count may be 0). They, and their conditions, stay where they
+     * are until the next call that succeeds. <0 with a text: those before stay in force. */
+    int (*set_points)(void *opaque, const struct gdb_point *points, size_t count, struct err *err);
+    /* Before every write that would change registers or memory (the first one forks a what-if
+     * branch); machine() is asked again afterwards. <0 with a text refuses the write. NULL: writes
+     * are always fine. */
+    int (*before_write)(void *opaque, struct err *err);
+    /* `monitor COMMAND`; what it prints on `out` is shown at every fflush. MOVED: the machine is
+     * not where gdb thinks; the user is told how to make gdb look again. NULL: no commands. */
+    enum gdb_monitor (*monitor)(void *opaque, const char *command, FILE *out);
+};
+
+enum gdb_action {
+    GDB_CONTINUE,
+    GDB_STEP,
+    GDB_RANGE_STEP, /* step while start <= rip < end, at least once */
+    GDB_REVERSE_CONTINUE,
+    GDB_REVERSE_STEP,
+    GDB_DETACH,      /* gdb leaves (it is disconnected now); the machine may go on */
+    GDB_KILL,        /* gdb asks to end the machine (it is disconnected now) */
+    GDB_GONE,        /* the peer vanished; with "-": nobody will come back */
+    GDB_INTERRUPTED, /* gdb_server_wake */
+};
+
+struct gdb_resume {
+    enum gdb_action action;
+    u64 start, end; /* GDB_RANGE_STEP */
+};
+
+/* Actions after which gdb waits for gdb_server_stopped. */
+static inline bool gdb_action_runs(enum gdb_action action)
+{
+    return action <= GDB_REVERSE_STEP;
+}
+
+enum gdb_stop_reason {
+    GDB_STOP_TRAP, /* a step is done, or no other reason fits */
+    GDB_STOP_INTERRUPT,
+    GDB_STOP_BREAK_SOFT,
+    GDB_STOP_BREAK_HARD,
+    GDB_STOP_WATCH,         /* watch, address */
+    GDB_STOP_HISTORY_BEGIN, /* running backwards reached the beginning */
+    GDB_STOP_HISTORY_END,
+    GDB_STOP_EXITED, /* status: the exit status, or minus the number of a signal */
+};
+
+struct gdb_stop {
+    enum gdb_stop_reason reason;
+    enum gdb_point_kind watch; /* the kind of the watchpoint as it was inserted */
+    u64 address;               /* the byte that was accessed */
+    int status;
+    char text[256]; /* if not empty, shown to the user first; a newline is added if it has none */
+};
+
+struct gdb_server;
+
+/*
+ * Listens. `endpoint`: "PORT", ":PORT" (on 127.0.0.1), "HOST:PORT", "[::1]:PORT", port 0 for any
+ * that is free; "unix:PATH" (a socket nobody listens at is replaced, anything else there is an
+ * error; removed by destroy); "-" for stdin and stdout. `target` is copied.
+ */
+int gdb_server_create(struct gdb_server **out, const char *endpoint,
+                      const struct gdb_target *target, struct err *err);
+
+/* Disconnects (points are removed first); NULL is fine. */
+void gdb_server_destroy(struct gdb_server *s);
+
+/* What to give gdb's `target remote`: "127.0.0.1:40123", "[::1]:40123", "/path", or "-". */
+const char *gdb_server_address(const struct gdb_server *s);
+
+bool gdb_server_connected(const struct gdb_server *s);
+
+/* Accepts a peer if there is none (one at a time: others are told so and closed) and serves it
+ * until it asks for one of the actions. 0, or <0 with a text when the host fails. When a run is
+ * pending that gdb_server_stopped did not end, it ends as a GDB_STOP_TRAP. */
+int gdb_server_wait(struct gdb_server *s, struct gdb_resume *out, struct err *err);
+
+/* During a run; a few system calls, never blocks. True when the run should stop and
+ * gdb_server_wait be called: the peer interrupted (report GDB_STOP_INTERRUPT), it vanished, or
+ * there is none and one waits to be accepted. Stays true until then. */
+bool gdb_server_poll(struct gdb_server *s);
+
+/* File descriptors that become readable when gdb_server_poll may have news; returns how many. */
+#define GDB_SERVER_FDS 2
+unsigned gdb_server_fds(const struct gdb_server *s, int fds[GDB_SERVER_FDS]);
+
+/* Makes gdb_server_wait return GDB_INTERRUPTED, now or when it is called next. Async-signal-safe.
+ */
+void gdb_server_wake(struct gdb_server *s);
+
+/* Ends the pending run: the stop reply. Without one (the peer is gone) it does nothing. */
+void gdb_server_stopped(struct gdb_server *s, const struct gdb_stop *stop);
+
+/* Text for the user while a run is pending; dropped when none is. */
+void gdb_server_print(struct gdb_server *s, const char *text);
+
+/* Whether one of the list is true (not 0) in the machine's state; one that cannot be evaluated is
+ * true, so that the user sees it. NULL is true. */
+bool gdb_condition_holds(const struct gdb_condition *c, struct machine *m);
+
+#endif

@@ -1,0 +1,66 @@
+/*
+ * Registers as gdb numbers them, and their description for gdb (target.xml). A register's number
+ * is its place in one table (regs.c); README.md lists them. "Registers" are of struct vcpu, but for
+ * CR8, which is the local APIC's.
+ */
+#ifndef REPRISE_GDB_REGS_H
+#define REPRISE_GDB_REGS_H
+
+#include "base/err.h"
+#include "cpu/vcpu.h"
+
+enum {
+    GDB_RBP = 6,
+    GDB_RSP = 7,
+    GDB_RIP = 16,
+    GDB_EFLAGS = 17,
+    GDB_CS = 18,
+    GDB_ST0 = 24,
+    GDB_FCTRL = 32,
+    GDB_XMM0 = 40,
+    GDB_MXCSR = 56,
+    GDB_YMM0H = 57,
+    GDB_FS_BASE = 73,
+    GDB_K_GS_BASE = 75,
+    GDB_CR0 = 76,
+    GDB_CR2 = 77,
+    GDB_CR8 = 80,
+    GDB_REGISTERS = 99
+};
+
+enum reg_feature { FEATURE_CORE, FEATURE_SSE, FEATURE_AVX, FEATURE_SEGMENTS, FEATURE_SYSTEM };
+
+/* What a write must heed. */
+enum reg_access { REG_READ_ONLY, REG_ANY, REG_CANONICAL, REG_RIP, REG_EFLAGS, REG_MXCSR, REG_X87 };
+
+struct gdb_reg {
+    const char *name;
+    const char *type;  /* in target.xml */
+    const char *group; /* NULL: gdb's choice */
+    u16 bits;
+    u16 size;   /* of the field */
+    u16 offset; /* in struct vcpu; REG_X87: which one */
+    u8 feature;
+    u8 access;
+};
+
+/* The largest register, in bytes. */
+#define GDB_REG_SIZE 16
+
+/* NULL: gdb has no such register. Without `avx` there are no upper halves of YMM. */
+const struct gdb_reg *gdb_reg_find(u64 number, bool avx);
+
+/* Writes bits / 8 bytes, little-endian. */
+void gdb_reg_read(const struct vcpu *c, u64 cr8, unsigned number, u8 *out);
+
+/* Changes `c` (a copy of a canonical one), which stays canonical. -EINVAL with a text when the
+ * register cannot be written or cannot hold that value; the value it has is always fine. */
+int gdb_reg_write(struct vcpu *c, u64 cr8, unsigned number, const u8 *in, struct err *err);
+
+/* target.xml, malloc'ed; NULL when out of memory. */
+char *gdb_description(bool avx);
+
+/* The privilege level. */
+unsigned gdb_cpl(const struct vcpu *c);
+
+#endif

@@ -1,0 +1,80 @@
+/*
+ * Inside the server: the connection (server.c), the packets it serves (serve.c), memory and
+ * registers (access.c), breakpoints (points.c). Users include gdb.h.
+ */
+#ifndef REPRISE_GDB_SERVER_H
+#define REPRISE_GDB_SERVER_H
+
+#include "replay/gdb/endpoint.h"
+#include "replay/gdb/gdb.h"
+#include "replay/gdb/packet.h"
+
+struct gdb_server {
+    struct gdb_target target;
+    struct listener listener;
+    int wake; /* eventfd of gdb_server_wake */
+
+    /* The peer. */
+    int in, out; /* -1: none; the same descriptor unless stdio */
+    int refused; /* the last other peer that came; -1: none */
+    bool socket; /* send() does */
+    bool vanished;
+    bool no_ack;
+    bool tells_break; /* it understands swbreak and hwbreak */
+    bool told_moved;  /* its user knows what to do after GDB_MONITOR_MOVED */
+    bool physical;    /* Qqemu.PhyMemMode:1 */
+    bool running;     /* it waits for a stop reply */
+    bool interrupted; /* 0x03 came during the run */
+    bool waiting;     /* reader holds a packet that is not served yet */
+    struct packet_reader reader;
+    u8 input[4096]; /* read, not parsed yet: input_at to input_len */
+    size_t input_at, input_len;
+    u8 sent[GDB_PACKET_SIZE + 4]; /* the last packet, for retransmission */
+    size_t sent_len;
+
+    struct reply reply;
+    struct gdb_stop last; /* what '?' is answered with */
+    struct gdb_point *points;
+    size_t npoints;
+    char *description; /* target.xml, made when first asked for */
+    u8 bytes[GDB_PACKET_SIZE];
+};
+
+/* ---- server.c ---- */
+
+/* An unconnected server without an endpoint. */
+int server_create_bare(struct gdb_server **out, const struct gdb_target *target, struct err *err);
+/* Makes the descriptors the peer; they are closed when it goes unless they are 0 and 1. */
+void server_attach(struct gdb_server *s, int in, int out);
+/* Frames and sends s->reply. */
+void server_send(struct gdb_server *s);
+/* Sends text as 'O' packets; uses s->reply. */
+void server_output(struct gdb_server *s, const char *text, size_t len);
+
+/* ---- serve.c ---- */
+
+/* Serves the packet in s->reader. True: the owner must act, *out says how. */
+bool serve_packet(struct gdb_server *s, struct gdb_resume *out);
+/* Puts the stop reply into s->reply. */
+void serve_stop_reply(struct gdb_server *s, const struct gdb_stop *stop);
+
+/* ---- access.c: what is asked of the machine; `text` is the packet after its letter. ---- */
+
+void access_read_registers(struct gdb_server *s);
+void access_read_register(struct gdb_server *s, const char *text);
+void access_write_registers(struct gdb_server *s, const char *text, size_t len);
+void access_write_register(struct gdb_server *s, const char *text);
+void access_read_memory(struct gdb_server *s, const char *text, bool binary);
+void access_write_memory(struct gdb_server *s, const char *text, size_t len, bool binary);
+/* Sets RIP for 'c ADDR'; false: refused, the reply says why. */
+bool access_jump(struct gdb_server *s, u64 address);
+/* Whether the machine's CPU model has AVX. */
+bool access_avx(struct gdb_server *s);
+
+/* ---- points.c ---- */
+
+void points_change(struct gdb_server *s, const char *text, bool insert);
+/* Removes all, whatever the target says. */
+void points_clear(struct gdb_server *s);
+
+#endif

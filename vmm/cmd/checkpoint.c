@@ -1,0 +1,99 @@
+/* `reprise checkpoint`: writes checkpoints of a recording to disk, so that it opens anywhere. */
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+
+#include "cmd/travel.h"
+#include "host/clock.h"
+
+#define DEFAULT_EVERY 0.5
+
+enum { O_EVERY = 256, O_REMOVE, O_JSON };
+
+/* clang-format off */
+static const struct argp_option options[] = {
+    {"every", O_EVERY, "SECONDS", 0, "One for so much host time of replay (default 0.5): about as long as going to a point takes later", 0},
+    {"remove", O_REMOVE, NULL, 0, "Remove the checkpoints that are there instead", 0},
+    {"json", O_JSON, NULL, 0, "Print the result as JSON", 0},
+    {0},
+};
+/* clang-format on */
+
+static const char doc[] =
+    "Replays a recording and writes checkpoints into it, in place of those that are there. The "
+    "recording itself does not change; checkpoints can be removed at any time." EXIT_HELP;
+
+struct checkpoint_args {
+    const char *dir;
+    double every;
+    bool remove, json;
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct checkpoint_args *a = state->input;
+    switch (key) {
+    case O_EVERY:
+        a->every = option_seconds(state, arg, "--every");
+        if (a->every <= 0)
+            argp_error(state, "--every: must be more than 0");
+        break;
+    case O_REMOVE: a->remove = true; break;
+    case O_JSON: a->json = true; break;
+    case ARGP_KEY_ARG:
+        if (a->dir)
+            argp_error(state, "only one recording at a time");
+        a->dir = arg;
+        break;
+    case ARGP_KEY_END:
+        if (!a->dir || !*a->dir)
+            argp_error(state, "which recording?");
+        break;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+    return 0;
+}
+
+static volatile bool interrupted;
+
+static int remove_all(const struct checkpoint_args *a)
+{
+    struct opened o;
+    struct err err = {0};
+    if (open_recording(&o, a->dir, &err))
+        return cmd_fail(&err);
+    checkpoint_remove(&o.rec, CHECKPOINT_DIR);
+    close_recording(&o);
+    return EX_FINE;
+}
+
+int cmd_checkpoint(int argc, char **argv)
+{
+    static const struct argp argp = {
+        .options = options, .parser = parse, .args_doc = "DIR", .doc = doc};
+    struct checkpoint_args a = {.every = DEFAULT_EVERY};
+    argp_parse(&argp, argc, argv, 0, NULL, &a);
+    if (a.remove)
+        return remove_all(&a);
+    struct err err = {0};
+    struct travel tr;
+    u32 files = 0;
+    u64 bytes = 0, began = host_ns();
+    char size[32], took[32];
+    travel_catch_interrupt(&interrupted);
+    if (travel_open(&tr, a.dir, 0, &err))
+        return cmd_fail(&err);
+    tr.interrupted = &interrupted;
+    int code = timeline_write_checkpoints(tr.t, (u64)(a.every * 1e9), &files, &bytes, &err);
+    travel_quiet(&tr);
+    if (code)
+        code = cmd_fail(&err);
+    else if (a.json)
+        printf("{\"checkpoints\":%u,\"bytes\":%" PRIu64 ",\"host_ns\":%" PRIu64 "}\n", files, bytes,
+               host_ns() - began);
+    else
+        fprintf(stderr, "reprise: %u checkpoints, %s, in %s\n", files, text_bytes(bytes, size),
+                text_seconds(host_ns() - began, took));
+    travel_close(&tr);
+    return code;
+}

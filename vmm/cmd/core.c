@@ -1,0 +1,175 @@
+/* `reprise core`: a core dump of the guest, for crash, drgn and gdb. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/cmd.h"
+#include "replay/core.h"
+#include "replay/player.h"
+#include "replay/symbols.h"
+
+enum { O_AT = 256, O_FORCE, O_JSON };
+
+static const struct argp_option options[] = {
+    {"at", O_AT, "POINT", 0, "Where (default: the recording's end)", 0},
+    {"output", 'o', "FILE", 0, "The core file (required)", 0},
+    {"force", O_FORCE, NULL, 0, "Replace FILE", 0},
+    {"json", O_JSON, NULL, 0, "What was written, as JSON", 0},
+    {0},
+};
+
+static const char doc[] =
+    "Replays a recording up to a point and writes the guest's memory and registers as an ELF core "
+    "of physical memory, as kdump does. crash and drgn read it with the kernel's debug "
+    "information, gdb also with the file that `reprise symbols` writes. Pages of zeros are holes: "
+    "the file is as long as the guest's memory but takes less." EXIT_HELP;
+
+struct core_args {
+    const char *dir, *output, *at;
+    bool force, json;
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct core_args *a = state->input;
+    switch (key) {
+    case O_AT: a->at = arg; break;
+    case O_FORCE: a->force = true; break;
+    case O_JSON: a->json = true; break;
+    case 'o': a->output = arg; break;
+    case ARGP_KEY_ARG:
+        if (a->dir)
+            argp_error(state, "only one recording at a time");
+        a->dir = arg;
+        break;
+    case ARGP_KEY_END:
+        if (!a->dir || !*a->dir)
+            argp_error(state, "which recording?");
+        if (!a->output || !*a->output)
+            argp_error(state, "-o FILE is missing: where to?");
+        if (!strcmp(a->output, "-"))
+            argp_error(state, "-o -: a core has holes, which a pipe cannot; name a file");
+        if (a->at && strcmp(a->at, "end"))
+            option_number(state, a->at, "--at");
+        break;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+    return 0;
+}
+
+/* A recording replayed to a point. */
+struct place {
+    struct opened o;
+    struct machine *m;
+    struct player *player;
+};
+
+/* Replays to `at`: a position, or the end (NULL). An exit code; its error is printed. */
+static int place_machine(struct place *p, const char *dir, const char *at)
+{
+    struct err err = {0};
+    struct run_limits limits = {.stop_at = at && strcmp(at, "end") ? strtoull(at, NULL, 0) : NEVER,
+                                .slice = test_slice()};
+    struct run_end end = {.reason = RUN_STOP};
+    *p = (struct place){.m = NULL};
+    if (open_recording(&p->o, dir, &err))
+        return cmd_fail(&err);
+    int code = build_machine(&p->o, &p->m, &err);
+    if (!code) {
+        struct player_config config = {.log = p->o.log, .dir = p->o.quoted};
+        p->o.log = NULL;
+        code = player_create(&p->player, &config, p->m, &err);
+    }
+    if (code)
+        return cmd_fail(&err);
+    if (limits.stop_at && machine_run(p->m, player_source(p->player), &limits, &end, &err)) {
+        enum player_result result = player_result(p->player);
+        cmd_fail(&err);
+        fputs(player_report(p->player), stderr);
+        return result == PLAYER_DIVERGED ? EX_DIVERGED
+               : result == PLAYER_DAMAGE ? EX_DAMAGE
+                                         : EX_ERROR;
+    }
+    if (end.reason != RUN_STOP && limits.stop_at != NEVER &&
+        machine_position(p->m) < limits.stop_at) {
+        err_set(&err, -EINVAL, "--at %s lies behind the recording's end, position %" PRIu64, at,
+                machine_position(p->m));
+        return cmd_fail(&err);
+    }
+    return EX_FINE;
+}
+
+static void place_close(struct place *p)
+{
+    player_destroy(p->player);
+    if (p->m)
+        machine_destroy(p->m);
+    close_recording(&p->o);
+}
+
+static void print_json(const struct core_args *a, const struct core_report *r, pos_t position)
+{
+    fputs("{\"file\":", stdout);
+    json_text(stdout, a->output);
+    printf(",\"position\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"data_bytes\":%" PRIu64
+           ",\"segments\":%u,\"vmcoreinfo\":%s,\"direct_map\":%s,\"cut\":%s,\"release\":",
+           position, r->bytes, r->data, r->segments, r->vmcoreinfo ? "true" : "false",
+           r->direct_map ? "true" : "false", r->cut ? "true" : "false");
+    json_text(stdout, r->release);
+    puts("}");
+}
+
+static void print_text(const struct core_args *a, const struct core_report *r, pos_t position)
+{
+    char all[32], data[32];
+    printf("%s: %s of memory, %s of it not zero, at position %" PRIu64 "\n", a->output,
+           text_bytes(r->bytes, all), text_bytes(r->data, data), position);
+    if (!r->vmcoreinfo)
+        puts("There is no VMCOREINFO in the guest at this position (no Linux, or not booted far "
+             "enough): gdb reads the core, crash and drgn do not.");
+    if (!r->direct_map)
+        puts("There is no kernel to ask for its direct map: addresses in the core are physical.");
+    if (r->cut)
+        puts("The guest has more mappings than a core has room for: some of vmalloc is left out.");
+}
+
+static int write_core(const struct core_args *a, struct machine *m)
+{
+    struct elf_output out;
+    struct core_report report;
+    struct err err = {0};
+    int code = elf_output_open(&out, a->output, a->force, &err);
+    if (!code && core_write(m, fileno(out.file), &report, &err))
+        code = err_prefix(&err, "%s", a->output);
+    if (!code)
+        code = elf_output_commit(&out, &err);
+    elf_output_discard(&out);
+    if (code)
+        return cmd_fail(&err);
+    if (a->json)
+        print_json(a, &report, machine_position(m));
+    else
+        print_text(a, &report, machine_position(m));
+    return EX_FINE;
+}
+
+int cmd_core(int argc, char **argv)
+{
+    static const struct argp argp = {
+        .options = options, .parser = parse, .args_doc = "DIR", .doc = doc};
+    struct core_args a = {0};
+    argp_parse(&argp, argc, argv, 0, NULL, &a);
+    struct err err = {0};
+    struct elf_output probe = {0};
+    struct place p;
+    /* Before the replay, which may take long. */
+    if (elf_output_open(&probe, a.output, a.force, &err))
+        return cmd_fail(&err);
+    elf_output_discard(&probe);
+    int code = place_machine(&p, a.dir, a.at);
+    if (code == EX_FINE)
+        code = write_core(&a, p.m);
+    place_close(&p);
+    return code;
+}

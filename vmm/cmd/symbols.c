@@ -1,0 +1,189 @@
+/* `reprise symbols`: the guest kernel's own symbol table, for gdb and others. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/cmd.h"
+#include "replay/guest_linux.h"
+#include "replay/player.h"
+
+enum { O_AT = 256, O_FORCE, O_JSON };
+
+/* clang-format off */
+static const struct argp_option options[] = {
+    {"at", O_AT, "POINT", 0, "Where to read it (default: the recording's end)", 0},
+    {"output", 'o', "FILE", 0, "Write an ELF file, for gdb's `file` or `add-symbol-file`, instead of a list", 0},
+    {"force", O_FORCE, NULL, 0, "With -o: replace FILE", 0},
+    {"json", O_JSON, NULL, 0, "As JSON: with -o what was written, else one symbol a line", 0},
+    {0},
+};
+/* clang-format on */
+
+static const char doc[] =
+    "Replays a recording up to a point and reads the symbol table that the guest's Linux kernel "
+    "keeps of itself in its memory; no debug package is needed. Prints it as nm does, or writes "
+    "it as an ELF file." EXIT_HELP;
+
+struct symbols_args {
+    const char *dir, *output, *at;
+    bool force, json;
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct symbols_args *a = state->input;
+    switch (key) {
+    case O_AT: a->at = arg; break;
+    case O_FORCE: a->force = true; break;
+    case O_JSON: a->json = true; break;
+    case 'o': a->output = arg; break;
+    case ARGP_KEY_ARG:
+        if (a->dir)
+            argp_error(state, "only one recording at a time");
+        a->dir = arg;
+        break;
+    case ARGP_KEY_END:
+        if (!a->dir || !*a->dir)
+            argp_error(state, "which recording?");
+        if (a->force && !a->output)
+            argp_error(state, "--force is for -o FILE");
+        if (a->output && !*a->output)
+            argp_error(state, "-o: the file has no name");
+        if (a->at && strcmp(a->at, "end"))
+            option_number(state, a->at, "--at");
+        break;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+    return 0;
+}
+
+/* A recording replayed to a point. */
+struct place {
+    struct opened o;
+    struct machine *m;
+    struct player *player;
+};
+
+/* Replays to `at`: a position, or the end (NULL). An exit code; its error is printed. */
+static int place_machine(struct place *p, const char *dir, const char *at)
+{
+    struct err err = {0};
+    struct run_limits limits = {.stop_at = at && strcmp(at, "end") ? strtoull(at, NULL, 0) : NEVER,
+                                .slice = test_slice()};
+    struct run_end end = {.reason = RUN_STOP};
+    *p = (struct place){.m = NULL};
+    if (open_recording(&p->o, dir, &err))
+        return cmd_fail(&err);
+    int code = build_machine(&p->o, &p->m, &err);
+    if (!code) {
+        struct player_config config = {.log = p->o.log, .dir = p->o.quoted};
+        p->o.log = NULL;
+        code = player_create(&p->player, &config, p->m, &err);
+    }
+    if (code)
+        return cmd_fail(&err);
+    if (limits.stop_at && machine_run(p->m, player_source(p->player), &limits, &end, &err)) {
+        enum player_result result = player_result(p->player);
+        cmd_fail(&err);
+        fputs(player_report(p->player), stderr);
+        return result == PLAYER_DIVERGED ? EX_DIVERGED
+               : result == PLAYER_DAMAGE ? EX_DAMAGE
+                                         : EX_ERROR;
+    }
+    if (end.reason != RUN_STOP && limits.stop_at != NEVER &&
+        machine_position(p->m) < limits.stop_at) {
+        err_set(&err, -EINVAL, "--at %s lies behind the recording's end, position %" PRIu64, at,
+                machine_position(p->m));
+        return cmd_fail(&err);
+    }
+    return EX_FINE;
+}
+
+static void place_close(struct place *p)
+{
+    player_destroy(p->player);
+    if (p->m)
+        machine_destroy(p->m);
+    close_recording(&p->o);
+}
+
+static void print_json(const struct symbols *s, const struct symbol *y)
+{
+    fputs("{\"address\":\"", stdout);
+    printf("%016" PRIx64 "\",\"size\":%" PRIu64 ",\"type\":\"%c\",\"absolute\":%s,\"name\":",
+           y->address, y->size, y->type, y->absolute ? "true" : "false");
+    json_text(stdout, s->names + y->name);
+    puts("}");
+}
+
+static int list(const struct symbols *s, bool json)
+{
+    for (u32 i = 0; i < s->count; i++) {
+        const struct symbol *y = &s->list[i];
+        if (json)
+            print_json(s, y);
+        else
+            printf("%016" PRIx64 " %c %s\n", y->address, y->type, s->names + y->name);
+    }
+    return EX_FINE;
+}
+
+static void print_written(const struct symbols_args *a, const struct symbols *s, pos_t position)
+{
+    if (!a->json) {
+        printf("%s: %u symbols of Linux %s at position %" PRIu64 "\n", a->output, s->count,
+               s->release[0] ? s->release : "(release unknown)", position);
+        return;
+    }
+    fputs("{\"file\":", stdout);
+    json_text(stdout, a->output);
+    printf(",\"symbols\":%u,\"position\":%" PRIu64 ",\"release\":", s->count, position);
+    json_text(stdout, s->release);
+    fputs(",\"build_id\":\"", stdout);
+    for (unsigned i = 0; i < s->build_id_size; i++)
+        printf("%02x", s->build_id[i]);
+    puts("\"}");
+}
+
+static int write_file(const struct symbols_args *a, const struct symbols *s, pos_t position)
+{
+    struct elf_output out;
+    struct err err = {0};
+    int code = elf_output_open(&out, a->output, a->force, &err);
+    if (!code && symbols_write_elf(s, out.file, &err))
+        code = err_prefix(&err, "%s", a->output);
+    if (!code)
+        code = elf_output_commit(&out, &err);
+    elf_output_discard(&out);
+    if (code)
+        return cmd_fail(&err);
+    print_written(a, s, position);
+    return EX_FINE;
+}
+
+int cmd_symbols(int argc, char **argv)
+{
+    static const struct argp argp = {
+        .options = options, .parser = parse, .args_doc = "DIR", .doc = doc};
+    struct symbols_args a = {0};
+    argp_parse(&argp, argc, argv, 0, NULL, &a);
+    struct err err = {0};
+    struct elf_output probe = {0};
+    struct place p;
+    struct symbols s;
+    /* Before the replay, which may take long. */
+    if (a.output && elf_output_open(&probe, a.output, a.force, &err))
+        return cmd_fail(&err);
+    elf_output_discard(&probe);
+    int code = place_machine(&p, a.dir, a.at);
+    if (code == EX_FINE) {
+        if (guest_symbols_read(&s, p.m, &err))
+            code = cmd_fail(&err);
+        else
+            code = a.output ? write_file(&a, &s, machine_position(p.m)) : list(&s, a.json);
+        symbols_free(&s);
+    }
+    place_close(&p);
+    return code;
+}

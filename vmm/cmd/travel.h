@@ -1,0 +1,61 @@
+/*
+ * What the commands that go to a point in a recording share: opening its timeline with the user
+ * in sight (progress, warnings, Ctrl-C), going there, and saying where that is.
+ */
+#ifndef REPRISE_CMD_TRAVEL_H
+#define REPRISE_CMD_TRAVEL_H
+
+#include <stdio.h>
+
+#include "cmd/cmd.h"
+#include "replay/point.h"
+#include "replay/symbols.h"
+
+struct travel {
+    struct timeline *t;
+    bool progress;  /* a line on stderr, when that is a terminal */
+    bool drawn;
+    u64 began, next; /* host time */
+    pos_t from;
+    volatile bool *interrupted; /* NULL: none */
+    bool (*also)(void *opaque); /* looked at with it; NULL: nothing */
+    void *opaque;
+    bool (*holds)(void *opaque, unsigned point);
+    struct symbols symbols;
+    bool have_symbols;
+};
+
+/* `memory`: bytes for checkpoints, 0: default. tr is zeroed first. */
+int travel_open(struct travel *tr, const char *dir, u64 memory, struct err *err);
+void travel_close(struct travel *tr); /* safe on zeros */
+
+/* Goes to the point. A recording that ends before it is an error. */
+int travel_to(struct travel *tr, const struct point *p, enum timeline_stop *stop, struct err *err);
+
+/* Removes the progress line before something else is printed. */
+void travel_quiet(struct travel *tr);
+
+/* Ctrl-C sets *flag and only that; a second one ends the process. */
+void travel_catch_interrupt(volatile bool *flag);
+
+/* The guest's kernel symbols, read once; NULL if there are none (yet). */
+const struct symbols *travel_symbols(struct travel *tr);
+
+/* A few lines: position, time, RIP, CPL, what the console showed last. `lines` of console. */
+void print_place(FILE *out, struct travel *tr, unsigned lines);
+void print_registers(FILE *out, struct machine *m);
+/* Everything printed on the console up to here. */
+void print_console(FILE *out, const struct timeline *t);
+/* ADDR,LEN with ADDR a number, a kernel symbol, or either behind "phys:". */
+int print_memory(FILE *out, struct travel *tr, const char *spec, struct err *err);
+/* The same as one JSON object. */
+void print_place_json(FILE *out, struct travel *tr, bool registers, bool console,
+                      const char *const *memory, size_t nmemory);
+
+/* The position of a point; for console:TEXT the recording is replayed up to there. */
+int point_position(const char *dir, const struct point *p, pos_t *out, struct err *err);
+
+/* argp options with a point or a size. */
+void option_point(struct argp_state *state, const char *arg, const char *what, struct point *out);
+
+#endif

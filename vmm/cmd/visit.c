@@ -1,0 +1,52 @@
+/* See visit.h. */
+#include "cmd/visit.h"
+
+#include <signal.h>
+#include <string.h>
+
+static volatile bool interrupted;
+
+int visit(const struct visit *v)
+{
+    struct travel tr;
+    struct err err = {0};
+    enum timeline_stop stop = TIMELINE_REACHED;
+    bool piped = v->gdb && !strcmp(v->gdb, "-");
+    if (piped) /* gdb interrupts through its packets; a Ctrl-C of its terminal is not ours */
+        signal(SIGINT, SIG_IGN);
+    else
+        travel_catch_interrupt(&interrupted);
+    int code = travel_open(&tr, v->dir, v->budget, &err);
+    if (code)
+        return cmd_fail(&err);
+    if (piped)
+        tr.progress = false;
+    tr.interrupted = &interrupted;
+    if (v->have_to)
+        code = travel_to(&tr, &v->to, &stop, &err);
+    if (code) {
+        travel_quiet(&tr);
+        cmd_fail(&err);
+    } else if (v->gdb) {
+        code = debug_start(&tr, v->gdb, &err);
+        code = code ? cmd_fail(&err) : debug_serve(&tr, 0, &err);
+        debug_end(&tr);
+    } else if (v->json) {
+        print_place_json(stdout, &tr, v->registers, v->console, v->memory, v->nmemory);
+    } else {
+        if (v->console)
+            print_console(stdout, tr.t);
+        print_place(v->console ? stderr : stdout, &tr, v->console ? 0 : 4);
+        if (v->registers)
+            print_registers(stdout, timeline_machine(tr.t));
+        for (size_t i = 0; !code && i < v->nmemory; i++)
+            if (print_memory(stdout, &tr, v->memory[i], &err))
+                code = cmd_fail(&err);
+    }
+    if (code < 0)
+        code = EX_ERROR;
+    else if (!code && v->have_to && v->to.kind == POINT_END && *timeline_end_text(tr.t))
+        code = EX_DAMAGE;
+    travel_close(&tr);
+    return code;
+}
