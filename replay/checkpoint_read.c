@@ -65,8 +65,8 @@ static const char *check_header(const struct checkpoint_header *h, u64 size, u32
         if (h->output_new[c] > h->output_total[c])
             return "its sizes make no sense";
     }
-    if (h->pages > ram_pages || h->blocks > h->pages || meta != h->meta_raw ||
-        meta > META_MAX || h->meta_packed > h->meta_raw || h->meta_packed > size - sizeof(*h) ||
+    if (h->pages > ram_pages || h->blocks > h->pages || meta != h->meta_raw || meta > META_MAX ||
+        h->meta_packed > h->meta_raw || h->meta_packed > size - sizeof(*h) ||
         h->meta_raw > 256ull * h->meta_packed + 4096)
         return "its sizes make no sense";
     return NULL;
@@ -186,8 +186,8 @@ void checkpoint_set_open(struct checkpoint_set *s, const struct recording *r, st
         s->file = bigger;
         struct checkpoint_file *f = &s->file[s->count];
         memset(f, 0, sizeof(*f));
-        const char *why = read_file(s, fd, f, s->count, &parent, &r->machine_hash,
-                                    machine_state_size(m));
+        const char *why =
+            read_file(s, fd, f, s->count, &parent, &r->machine_hash, machine_state_size(m));
         close(fd);
         if (why) {
             free_file(f);

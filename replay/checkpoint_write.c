@@ -128,8 +128,7 @@ static u32 put_blocks(struct out *o, const struct checkpoint_part *part, u32 *li
         }
         if (fill == BLOCK_BYTES || (fill && i == part->npages)) {
             size_t n = pack(raw, fill, packed);
-            table[blocks++] =
-                (struct checkpoint_block){(u32)n, (u32)fill, XXH3_64bits(packed, n)};
+            table[blocks++] = (struct checkpoint_block){(u32)n, (u32)fill, XXH3_64bits(packed, n)};
             put(o, packed, n);
             fill = 0;
         }
@@ -143,7 +142,8 @@ static size_t gather_meta(const struct checkpoint_part *part, const u32 *list,
     u8 *p = to;
     p = mempcpy(p, part->state, part->state_size);
     for (unsigned c = 0; c < OUT_COUNT; c++)
-        p = mempcpy(p, part->output[c].data, part->output[c].len);
+        if (part->output[c].len)
+            p = mempcpy(p, part->output[c].data, part->output[c].len);
     p = mempcpy(p, list, part->npages * sizeof(*list));
     p = mempcpy(p, table, blocks * sizeof(*table));
     return (size_t)(p - to);
@@ -159,8 +159,7 @@ static int write_file(struct checkpoint_writer *w, const struct checkpoint_part 
     if (meta_max > META_MAX)
         return err_set(err, -EFBIG, "more output since the last checkpoint than a file can hold");
     u32 *list = malloc((part->npages + 1) * sizeof(*list));
-    struct checkpoint_block *table =
-        malloc((part->npages / BLOCK_PAGES + 1) * sizeof(*table));
+    struct checkpoint_block *table = malloc((part->npages / BLOCK_PAGES + 1) * sizeof(*table));
     u8 *buf = malloc(2 * BLOCK_BYTES), *meta = malloc(2 * meta_max);
     struct out o = {.fd = fd};
     struct checkpoint_header h;

@@ -16,6 +16,7 @@
 #include "board/ram.h"
 #include "cpu/vcpu.h"
 #include "machine.h"
+#include "replay/btf.h"
 #include "replay/guest_linux.h"
 
 #define KERNEL_MAP   0xffffffff80000000ull /* __START_KERNEL_map */
@@ -150,6 +151,22 @@ static void make_segments(struct core *c, const struct symbols *s, struct core_r
     c->budget = ENTRIES_MAX;
     if (report->direct_map && c->cpu->cr0 & CR0_PG && c->cpu->efer & EFER_LMA)
         walk(c, c->nsegments, c->cpu->cr3 & PTE_ADDR, 4, 0);
+}
+
+/* Who runs: for the user only. */
+static void find_current(const struct core *c, const struct symbols *s, struct core_report *report)
+{
+    struct guest_tasks tasks;
+    struct err none;
+    if (!s->count || guest_tasks_read(&tasks, &c->kernel, s, &none))
+        return;
+    report->tasks = tasks.count;
+    for (u32 i = 0; i < tasks.count; i++)
+        if (tasks.list[i].current) {
+            report->pid = tasks.list[i].pid;
+            snprintf(report->comm, sizeof(report->comm), "%s", tasks.list[i].comm);
+        }
+    guest_tasks_free(&tasks);
 }
 
 /* ---- notes ---- */
@@ -392,6 +409,7 @@ int core_write(struct machine *m, int fd, struct core_report *report, struct err
         report->vmcoreinfo = c->kernel.vmcoreinfo_size;
         report->cut = c->cut;
         snprintf(report->release, sizeof(report->release), "%s", symbols.release);
+        find_current(c, &symbols, report);
         symbols_free(&symbols);
         code = make_notes(c, err);
     }

@@ -22,6 +22,7 @@
 
 #include "board/ram.h"
 #include "machine.h"
+#include "replay/btf.h"
 
 #define KERNEL_MAP     0xffffffff80000000ull /* __START_KERNEL_map */
 #define UPPER_HALF     0xffff800000000000ull
@@ -671,10 +672,12 @@ int guest_linux_symbols(struct guest_linux *g, struct symbols *out, struct err *
                            "neither VMCOREINFO (kernel not booted far enough?) nor its symbol "
                            "table; try a later point");
     }
+    if (!code) {
+        describe(g, out);
+        code = guest_modules_add(g, out, err);
+    }
     if (code)
         symbols_free(out);
-    else
-        describe(g, out);
     return code;
 }
 

@@ -26,7 +26,7 @@ struct log_reader {
     struct record_base previous; /* end of the chunk before */
     struct log_chunk_header h;
     struct log_place chunk; /* where the current chunk is; taken is not kept up */
-    u32 left; /* records of this chunk not handed out yet */
+    u32 left;               /* records of this chunk not handed out yet */
     size_t at;
     struct record_base base;
     u64 index;

@@ -19,8 +19,8 @@ struct player {
     struct log_reader *log;
     struct log_place place; /* of `rec`, or of the ram records ahead of it */
     bool have;              /* `rec` is the next record */
-    struct record rec; /* ram records are gathered, never here */
-    u64 inputs;        /* input records reached so far */
+    struct record rec;      /* ram records are gathered, never here */
+    u64 inputs;             /* input records reached so far */
     enum player_result result;
     struct err failed;  /* of `result` */
     char *names;        /* components, joined by commas, as in the start record */

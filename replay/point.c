@@ -52,7 +52,8 @@ static int console_text(const char *s, struct point *p, struct err *err)
 {
     const char *hash = strrchr(s, '#'), *end = s + strlen(s);
     p->n = 1;
-    if (hash && hash > s && hash[-1] != '\\' && hash[1] && !hash[1 + strspn(hash + 1, "0123456789")]) {
+    if (hash && hash > s && hash[-1] != '\\' && hash[1] &&
+        !hash[1 + strspn(hash + 1, "0123456789")]) {
         if (!number(hash + 1, &p->n) || !p->n)
             return err_set(err, -EINVAL, "%s: the first text is #1", hash);
         end = hash;
@@ -131,11 +132,12 @@ int mark_add(const struct recording *r, struct instant at, const char *name, str
     if (!point_in_log(&p, r->path, &there, &none))
         return err_set(err, -EEXIST, "there is a mark '%s' already, at position %" PRIu64, name,
                        there.position);
-    int fd = openat(r->dir, MARKS_FILE, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC,
-                    0666);
+    int fd =
+        openat(r->dir, MARKS_FILE, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (fd < 0)
         return err_errno(err, "cannot open %s/%s", r->path, MARKS_FILE);
-    int n = snprintf(line, sizeof(line), "%" PRIu64 " %" PRIu64 " %s\n", at.position, at.time, name);
+    int n =
+        snprintf(line, sizeof(line), "%" PRIu64 " %" PRIu64 " %s\n", at.position, at.time, name);
     int code = write(fd, line, (size_t)n) == n
                    ? 0
                    : err_errno(err, "cannot write %s/%s", r->path, MARKS_FILE);
@@ -297,9 +299,9 @@ int point_seek(struct timeline *t, const struct point *p, enum timeline_stop *st
     if (!code && *stop == TIMELINE_END) {
         struct instant now = timeline_now(t);
         if (now.position < at.position || now.time < at.time)
-            return err_set(err, -ENODATA, "the recording ends before that, at position %" PRIu64
-                           "%s%s", now.position, *timeline_end_text(t) ? ": " : "",
-                           timeline_end_text(t));
+            return err_set(err, -ENODATA,
+                           "the recording ends before that, at position %" PRIu64 "%s%s",
+                           now.position, *timeline_end_text(t) ? ": " : "", timeline_end_text(t));
     }
     return code;
 }

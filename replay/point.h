@@ -19,7 +19,7 @@ enum point_kind { POINT_INSN, POINT_TIME, POINT_EVENT, POINT_END, POINT_CONSOLE,
 
 struct point {
     enum point_kind kind;
-    u64 n;    /* positions, ns, record, K */
+    u64 n;          /* positions, ns, record, K */
     char text[256]; /* console, mark */
     size_t len;
 };

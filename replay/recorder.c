@@ -7,6 +7,7 @@
 
 #include "host/clock.h"
 #include "replay/digests.h"
+#include "replay/keeper.h"
 #include "version.h"
 
 /* A kill may lose 250 ms: less the coarse clock's error and the length of a slice. */
@@ -19,6 +20,7 @@ struct recorder {
     u64 start_ns, last_ns; /* coarse host time */
     pos_t last_position;   /* of the last progress record */
     u64 log_bytes;         /* once the log is closed */
+    u64 inputs;            /* given so far */
     bool quit_given;
     struct err failed; /* the log's; code 0: none */
     struct digests now;
@@ -85,12 +87,21 @@ static int take(struct input_source *src, struct machine *m, struct input *in, s
     if (code == 1) {
         struct record rec = {.position = machine_position(m), .time = machine_now(m)};
         record_from_input(&rec, in, machine_component_digest(m, 0));
+        r->inputs++;
         return add(r, &rec) ? give_up(r, in) : 1;
     }
-    if (!code && host_ns_coarse() - r->last_ns >= PROGRESS_NS && unsaved(r, m) &&
-        add_progress(r, m))
+    if (code)
+        return code;
+    u64 now = host_ns_coarse();
+    bool keep = r->config.keeper && keeper_due(r->config.keeper, now) && unsaved(r, m);
+    if ((keep || (now - r->last_ns >= PROGRESS_NS && unsaved(r, m))) && add_progress(r, m))
         return give_up(r, in);
-    return code;
+    if (keep) {
+        struct player_place place = {.inputs = r->inputs};
+        log_writer_tell(r->log, &place.log);
+        keeper_take(r->config.keeper, m, &place, now);
+    }
+    return 0;
 }
 
 static int idle(struct input_source *src, struct machine *m, vns_t deadline, vns_t *until,

@@ -11,6 +11,8 @@
 
 struct recorder;
 
+struct keeper;
+
 struct recorder_config {
     struct log_writer *log;    /* owned by the recorder from recorder_create on, also on error */
     struct input_source *live; /* outlives the recorder */
@@ -18,6 +20,7 @@ struct recorder_config {
     /* Asks the live source to come back from idle() at this host time (host_ns) although nothing
      * happened, so that a guest that went to sleep is safe on disk too. May be NULL. */
     void (*set_alarm)(void *opaque, u64 host_ns);
+    struct keeper *keeper; /* NULL: no checkpoints */
     void *opaque;
 };
 

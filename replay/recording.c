@@ -47,10 +47,26 @@ static bool is_hash_name(const char *name)
     return n == HASH_TEXT - 1 && (!name[n] || !strcmp(name + n, ".tmp"));
 }
 
+static bool is_checkpoint_name(const char *name)
+{
+    return !strcmp(name, "incomplete") || (*name && !name[strspn(name, "0123456789")]);
+}
+
+/* What may lie in a recording: its directories and what may lie in those. */
+static const struct {
+    const char *name;
+    bool (*ours)(const char *);
+} directories[] = {{"files", is_hash_name},
+                   {"checkpoints", is_checkpoint_name},
+                   {"checkpoints.new", is_checkpoint_name}};
+
 static bool is_top_name(const char *name)
 {
+    for (size_t i = 0; i < ARRAY_SIZE(directories); i++)
+        if (!strcmp(name, directories[i].name))
+            return true;
     return !strcmp(name, "log") || !strcmp(name, "machine.dtb") ||
-           !strcmp(name, "machine.dtb.tmp") || !strcmp(name, "files");
+           !strcmp(name, "machine.dtb.tmp") || !strcmp(name, "marks");
 }
 
 /*
@@ -83,9 +99,15 @@ static bool walk(int fd, bool (*ours)(const char *), bool remove, char foreign[2
     return ok;
 }
 
-static int open_files(int dir)
+/* Looks through, or removes what is in, the directories of a recording. */
+static bool walk_directories(int dir, bool remove, char foreign[256])
 {
-    return openat(dir, "files", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    bool ok = true;
+    for (size_t i = 0; ok && i < ARRAY_SIZE(directories); i++) {
+        int fd = openat(dir, directories[i].name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        ok = fd < 0 || walk(fd, directories[i].ours, remove, foreign);
+    }
+    return ok;
 }
 
 /* Removes the recording in r->dir but for the directory itself. */
@@ -99,26 +121,17 @@ static int empty(struct recording *r, struct err *err)
         if (busy)
             return err_set(err, -EBUSY, "%s is being recorded by another process", r->path);
     }
-    int files = open_files(r->dir);
     bool ok =
         walk(openat(r->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), is_top_name, false, foreign);
-    if (ok && files >= 0)
-        ok = walk(fcntl(files, F_DUPFD_CLOEXEC, 0), is_hash_name, false, foreign);
-    if (!ok) {
-        if (files >= 0)
-            close(files);
+    ok = ok && walk_directories(r->dir, false, foreign);
+    if (!ok)
         return foreign[0] ? err_set(err, -EEXIST,
                                     "%s is not only a recording (there is '%s' in it): not removed",
                                     r->path, foreign)
                           : err_errno(err, "cannot look through %s", r->path);
-    }
     /* The log goes first: what is left after a kill here is no recording any more. */
     unlinkat(r->dir, "log", 0);
-    if (files >= 0) {
-        lseek(files, 0, SEEK_SET);
-        ok = walk(files, is_hash_name, true, foreign);
-    }
-    ok = ok &&
+    ok = walk_directories(r->dir, true, foreign) &&
          walk(openat(r->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), is_top_name, true, foreign);
     return ok ? 0 : err_errno(err, "cannot remove the recording in %s", r->path);
 }
@@ -201,7 +214,7 @@ int recording_keep(struct recording *r, const void *data, size_t size, struct ha
     char name[HASH_TEXT];
     *hash = hash_bytes(data, size);
     hash_text(hash, name);
-    int files = open_files(r->dir);
+    int files = openat(r->dir, "files", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (files < 0)
         return err_errno(err, "cannot open %s/files", r->path);
     int code = write_file(r, files, name, data, size, err);

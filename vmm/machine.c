@@ -575,4 +575,3 @@ unsigned machine_console_room(const struct machine *m)
 {
     return uart_room(&m->dev[DEV_UART]);
 }
-

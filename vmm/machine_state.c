@@ -11,8 +11,8 @@
 static const struct state_field machine_fields[] = {MACHINE_STATE(F, A)};
 #undef F
 #undef A
-const struct state_desc machine_desc = {
-    "machine", machine_fields, ARRAY_SIZE(machine_fields), sizeof(struct machine_state)};
+const struct state_desc machine_desc = {"machine", machine_fields, ARRAY_SIZE(machine_fields),
+                                        sizeof(struct machine_state)};
 
 unsigned machine_components(const struct machine *m)
 {
@@ -147,8 +147,7 @@ bool machine_poke(struct machine *m, gva_t va, const void *in, size_t len)
         for (size_t done = 0; done < len;) {
             size_t n = MIN(len - done, PAGE_SIZE - ((va + done) & (PAGE_SIZE - 1)));
             gpa_t gpa;
-            if (!engine_linear_to_physical(m->engine, va + done, &gpa) ||
-                !ram_ptr(&m->ram, gpa, n))
+            if (!engine_linear_to_physical(m->engine, va + done, &gpa) || !ram_ptr(&m->ram, gpa, n))
                 return false;
             if (write)
                 machine_poke_physical(m, gpa, (const u8 *)in + done, n);

@@ -147,7 +147,7 @@ static bool same(const struct place *want, const struct place *got)
            want->position, got->position, want->time, got->time, want->rip, got->rip);
     printf("  CPU %s, devices and output %s, RAM %s\n", want->cpu == got->cpu ? "same" : "differs",
            want->all == got->all ? "same" : "differ",
-           !want->ram || !got->ram      ? "not compared"
+           !want->ram || !got->ram ? "not compared"
            : want->ram == got->ram ? "same"
                                    : "differs");
     for (unsigned i = moves_done < 8 ? 0 : moves_done - 8; i < moves_done; i++)
@@ -195,8 +195,8 @@ static bool run_back(struct timeline *t, struct place *places, unsigned i, unsig
     struct debug_point point = {.kind = DEBUG_EXEC, .address = places[i].rip};
     if (i >= j || places[i].position == places[j].position)
         return true;
-    did("from %" PRIu64 " back to RIP %" PRIx64 ", which was there at %" PRIu64,
-        places[j].position, places[i].rip, places[i].position);
+    did("from %" PRIu64 " back to RIP %" PRIx64 ", which was there at %" PRIu64, places[j].position,
+        places[i].rip, places[i].position);
     if (timeline_seek(t, (struct instant){places[j].position, 0}, &stop, &err) ||
         timeline_set_points(t, &point, 1, &err) || timeline_backward(t, &stop, &err))
         die(&err);
@@ -260,8 +260,8 @@ static void warn(void *opaque, const char *text)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"seed", 1, NULL, 's'},   {"places", 1, NULL, 'p'},
-                                            {"moves", 1, NULL, 'm'},  {"memory", 1, NULL, 'M'},
+    static const struct option options[] = {{"seed", 1, NULL, 's'},     {"places", 1, NULL, 'p'},
+                                            {"moves", 1, NULL, 'm'},    {"memory", 1, NULL, 'M'},
                                             {"no-files", 0, NULL, 'f'}, {0}};
     struct timeline_config config = {.warn = warn};
     unsigned n = 50, moves = 100;

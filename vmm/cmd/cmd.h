@@ -58,6 +58,8 @@ int cmd_fail(const struct err *err);
 u64 option_number(struct argp_state *state, const char *arg, const char *what);
 /* With K, M, G: powers of 1024. */
 u64 option_size(struct argp_state *state, const char *arg, const char *what);
+/* Of an option whose gdb ENDPOINT may be left out or follow behind a space. */
+const char *option_endpoint(struct argp_state *state);
 double option_seconds(struct argp_state *state, const char *arg, const char *what);
 
 /* The exit code for how a guest ended. `panicked`: its console said so. */

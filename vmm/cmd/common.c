@@ -58,6 +58,20 @@ double option_seconds(struct argp_state *state, const char *arg, const char *wha
     return v;
 }
 
+/* `--gdb ENDPOINT` with a space, although ENDPOINT may be left out: if what follows looks like one,
+ * it is one. */
+const char *option_endpoint(struct argp_state *state)
+{
+    const char *next = state->next < state->argc ? state->argv[state->next] : "";
+    const char *colon = strrchr(next, ':');
+    const char *port = colon ? colon + 1 : next;
+    bool is_port = *port && strspn(port, "0123456789") == strlen(port);
+    if (strcmp(next, "-") && strncmp(next, "unix:", 5) && !is_port)
+        return "127.0.0.1:0";
+    state->next++;
+    return next;
+}
+
 int run_exit_code(const struct run_end *end, bool panicked)
 {
     bool quit = end->reason == RUN_QUIT;

@@ -117,6 +117,11 @@ static void print_json(const struct core_args *a, const struct core_report *r, p
            position, r->bytes, r->data, r->segments, r->vmcoreinfo ? "true" : "false",
            r->direct_map ? "true" : "false", r->cut ? "true" : "false");
     json_text(stdout, r->release);
+    printf(",\"tasks\":%u", r->tasks);
+    if (r->comm[0]) {
+        printf(",\"pid\":%d,\"comm\":", r->pid);
+        json_text(stdout, r->comm);
+    }
     puts("}");
 }
 
@@ -125,6 +130,9 @@ static void print_text(const struct core_args *a, const struct core_report *r, p
     char all[32], data[32];
     printf("%s: %s of memory, %s of it not zero, at position %" PRIu64 "\n", a->output,
            text_bytes(r->bytes, all), text_bytes(r->data, data), position);
+    if (r->comm[0])
+        printf("Linux %s; running: %s (pid %d), of %u tasks\n", r->release, r->comm, r->pid,
+               r->tasks);
     if (!r->vmcoreinfo)
         puts("There is no VMCOREINFO in the guest at this position (no Linux, or not booted far "
              "enough): gdb reads the core, crash and drgn do not.");

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cmd/attach.h"
 #include "cmd/visit.h"
 #include "cpu/vcpu.h"
 #include "replay/gdb/gdb.h"
@@ -29,24 +30,40 @@ static struct machine *target_machine(void *opaque)
     return timeline_machine(s->tr->t);
 }
 
-static int target_set_points(void *opaque, const struct gdb_point *points, size_t n,
-                             struct err *err)
+struct debug_point debug_point_of(const struct gdb_point *p)
 {
     static const enum debug_kind kinds[] = {[GDB_BREAK_SOFT] = DEBUG_EXEC,
                                             [GDB_BREAK_HARD] = DEBUG_EXEC,
                                             [GDB_WATCH_WRITE] = DEBUG_WRITE,
                                             [GDB_WATCH_READ] = DEBUG_READ,
                                             [GDB_WATCH_ACCESS] = DEBUG_ACCESS};
+    struct debug_point d;
+    memset(&d, 0, sizeof(d)); /* compared as bytes */
+    d.kind = kinds[p->kind];
+    d.physical = p->physical;
+    d.address = p->address;
+    d.length = p->length;
+    return d;
+}
+
+void gdb_stop_of(const struct gdb_point *p, u64 address, struct gdb_stop *stop)
+{
+    stop->reason = p->kind == GDB_BREAK_SOFT   ? GDB_STOP_BREAK_SOFT
+                   : p->kind == GDB_BREAK_HARD ? GDB_STOP_BREAK_HARD
+                                               : GDB_STOP_WATCH;
+    stop->watch = p->kind;
+    stop->address = MAX(address, p->address);
+}
+
+static int target_set_points(void *opaque, const struct gdb_point *points, size_t n,
+                             struct err *err)
+{
     struct debug_session *s = opaque;
     struct debug_point *d = calloc(n + 1, sizeof(*d));
     if (!d)
         return err_set(err, -ENOMEM, "no memory for breakpoints");
-    for (size_t i = 0; i < n; i++) {
-        d[i].kind = kinds[points[i].kind];
-        d[i].physical = points[i].physical;
-        d[i].address = points[i].address;
-        d[i].length = points[i].length;
-    }
+    for (size_t i = 0; i < n; i++)
+        d[i] = debug_point_of(&points[i]);
     int code = timeline_set_points(s->tr->t, d, (unsigned)n, err);
     free(d);
     if (!code) {
@@ -219,8 +236,8 @@ static const struct {
 } commands[] = {
     {"help", "", "this list", monitor_help},
     {"when", "", "position, virtual time and place of the machine", monitor_when},
-    {"goto", "POINT", "go there: insn:N, time:1.5s, event:N, end, end-N, console:TEXT[#K], mark:NAME",
-     monitor_goto},
+    {"goto", "POINT",
+     "go there: insn:N, time:1.5s, event:N, end, end-N, console:TEXT[#K], mark:NAME", monitor_goto},
     {"back", "", "drop the what-if branch that a write began", monitor_back},
     {"mark", "NAME", "call this place mark:NAME from now on", monitor_mark},
     {"marks", "", "the recording's marks", monitor_marks},
@@ -276,18 +293,10 @@ static void describe(struct debug_session *s, enum timeline_stop what, struct gd
     case TIMELINE_INTERRUPTED: stop->reason = GDB_STOP_INTERRUPT; break;
     case TIMELINE_BEGIN: stop->reason = GDB_STOP_HISTORY_BEGIN; break;
     case TIMELINE_END: set_end(s, stop); break;
-    case TIMELINE_HIT: {
-        const struct gdb_point *p = hit->point < s->npoints ? &s->points[hit->point] : NULL;
-        stop->reason = !p                           ? GDB_STOP_TRAP
-                       : p->kind == GDB_BREAK_SOFT ? GDB_STOP_BREAK_SOFT
-                       : p->kind == GDB_BREAK_HARD ? GDB_STOP_BREAK_HARD
-                                                   : GDB_STOP_WATCH;
-        if (p) {
-            stop->watch = p->kind;
-            stop->address = MAX(hit->address, p->address);
-        }
+    case TIMELINE_HIT:
+        if (hit->point < s->npoints)
+            gdb_stop_of(&s->points[hit->point], hit->address, stop);
         break;
-    }
     }
 }
 
@@ -298,8 +307,8 @@ static int step(struct debug_session *s, enum timeline_stop *what, struct err *e
 }
 
 /* Steps while RIP is in the range; a call of a function or an interrupt leaves it. */
-static int range_step(struct debug_session *s, const struct gdb_resume *r,
-                      enum timeline_stop *what, struct err *err)
+static int range_step(struct debug_session *s, const struct gdb_resume *r, enum timeline_stop *what,
+                      struct err *err)
 {
     u64 rip;
     do {
@@ -314,8 +323,8 @@ static int range_step(struct debug_session *s, const struct gdb_resume *r,
 }
 
 /* A branch has no history. */
-static int run_backwards(struct debug_session *s, enum gdb_action action,
-                         enum timeline_stop *what, struct gdb_stop *stop, struct err *err)
+static int run_backwards(struct debug_session *s, enum gdb_action action, enum timeline_stop *what,
+                         struct gdb_stop *stop, struct err *err)
 {
     if (timeline_branched(s->tr->t)) {
         snprintf(stop->text, sizeof(stop->text),
@@ -377,8 +386,9 @@ static int serve(struct debug_session *s, bool piped, struct err *err)
         if (s->child)
             continue;
         char at[32];
-        fprintf(stderr, "reprise: gdb has left at position %" PRIu64 " (%s); waiting for the next at "
-                        "%s; Ctrl-C ends\n",
+        fprintf(stderr,
+                "reprise: gdb has left at position %" PRIu64 " (%s); waiting for the next at "
+                "%s; Ctrl-C ends\n",
                 timeline_now(s->tr->t).position, text_count(timeline_now(s->tr->t).position, at),
                 gdb_server_address(s->server));
     }

@@ -53,7 +53,8 @@ static void print_console_tail(FILE *out, const struct timeline *t, unsigned lin
         size_t n = strlen(line);
         while (n && line[n - 1] == '\r')
             line[--n] = 0;
-        fprintf(out, "%-14s%s\n", first ? "console" : "", text_printable(line, shown, sizeof(shown)));
+        fprintf(out, "%-14s%s\n", first ? "console" : "",
+                text_printable(line, shown, sizeof(shown)));
         first = false;
         at += len + 1;
     }
@@ -179,7 +180,8 @@ static int read_memory(struct machine *m, const struct memory_spec *spec, u8 *to
 {
     for (u64 i = 0; i < spec->len; i++) {
         u64 a = spec->address + i;
-        if (!(spec->physical ? machine_peek_physical(m, a, to + i, 1) : machine_peek(m, a, to + i, 1)))
+        if (!(spec->physical ? machine_peek_physical(m, a, to + i, 1)
+                             : machine_peek(m, a, to + i, 1)))
             return err_set(err, -EFAULT, "there is no memory at %s address %#" PRIx64 " here",
                            spec->physical ? "physical" : "virtual", a);
     }
@@ -250,7 +252,8 @@ void print_place_json(FILE *out, struct travel *tr, bool registers, bool console
     size_t known, printed;
     const char *text = timeline_output(tr->t, OUT_CONSOLE, &known, &printed);
     bool ended = timeline_at_end(tr->t, &end);
-    fprintf(out, "{\"position\":%" PRIu64 ",\"time\":%" PRIu64 ",\"rip\":\"%" PRIx64 "\",\"symbol\":",
+    fprintf(out,
+            "{\"position\":%" PRIu64 ",\"time\":%" PRIu64 ",\"rip\":\"%" PRIx64 "\",\"symbol\":",
             now.position, now.time, c->rip);
     json_text(out, symbol(tr, c->rip, name, sizeof(name)));
     fprintf(out, ",\"cpl\":%u,\"halted\":%s,\"ended\":", cpl(c), c->halted ? "true" : "false");

@@ -11,11 +11,13 @@
 
 #include "board/initrd.h"
 #include "board/kernel.h"
+#include "cmd/attach.h"
 #include "cmd/cmd.h"
 #include "cmd/console.h"
 #include "cmd/guest.h"
 #include "host/clock.h"
 #include "host/live.h"
+#include "replay/keeper.h"
 #include "replay/recorder.h"
 #include "version.h"
 
@@ -24,6 +26,9 @@
 
 enum {
     O_ADD = 256,
+    O_CHECKPOINT,
+    O_GDB,
+    O_GDB_WAIT,
     O_APPEND_,
     O_CPU,
     O_FORCE,
@@ -52,6 +57,9 @@ static const struct argp_option options[] = {
     {"stop-at", O_STOP, "TEXT", 0, "Quit once the guest's console printed TEXT", 0},
     {"idle-limit", O_IDLE, "SECONDS", 0, "Quit when no input is left and the guest has only waited for that much virtual time (default 3600; 0: never)", 0},
     {"no-realtime", O_NORT, NULL, 0, "Let time jump when the guest is idle even if somebody is typing", 0},
+    {"checkpoint-every", O_CHECKPOINT, "SECONDS", 0, "Write a checkpoint each so many seconds of host time, so that the recording opens anywhere at once", 0},
+    {"gdb", O_GDB, "ENDPOINT", OPTION_ARG_OPTIONAL, "Let gdb attach while recording: HOST:PORT (default 127.0.0.1 and any free port) or unix:PATH", 0},
+    {"gdb-wait", O_GDB_WAIT, NULL, 0, "With --gdb: the machine starts when gdb says so", 0},
     {"force", O_FORCE, NULL, 0, "Replace a recording that is in DIR", 0},
     {0},
 };
@@ -67,7 +75,9 @@ struct record_args {
     u64 memory, seed;
     pos_t max_position;
     double timeout, idle_limit;
-    bool seeded, realtime, force;
+    bool seeded, realtime, force, gdb_wait;
+    double checkpoint_every; /* 0: none */
+    const char *gdb;
     const char **add;
     size_t nadd;
 };
@@ -100,6 +110,17 @@ static error_t parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "--stop-at: the text is empty");
         break;
     case O_NORT: a->realtime = false; break;
+    case O_CHECKPOINT:
+        a->checkpoint_every = option_seconds(state, arg, "--checkpoint-every");
+        if (a->checkpoint_every <= 0)
+            argp_error(state, "--checkpoint-every: must be more than 0");
+        break;
+    case O_GDB:
+        a->gdb = arg ? arg : option_endpoint(state);
+        if (!strcmp(a->gdb, "-"))
+            argp_error(state, "--gdb: standard input and output are the guest's console");
+        break;
+    case O_GDB_WAIT: a->gdb_wait = true; break;
     case O_FORCE: a->force = true; break;
     case O_IDLE:
         a->idle_limit = strcmp(arg, "0") ? option_seconds(state, arg, "--idle-limit") : 0;
@@ -108,6 +129,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_END:
         if (!a->output || !*a->output)
             argp_error(state, "-o DIR is missing: where does the recording go?");
+        if (a->gdb_wait && !a->gdb)
+            argp_error(state, "--gdb-wait goes with --gdb");
         if (!a->kernel || !*a->kernel)
             argp_error(state, "--kernel FILE is missing");
         if (cpu_model_find(a->cpu) == CPU_MODEL_NONE)
@@ -122,6 +145,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 struct session {
     struct recording rec;
+    struct keeper *keeper;
+    struct attach *attach;
     struct machine *m;
     struct live *live;
     struct recorder *recorder;
@@ -131,6 +156,8 @@ struct session {
 static void on_output(void *opaque, enum dev_output channel, const void *data, size_t len)
 {
     struct session *s = opaque;
+    if (s->keeper)
+        keeper_output(s->keeper, channel, data, len);
     if (channel != OUT_CONSOLE)
         return;
     console_output(&s->console, data, len);
@@ -158,6 +185,14 @@ static int start(struct session *s, const struct record_args *a, struct guest *g
         .signals = true,
         .help = stderr,
     };
+    if (a->gdb) {
+        code = attach_create(&s->attach, a->gdb, s->m, err);
+        if (code)
+            return code;
+        live.wants = attach_wants;
+        live.fds = attach_fds;
+        live.debugger = s->attach;
+    }
     code = recording_create(&s->rec, a->output, a->force, err);
     if (code)
         return code;
@@ -173,8 +208,16 @@ static int start(struct session *s, const struct record_args *a, struct guest *g
             log_writer_close(log, &ignored);
         }
     }
+    if (!code && a->checkpoint_every > 0) {
+        code = keeper_create(&s->keeper, &s->rec, (u64)(a->checkpoint_every * 1e9), s->m, err);
+        if (code) {
+            struct err ignored;
+            log_writer_close(log, &ignored);
+        }
+    }
     if (!code) {
         struct recorder_config config = {.log = log,
+                                         .keeper = s->keeper,
                                          .live = live_source(s->live),
                                          .machine = s->rec.machine_hash,
                                          .set_alarm = live_set_alarm,
@@ -201,6 +244,28 @@ static void summary(struct session *s, const struct record_args *a, const struct
     free(name);
 }
 
+/* To the end, with what gdb wants on the way. */
+static int run_machine(struct session *s, const struct record_args *a, struct run_limits *limits,
+                       struct run_end *end, struct err *err)
+{
+    int failed = 0;
+    if (s->attach) {
+        attach_set_recorder(s->attach, s->recorder);
+        fprintf(stderr, "reprise: in gdb: target remote %s\n", attach_address(s->attach));
+        if (a->gdb_wait)
+            machine_stop(s->m);
+    }
+    while (!failed) {
+        failed = machine_run(s->m, &s->console.src, limits, end, err);
+        if (failed || !s->attach || (end->reason != RUN_STOP && end->reason != RUN_DEBUG))
+            break;
+        failed = attach_stopped(s->attach, end, limits, err);
+    }
+    if (s->attach)
+        attach_ended(s->attach, end);
+    return failed;
+}
+
 static int run(struct session *s, const struct record_args *a)
 {
     struct err err = {0}, finish = {0};
@@ -212,9 +277,13 @@ static int run(struct session *s, const struct record_args *a)
     s->console.log_bytes = log_size;
     s->console.opaque = s->recorder;
     machine_set_output(s->m, on_output, s);
-    int failed = machine_run(s->m, &s->console.src, &limits, &end, &err);
+    int failed = run_machine(s, a, &limits, &end, &err);
     int unfinished = recorder_finish(s->recorder, s->m, &end, &finish);
     console_done(&s->console);
+    u32 files = 0;
+    u64 disk = 0;
+    struct err kept = {0};
+    int not_kept = s->keeper ? keeper_finish(s->keeper, &files, &disk, &kept) : 0;
     bool no_text = a->stop_at && !live_stop_text_seen(s->live);
     live_destroy(s->live); /* gives the terminal back before anything is said */
     s->live = NULL;
@@ -222,6 +291,11 @@ static int run(struct session *s, const struct record_args *a)
         cmd_fail(&err);
     if (unfinished)
         cmd_fail(&finish);
+    if (not_kept)
+        fprintf(stderr,
+                "reprise: checkpoints ended after %u of them: %s; `reprise checkpoint` makes "
+                "them later\n",
+                files, kept.text);
     summary(s, a, &end, host_ns() - began);
     int code = run_exit_code(&end, s->console.panicked);
     if (unfinished)
@@ -262,6 +336,8 @@ int cmd_record(int argc, char **argv)
     guest_fini(&g);
     code = code ? cmd_fail(&err) : run(&s, &a);
     recorder_destroy(s.recorder);
+    keeper_destroy(s.keeper);
+    attach_destroy(s.attach);
     live_destroy(s.live);
     if (s.m)
         machine_destroy(s.m);

@@ -56,20 +56,6 @@ struct replay_args {
     bool visits;
 };
 
-/* `--gdb ENDPOINT` with a space, although ENDPOINT may be left out: if what follows looks like one,
- * it is one. */
-static const char *endpoint_follows(struct argp_state *state)
-{
-    const char *next = state->next < state->argc ? state->argv[state->next] : "";
-    const char *colon = strrchr(next, ':');
-    const char *port = colon ? colon + 1 : next;
-    bool is_port = *port && strspn(port, "0123456789") == strlen(port);
-    if (strcmp(next, "-") && strncmp(next, "unix:", 5) && !is_port)
-        return "127.0.0.1:0";
-    state->next++;
-    return next;
-}
-
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct replay_args *a = state->input;
@@ -91,7 +77,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         a->visits = true;
         break;
     case O_GDB:
-        a->visit.gdb = arg ? arg : endpoint_follows(state);
+        a->visit.gdb = arg ? arg : option_endpoint(state);
         a->visits = true;
         break;
     case O_BUDGET:

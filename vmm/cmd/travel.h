@@ -13,7 +13,7 @@
 
 struct travel {
     struct timeline *t;
-    bool progress;  /* a line on stderr, when that is a terminal */
+    bool progress; /* a line on stderr, when that is a terminal */
     bool drawn;
     u64 began, next; /* host time */
     pos_t from;

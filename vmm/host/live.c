@@ -117,8 +117,12 @@ static void read_signal(struct live *l)
 static void look(struct live *l, u64 until)
 {
     bool typed = l->fd >= 0 && (keys_room(&l->keys) || l->raw);
-    struct pollfd fds[2] = {{.fd = typed ? l->fd : -1, .events = POLLIN},
+    struct pollfd fds[4] = {{.fd = typed ? l->fd : -1, .events = POLLIN},
                             {.fd = l->signal_fd, .events = POLLIN}};
+    int more[2];
+    unsigned n = l->config.fds ? l->config.fds(l->config.debugger, more) : 0;
+    for (unsigned i = 0; i < n; i++)
+        fds[2 + i] = (struct pollfd){.fd = more[i], .events = POLLIN};
     struct timespec wait = {0}, *timeout = &wait;
     if (until == NEVER) {
         timeout = NULL;
@@ -128,7 +132,7 @@ static void look(struct live *l, u64 until)
         wait.tv_sec = (time_t)(ns / 1000000000u);
         wait.tv_nsec = (long)(ns % 1000000000u);
     }
-    if (ppoll(fds, 2, timeout, NULL) <= 0)
+    if (ppoll(fds, 2 + n, timeout, NULL) <= 0)
         return;
     if (fds[1].revents)
         read_signal(l);
@@ -151,6 +155,8 @@ static int take(struct input_source *src, struct machine *m, struct input *in, s
         look(l, 0);
         if (now >= l->timeout_at)
             want_quit(l, QUIT_TIMEOUT);
+        if (l->config.wants && l->config.wants(l->config.debugger))
+            machine_stop(m);
     }
     if (machine_position(m) >= l->config.max_position)
         want_quit(l, QUIT_INSNS);
@@ -258,7 +264,10 @@ static int idle(struct input_source *src, struct machine *m, vns_t deadline, vns
         if (host >= l->timeout_at)
             want_quit(l, QUIT_TIMEOUT);
         check_quiet(l, m, deadline);
-        bool alarm = host >= l->alarm || host >= look_again;
+        bool stop_here = l->config.wants && l->config.wants(l->config.debugger);
+        if (stop_here)
+            machine_stop(m);
+        bool alarm = stop_here || host >= l->alarm || host >= look_again;
         if (host >= l->alarm)
             l->alarm = NEVER;
         if (something(l, m) || (alarm && host < target)) {

@@ -31,6 +31,11 @@ struct live_config {
     const char *stop_at; /* quit once the console printed this; NULL: none */
     bool signals;        /* SIGINT, SIGTERM, SIGHUP quit; they are blocked while it lives */
     FILE *help;          /* where Ctrl-A h prints */
+    /* A debugger: when `wants` says so the run ends with RUN_STOP; its descriptors (at most 2) wake
+     * an idle wait. NULL: none. */
+    bool (*wants)(void *debugger);
+    unsigned (*fds)(void *debugger, int fds[2]);
+    void *debugger;
 };
 
 int live_create(struct live **out, const struct live_config *config, struct err *err);

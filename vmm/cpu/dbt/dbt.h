@@ -180,7 +180,7 @@ struct engine {
     bool careful_only; /* TF, debug registers, AC checks, trace */
     bool ac_check;
     bool dr_active;
-    bool watching; /* accesses that take the slow path are looked at */
+    bool watching;  /* accesses that take the slow path are looked at */
     bool was_inner; /* CPL was 1 or 2 */
     bool push_rf;   /* deliver() pushes RF = 1 */
     bool keep_rf;   /* IRET loaded RF: it holds for the next instruction */

@@ -152,9 +152,8 @@ static int debug_build(struct debug *g, const struct debug_point *points, unsign
             debug_bloom_add(g, p->address);
         } else if (p->length) {
             u64 last = p->address + (p->length - 1);
-            g->watch[g->nwatch++] =
-                (struct watch){p->address, last < p->address ? ~0ull : last, point,
-                               (u8)p->kind, p->physical};
+            g->watch[g->nwatch++] = (struct watch){p->address, last < p->address ? ~0ull : last,
+                                                   point, (u8)p->kind, p->physical};
         }
     }
     free(order);

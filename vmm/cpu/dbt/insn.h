@@ -66,7 +66,7 @@ struct insn {
     u8 high8;   /* names AH..DH: no REX may be added */
     u8 rep;     /* 0, 0xf2, 0xf3 */
     u8 lock;
-    i8 reg0;    /* first visible operand if a general register */
+    i8 reg0; /* first visible operand if a general register */
     i8 reg1;
     u8 sreg; /* system register of the operand (segment, CR or DR number), 0xff none */
     u8 op0_kind, op1_kind; /* enum op_kind */

@@ -155,7 +155,7 @@ static int finish(struct engine *d, int r, bool tf)
     d->db_pending = 0;
     if (r == FAULT)
         d->debug.hit = false; /* the instruction did not happen */
-    d->cpu.rep_resume = 0; /* a fault in the middle of a REP ends it, wherever slices ended */
+    d->cpu.rep_resume = 0;    /* a fault in the middle of a REP ends it, wherever slices ended */
     if (r == RESTART) {
         d->cpu.rep_resume = 1;
         if (UNLIKELY(tf || hit)) {
@@ -363,8 +363,7 @@ static int run_block(struct engine *d, struct block *b)
 static bool debug_stop(struct engine *d)
 {
     u32 point;
-    if (!debug_exec_at(d, d->cpu.rip, &point) || d->cpu.rep_resume ||
-        position(d) == d->debug.pass)
+    if (!debug_exec_at(d, d->cpu.rip, &point) || d->cpu.rep_resume || position(d) == d->debug.pass)
         return false;
     d->debug.hit = true;
     d->debug.at = (struct debug_hit){point, false, d->cpu.rip, position(d)};

@@ -1,0 +1,200 @@
+#include "replay/keeper.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "board/ram.h"
+#include "host/clock.h"
+
+struct pending {
+    char *data;
+    size_t len, room;
+    u64 total;
+};
+
+/* What the thread writes; the machine's side fills it while no thread runs. */
+struct job {
+    struct checkpoint_part part;
+    u8 *state;
+    u32 *list;
+    u8 *pages;
+    size_t room; /* pages */
+    struct pending output[OUT_COUNT];
+};
+
+struct keeper {
+    struct checkpoint_writer writer;
+    u64 every_ns, last_ns;
+    struct pending output[OUT_COUNT];
+    struct job job;
+    pthread_t thread;
+    bool started;
+    atomic_bool busy;
+    struct err failed; /* the thread's; read when not busy */
+};
+
+int keeper_create(struct keeper **out, const struct recording *r, u64 every_ns, struct machine *m,
+                  struct err *err)
+{
+    struct keeper *k = calloc(1, sizeof(*k));
+    if (!k)
+        return err_set(err, -ENOMEM, "no memory for checkpoints");
+    k->every_ns = every_ns;
+    k->last_ns = host_ns_coarse();
+    k->job.state = malloc(machine_state_size(m));
+    k->job.list = malloc(machine_ram(m)->size / PAGE_SIZE * sizeof(u32));
+    k->writer.dir = -1;
+    int code = 0;
+    if (!k->job.state || !k->job.list || machine_written_reset(m))
+        code = err_set(err, -ENOMEM, "no memory for checkpoints");
+    if (!code)
+        code = checkpoint_writer_open(&k->writer, r, CHECKPOINT_DIR, err);
+    if (code) {
+        keeper_destroy(k);
+        return code;
+    }
+    *out = k;
+    return 0;
+}
+
+void keeper_output(struct keeper *k, enum dev_output channel, const void *data, size_t len)
+{
+    struct pending *p = &k->output[channel];
+    if (p->room - p->len < len) {
+        size_t room = MAX(2 * p->room, p->len + len + 4096);
+        char *bigger = realloc(p->data, room);
+        if (!bigger) {
+            k->every_ns = NEVER; /* a gap in the output would make later files useless */
+            return;
+        }
+        p->data = bigger;
+        p->room = room;
+    }
+    memcpy(p->data + p->len, data, len);
+    p->len += len;
+    p->total += len;
+}
+
+bool keeper_due(const struct keeper *k, u64 host_ns)
+{
+    return k->every_ns != NEVER && host_ns - k->last_ns >= k->every_ns && !k->busy;
+}
+
+static const u8 *job_page(void *opaque, size_t i)
+{
+    const struct job *j = opaque;
+    return j->pages + i * PAGE_SIZE;
+}
+
+static void *write_job(void *opaque)
+{
+    struct keeper *k = opaque;
+    struct err err;
+    if (checkpoint_write(&k->writer, &k->job.part, &err))
+        k->failed = err;
+    k->busy = false;
+    return NULL;
+}
+
+static void join(struct keeper *k)
+{
+    if (k->started)
+        pthread_join(k->thread, NULL);
+    k->started = false;
+}
+
+static int by_index(const void *a, const void *b)
+{
+    u32 x = *(const u32 *)a, y = *(const u32 *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Copies the pages written since the last time. false: no memory. */
+static bool copy_pages(struct job *j, struct machine *m)
+{
+    size_t n;
+    const u32 *written = machine_written(m, &n);
+    if (n > j->room) {
+        free(j->pages);
+        j->pages = malloc(n * PAGE_SIZE);
+        j->room = j->pages ? n : 0;
+        if (!j->pages)
+            return false;
+    }
+    memcpy(j->list, written, n * sizeof(*j->list));
+    qsort(j->list, n, sizeof(*j->list), by_index);
+    for (size_t i = 0; i < n; i++)
+        memcpy(j->pages + i * PAGE_SIZE, machine_ram(m)->host + (u64)j->list[i] * PAGE_SIZE,
+               PAGE_SIZE);
+    j->part.npages = n;
+    return true;
+}
+
+void keeper_take(struct keeper *k, struct machine *m, const struct player_place *place, u64 host_ns)
+{
+    struct job *j = &k->job;
+    sigset_t all, before;
+    join(k);
+    k->last_ns = host_ns;
+    if (k->failed.code || !copy_pages(j, m)) {
+        k->every_ns = NEVER;
+        return;
+    }
+    machine_written_reset(m);
+    machine_state_save(m, j->state);
+    j->part.at = (struct instant){machine_position(m), machine_now(m)};
+    j->part.place = *place;
+    j->part.state = j->state;
+    j->part.state_size = machine_state_size(m);
+    j->part.pages = j->list;
+    j->part.page = job_page;
+    j->part.opaque = j;
+    for (int c = 0; c < OUT_COUNT; c++) {
+        struct pending mine = j->output[c];
+        j->output[c] = k->output[c];
+        mine.len = 0;
+        mine.total = j->output[c].total;
+        k->output[c] = mine;
+        j->part.output[c].total = j->output[c].total;
+        j->part.output[c].data = (const u8 *)j->output[c].data;
+        j->part.output[c].len = j->output[c].len;
+    }
+    /* Signals are the main thread's. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    k->busy = true;
+    k->started = pthread_create(&k->thread, NULL, write_job, k) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!k->started)
+        write_job(k);
+}
+
+int keeper_finish(struct keeper *k, u32 *files, u64 *bytes, struct err *err)
+{
+    join(k);
+    *files = k->writer.sequence;
+    *bytes = k->writer.bytes;
+    if (k->failed.code)
+        *err = k->failed;
+    return k->failed.code;
+}
+
+void keeper_destroy(struct keeper *k)
+{
+    if (!k)
+        return;
+    join(k);
+    checkpoint_writer_close(&k->writer);
+    for (int c = 0; c < OUT_COUNT; c++) {
+        free(k->output[c].data);
+        free(k->job.output[c].data);
+    }
+    free(k->job.state);
+    free(k->job.list);
+    free(k->job.pages);
+    free(k);
+}
