@@ -99,12 +99,17 @@ static bool walk(int fd, bool (*ours)(const char *), bool remove, char foreign[2
     return ok;
 }
 
+static int open_directory(int dir, const char *name)
+{
+    return openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
 /* Looks through, or removes what is in, the directories of a recording. */
 static bool walk_directories(int dir, bool remove, char foreign[256])
 {
     bool ok = true;
     for (size_t i = 0; ok && i < ARRAY_SIZE(directories); i++) {
-        int fd = openat(dir, directories[i].name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        int fd = open_directory(dir, directories[i].name);
         ok = fd < 0 || walk(fd, directories[i].ours, remove, foreign);
     }
     return ok;
@@ -214,7 +219,7 @@ int recording_keep(struct recording *r, const void *data, size_t size, struct ha
     char name[HASH_TEXT];
     *hash = hash_bytes(data, size);
     hash_text(hash, name);
-    int files = openat(r->dir, "files", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int files = open_directory(r->dir, "files");
     if (files < 0)
         return err_errno(err, "cannot open %s/files", r->path);
     int code = write_file(r, files, name, data, size, err);
@@ -349,7 +354,7 @@ int recording_load(struct recording *r, const struct hash128 *hash, const char *
 {
     char name[HASH_TEXT];
     hash_text(hash, name);
-    int files = open_files(r->dir);
+    int files = open_directory(r->dir, "files");
     if (files < 0)
         return err_errno(err, "cannot open %s/files", r->path);
     int code = read_file(r, files, name, (size_t)1 << 34, data, size, err);

@@ -96,7 +96,7 @@ enum packet_event packet_read(struct packet_reader *r, u8 byte)
     case PACKET_IDLE: return idle(r, byte);
     case PACKET_SUM1:
         r->bad_sum = digit < 0;
-        r->told = (u8)(digit << 4);
+        r->told = (u8)((unsigned)digit << 4);
         r->state = PACKET_SUM2;
         return PACKET_NONE;
     case PACKET_SUM2:

@@ -158,9 +158,7 @@ void points_change(struct gdb_server *s, const char *text, bool add)
 void points_clear(struct gdb_server *s)
 {
     struct err err;
-    if (!s->npoints)
-        return;
-    if (s->target.set_points)
+    if (s->npoints && s->target.set_points)
         s->target.set_points(s->target.opaque, NULL, 0, &err);
     for (size_t i = 0; i < s->npoints; i++)
         free_conditions(s->points[i].conditions);

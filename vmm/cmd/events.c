@@ -49,6 +49,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_END:
         if (!a->dir || !*a->dir)
             argp_error(state, "which recording?");
+        if (a->has_from && a->has_to && a->from.kind == POINT_INSN && a->to.kind == POINT_INSN &&
+            a->to.n < a->from.n)
+            argp_error(state, "--to lies before --from");
         break;
     default: return ARGP_ERR_UNKNOWN;
     }
