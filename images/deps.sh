@@ -13,7 +13,8 @@ liblzma-dev libzstd-dev acpica-tools"
 # Building images: apt-get downloads packages, dpkg-deb unpacks them, cpio makes the initramfs.
 images="apt dpkg cpio"
 # Tests: cmocka; their driver is in Python; gdb and packers as peers; iasl (acpica-tools) is in the first list.
-tests="libcmocka-dev python3 binutils gdb gzip xz-utils zstd lz4 device-tree-compiler"
+tests="libcmocka-dev python3 binutils gdb gzip xz-utils zstd lz4 device-tree-compiler
+python3-drgn"
 packages="$(echo $build $images $tests)"
 
 missing() {

@@ -105,8 +105,8 @@ struct checkpoint_set {
  * Reads what is in the recording, without the pages: no directory is an empty set. Whatever is
  * wrong with a file is put into *problem (text "" if nothing is), and the set ends before it.
  */
-void checkpoint_set_open(struct checkpoint_set *s, const struct recording *r, struct machine *m,
-                         struct err *problem);
+void checkpoint_set_open(struct checkpoint_set *s, const struct recording *r, u64 ram_pages,
+                         size_t state_size, struct err *problem);
 /*
  * Copies the pages that files [first, last] changed into `image`, which is that of file `first` - 1
  * (of power-on for 0). <0: a file is damaged; the set then ends before it.

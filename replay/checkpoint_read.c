@@ -12,8 +12,6 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "board/ram.h"
-
 #define BLOCK_BYTES (BLOCK_PAGES * PAGE_SIZE)
 
 static void file_name(u32 sequence, char out[16])
@@ -158,13 +156,13 @@ static void free_file(struct checkpoint_file *f)
     free(f->pages);
 }
 
-void checkpoint_set_open(struct checkpoint_set *s, const struct recording *r, struct machine *m,
-                         struct err *problem)
+void checkpoint_set_open(struct checkpoint_set *s, const struct recording *r, u64 ram_pages,
+                         size_t state_size, struct err *problem)
 {
     u64 parent = 0;
     char name[16];
     *s = (struct checkpoint_set){.dir = -1};
-    s->ram_pages = machine_ram(m)->size / PAGE_SIZE;
+    s->ram_pages = ram_pages;
     err_set(problem, 0, "%s", "");
     s->dir = openat(r->dir, CHECKPOINT_DIR, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (s->dir < 0) {
@@ -187,7 +185,7 @@ void checkpoint_set_open(struct checkpoint_set *s, const struct recording *r, st
         struct checkpoint_file *f = &s->file[s->count];
         memset(f, 0, sizeof(*f));
         const char *why =
-            read_file(s, fd, f, s->count, &parent, &r->machine_hash, machine_state_size(m));
+            read_file(s, fd, f, s->count, &parent, &r->machine_hash, state_size);
         close(fd);
         if (why) {
             free_file(f);

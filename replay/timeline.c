@@ -119,7 +119,8 @@ int timeline_open(struct timeline **out, const char *dir, const struct timeline_
         struct err problem;
         machine_set_output(t->m, text_output, t);
         if (!config->ignore_files) {
-            checkpoint_set_open(&t->files, &t->o.rec, t->m, &problem);
+            checkpoint_set_open(&t->files, &t->o.rec, machine_ram(t->m)->size / PAGE_SIZE,
+                                machine_state_size(t->m), &problem);
             if (problem.text[0] && config->warn)
                 config->warn(config->opaque, problem.text);
         }

@@ -22,7 +22,8 @@ sys.dont_write_bytecode = True
 
 from suite import harness  # noqa: E402
 
-MODULES = ["source", "unit", "tiny", "boot", "session", "ends", "badinput", "damage", "docs"]
+MODULES = ["source", "unit", "tiny", "boot", "session", "ends", "badinput", "damage", "docs",
+           "symbols"]
 
 
 def off_list():

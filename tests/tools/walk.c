@@ -244,7 +244,8 @@ static bool walk(struct timeline *t, struct place *places, unsigned n, unsigned 
         } else if (kind < 8) {
             ok = steps(t, places, i, 1 + (unsigned)below(16));
         } else {
-            ok = run_back(t, places, i, (unsigned)MIN((u64)n - 1, i + 1 + below(3)));
+            unsigned j = i + 1 + (unsigned)below(3);
+            ok = run_back(t, places, i, MIN(n - 1, j));
         }
         if (!ok)
             return false;
