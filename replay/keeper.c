@@ -79,8 +79,9 @@ void keeper_output(struct keeper *k, enum dev_output channel, const void *data, 
     p->total += len;
 }
 
-bool keeper_due(const struct keeper *k, u64 host_ns)
+bool keeper_due(const void *keeper, u64 host_ns)
 {
+    const struct keeper *k = keeper;
     return k->every_ns != NEVER && host_ns - k->last_ns >= k->every_ns && !k->busy;
 }
 
@@ -134,8 +135,9 @@ static bool copy_pages(struct job *j, struct machine *m)
     return true;
 }
 
-void keeper_take(struct keeper *k, struct machine *m, const struct player_place *place, u64 host_ns)
+void keeper_take(void *keeper, struct machine *m, const struct player_place *place, u64 host_ns)
 {
+    struct keeper *k = keeper;
     struct job *j = &k->job;
     sigset_t all, before;
     join(k);

@@ -16,10 +16,9 @@ int keeper_create(struct keeper **out, const struct recording *r, u64 every_ns, 
 /* What the machine prints, all of it. */
 void keeper_output(struct keeper *k, enum dev_output channel, const void *data, size_t len);
 /* Is it time, and is the last one on disk? */
-bool keeper_due(const struct keeper *k, u64 host_ns);
+bool keeper_due(const void *keeper, u64 host_ns);
 /* From take(), with nothing due at this instant any more and the log flushed. */
-void keeper_take(struct keeper *k, struct machine *m, const struct player_place *place,
-                 u64 host_ns);
+void keeper_take(void *keeper, struct machine *m, const struct player_place *place, u64 host_ns);
 /* Waits for the thread. *files and *bytes: what was written; <0 with a text if writing failed. */
 int keeper_finish(struct keeper *k, u32 *files, u64 *bytes, struct err *err);
 void keeper_destroy(struct keeper *k); /* NULL is safe; finishes */

@@ -7,7 +7,6 @@
 
 #include "host/clock.h"
 #include "replay/digests.h"
-#include "replay/keeper.h"
 #include "version.h"
 
 /* A kill may lose 250 ms: less the coarse clock's error and the length of a slice. */
@@ -93,13 +92,13 @@ static int take(struct input_source *src, struct machine *m, struct input *in, s
     if (code)
         return code;
     u64 now = host_ns_coarse();
-    bool keep = r->config.keeper && keeper_due(r->config.keeper, now) && unsaved(r, m);
+    bool keep = r->config.keep && r->config.keep_due(r->config.keeper, now) && unsaved(r, m);
     if ((keep || (now - r->last_ns >= PROGRESS_NS && unsaved(r, m))) && add_progress(r, m))
         return give_up(r, in);
     if (keep) {
         struct player_place place = {.inputs = r->inputs};
         log_writer_tell(r->log, &place.log);
-        keeper_take(r->config.keeper, m, &place, now);
+        r->config.keep(r->config.keeper, m, &place, now);
     }
     return 0;
 }

@@ -7,11 +7,9 @@
 #define REPRISE_RECORDER_H
 
 #include "input.h"
-#include "replay/log.h"
+#include "replay/player.h"
 
 struct recorder;
-
-struct keeper;
 
 struct recorder_config {
     struct log_writer *log;    /* owned by the recorder from recorder_create on, also on error */
@@ -20,7 +18,10 @@ struct recorder_config {
     /* Asks the live source to come back from idle() at this host time (host_ns) although nothing
      * happened, so that a guest that went to sleep is safe on disk too. May be NULL. */
     void (*set_alarm)(void *opaque, u64 host_ns);
-    struct keeper *keeper; /* NULL: no checkpoints */
+    /* Checkpoints (keeper.h): is one due, and take it; NULL: none. */
+    bool (*keep_due)(const void *keeper, u64 host_ns);
+    void (*keep)(void *keeper, struct machine *m, const struct player_place *place, u64 host_ns);
+    void *keeper;
     void *opaque;
 };
 

@@ -217,6 +217,8 @@ static int start(struct session *s, const struct record_args *a, struct guest *g
     }
     if (!code) {
         struct recorder_config config = {.log = log,
+                                         .keep_due = keeper_due,
+                                         .keep = s->keeper ? keeper_take : NULL,
                                          .keeper = s->keeper,
                                          .live = live_source(s->live),
                                          .machine = s->rec.machine_hash,
