@@ -4,9 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/cmd.h"
+#include "cmd/travel.h"
 #include "replay/core.h"
-#include "replay/player.h"
 #include "replay/symbols.h"
 
 enum { O_AT = 256, O_FORCE, O_JSON };
@@ -26,7 +25,8 @@ static const char doc[] =
     "the file is as long as the guest's memory but takes less." EXIT_HELP;
 
 struct core_args {
-    const char *dir, *output, *at;
+    const char *dir, *output;
+    struct point at;
     bool force, json;
 };
 
@@ -34,7 +34,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct core_args *a = state->input;
     switch (key) {
-    case O_AT: a->at = arg; break;
+    case O_AT: option_point(state, arg, "--at", &a->at); break;
     case O_FORCE: a->force = true; break;
     case O_JSON: a->json = true; break;
     case 'o': a->output = arg; break;
@@ -50,62 +50,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "-o FILE is missing: where to?");
         if (!strcmp(a->output, "-"))
             argp_error(state, "-o -: a core has holes, which a pipe cannot; name a file");
-        if (a->at && strcmp(a->at, "end"))
-            option_number(state, a->at, "--at");
         break;
     default: return ARGP_ERR_UNKNOWN;
     }
     return 0;
-}
-
-/* A recording replayed to a point. */
-struct place {
-    struct opened o;
-    struct machine *m;
-    struct player *player;
-};
-
-/* Replays to `at`: a position, or the end (NULL). An exit code; its error is printed. */
-static int place_machine(struct place *p, const char *dir, const char *at)
-{
-    struct err err = {0};
-    struct run_limits limits = {.stop_at = at && strcmp(at, "end") ? strtoull(at, NULL, 0) : NEVER,
-                                .slice = test_slice()};
-    struct run_end end = {.reason = RUN_STOP};
-    *p = (struct place){.m = NULL};
-    if (open_recording(&p->o, dir, &err))
-        return cmd_fail(&err);
-    int code = build_machine(&p->o, &p->m, &err);
-    if (!code) {
-        struct player_config config = {.log = p->o.log, .dir = p->o.quoted};
-        p->o.log = NULL;
-        code = player_create(&p->player, &config, p->m, &err);
-    }
-    if (code)
-        return cmd_fail(&err);
-    if (limits.stop_at && machine_run(p->m, player_source(p->player), &limits, &end, &err)) {
-        enum player_result result = player_result(p->player);
-        cmd_fail(&err);
-        fputs(player_report(p->player), stderr);
-        return result == PLAYER_DIVERGED ? EX_DIVERGED
-               : result == PLAYER_DAMAGE ? EX_DAMAGE
-                                         : EX_ERROR;
-    }
-    if (end.reason != RUN_STOP && limits.stop_at != NEVER &&
-        machine_position(p->m) < limits.stop_at) {
-        err_set(&err, -EINVAL, "--at %s lies behind the recording's end, position %" PRIu64, at,
-                machine_position(p->m));
-        return cmd_fail(&err);
-    }
-    return EX_FINE;
-}
-
-static void place_close(struct place *p)
-{
-    player_destroy(p->player);
-    if (p->m)
-        machine_destroy(p->m);
-    close_recording(&p->o);
 }
 
 static void print_json(const struct core_args *a, const struct core_report *r, pos_t position)
@@ -166,18 +114,21 @@ int cmd_core(int argc, char **argv)
 {
     static const struct argp argp = {
         .options = options, .parser = parse, .args_doc = "DIR", .doc = doc};
-    struct core_args a = {0};
+    struct core_args a = {.at = {.kind = POINT_END}};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
     struct err err = {0};
     struct elf_output probe = {0};
-    struct place p;
+    struct travel tr;
     /* Before the replay, which may take long. */
     if (elf_output_open(&probe, a.output, a.force, &err))
         return cmd_fail(&err);
     elf_output_discard(&probe);
-    int code = place_machine(&p, a.dir, a.at);
-    if (code == EX_FINE)
-        code = write_core(&a, p.m);
-    place_close(&p);
+    int code = travel_open_at(&tr, a.dir, &a.at);
+    struct machine *m = tr.t ? timeline_machine(tr.t) : NULL;
+    if (code == EX_FINE || code == EX_DAMAGE) {
+        int done = write_core(&a, m);
+        code = done ? done : code;
+    }
+    travel_close(&tr);
     return code;
 }

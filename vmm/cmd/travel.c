@@ -99,6 +99,28 @@ int travel_to(struct travel *tr, const struct point *p, enum timeline_stop *stop
     return code;
 }
 
+int travel_open_at(struct travel *tr, const char *dir, const struct point *p)
+{
+    struct err err = {0};
+    enum timeline_stop stop;
+    if (travel_open(tr, dir, 0, &err) || travel_to(tr, p, &stop, &err))
+        return cmd_fail(&err);
+    int code = travel_end_code(tr);
+    if (code)
+        fprintf(stderr, "reprise: %s\n", timeline_end_text(tr->t));
+    return code;
+}
+
+int travel_end_code(const struct travel *tr)
+{
+    struct run_end end;
+    if (!timeline_at_end(tr->t, &end) || timeline_result(tr->t) == PLAYER_SAME)
+        return EX_FINE;
+    return timeline_result(tr->t) == PLAYER_DAMAGE     ? EX_DAMAGE
+           : timeline_result(tr->t) == PLAYER_DIVERGED ? EX_DIVERGED
+                                                       : EX_ERROR;
+}
+
 const struct symbols *travel_symbols(struct travel *tr)
 {
     struct err ignored;

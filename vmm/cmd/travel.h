@@ -27,6 +27,11 @@ struct travel {
 
 /* `memory`: bytes for checkpoints, 0: default. tr is zeroed first. */
 int travel_open(struct travel *tr, const char *dir, u64 memory, struct err *err);
+/* Both in one, for commands that then do one thing; the error is printed. EX_DAMAGE: at the end of
+ * a damaged recording, and said so. Close it in any case. */
+int travel_open_at(struct travel *tr, const char *dir, const struct point *p);
+/* EX_FINE, or at the end of a recording that is damaged or diverges what that means. */
+int travel_end_code(const struct travel *tr);
 void travel_close(struct travel *tr); /* safe on zeros */
 
 /* Goes to the point. A recording that ends before it is an error. */

@@ -45,8 +45,8 @@ int visit(const struct visit *v)
     }
     if (code < 0)
         code = EX_ERROR;
-    else if (!code && v->have_to && v->to.kind == POINT_END && *timeline_end_text(tr.t))
-        code = EX_DAMAGE;
+    else if (!code && !v->gdb)
+        code = travel_end_code(&tr);
     travel_close(&tr);
     return code;
 }
