@@ -77,6 +77,9 @@ int checkpoint_replace(const struct recording *r, const char *name, struct err *
 
 /* ---- reading ---- */
 
+/* How many files there are, without a look into them, and their bytes. */
+u32 checkpoint_count(const struct recording *r, u64 *bytes);
+
 struct checkpoint_file {
     struct instant at;
     struct player_place place;

@@ -198,6 +198,20 @@ void checkpoint_set_open(struct checkpoint_set *s, const struct recording *r, u6
     }
 }
 
+u32 checkpoint_count(const struct recording *r, u64 *bytes)
+{
+    u32 n = 0;
+    struct stat st;
+    char name[40] = CHECKPOINT_DIR "/";
+    *bytes = 0;
+    for (;; n++) {
+        file_name(n, name + strlen(CHECKPOINT_DIR "/"));
+        if (fstatat(r->dir, name, &st, AT_SYMLINK_NOFOLLOW))
+            return n;
+        *bytes += (u64)st.st_size;
+    }
+}
+
 void checkpoint_set_close(struct checkpoint_set *s)
 {
     for (u32 i = 0; i < s->count; i++)

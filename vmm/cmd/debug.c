@@ -268,7 +268,8 @@ static enum gdb_monitor target_monitor(void *opaque, const char *command, FILE *
         if (strlen(commands[i].name) == n && !strncmp(commands[i].name, command, n))
             result = commands[i].run(s, arg, out);
     s->tr->also = poll_gdb;
-    return result;
+    /* The gdb that we started has a hook for it. */
+    return result == GDB_MONITOR_MOVED && s->child ? GDB_MONITOR_OK : result;
 }
 
 /* ---- running ---- */

@@ -69,8 +69,25 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 }
 
 struct files {
-    char dir[PATH_MAX], symbols[PATH_MAX + 32], socket[PATH_MAX + 32];
+    char dir[PATH_MAX], symbols[PATH_MAX + 32], socket[PATH_MAX + 32], init[PATH_MAX + 32];
 };
+
+/* What gdb reads first. `monitor goto` moves the machine behind gdb's back: a hook makes gdb forget
+ * what it knows, without a word if it has Python. */
+static const char init_text[] = "set confirm off\n"
+                                "set architecture i386:x86-64\n"
+                                "define hookpost-monitor\n"
+                                "maintenance flush dcache\n"
+                                "maintenance flush register-cache\n"
+                                "end\n"
+                                "python\n"
+                                "def reprise_flush():\n"
+                                "    for what in ('dcache', 'register-cache'):\n"
+                                "        gdb.execute('maintenance flush ' + what, to_string=True)\n"
+                                "end\n"
+                                "define hookpost-monitor\n"
+                                "python reprise_flush()\n"
+                                "end\n";
 
 static int make_files(struct files *f, struct err *err)
 {
@@ -80,12 +97,18 @@ static int make_files(struct files *f, struct err *err)
         return err_errno(err, "cannot create a directory %s", f->dir);
     snprintf(f->symbols, sizeof(f->symbols), "%s/guest.elf", f->dir);
     snprintf(f->socket, sizeof(f->socket), "unix:%s/gdb", f->dir);
+    snprintf(f->init, sizeof(f->init), "%s/init", f->dir);
+    FILE *init = fopen(f->init, "we");
+    bool good = init && fputs(init_text, init) >= 0;
+    if (!init || fclose(init) || !good)
+        return err_errno(err, "cannot write %s", f->init);
     return 0;
 }
 
 static void remove_files(const struct files *f)
 {
     unlink(f->symbols);
+    unlink(f->init);
     unlink(f->socket + strlen("unix:"));
     rmdir(f->dir);
 }
@@ -114,10 +137,8 @@ static pid_t start_gdb(const struct gdb_args *a, const struct files *f, bool own
     snprintf(target, sizeof(target), "target remote %s", f->socket + strlen("unix:"));
     argv[n++] = a->program;
     argv[n++] = "-q";
-    argv[n++] = "-ex";
-    argv[n++] = "set confirm off";
-    argv[n++] = "-ex";
-    argv[n++] = "set architecture i386:x86-64";
+    argv[n++] = "-x";
+    argv[n++] = f->init;
     if (own || a->symbols) {
         argv[n++] = "-ex";
         argv[n++] = file;

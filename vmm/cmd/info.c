@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cmd/cmd.h"
+#include "replay/point.h"
 
 enum { O_JSON = 256 };
 
@@ -55,9 +56,34 @@ static void hash_line(const u8 *bytes, char out[HASH_TEXT])
     hash_text(&h, out);
 }
 
+/* What was added to a recording later: checkpoints and marks. */
+struct additions {
+    u32 checkpoints;
+    u64 bytes;
+    unsigned marks;
+};
+
+static void count_mark(void *opaque, struct instant at, const char *name, size_t len)
+{
+    struct additions *a = opaque;
+    (void)at;
+    (void)name;
+    (void)len;
+    a->marks++;
+}
+
+static void find_additions(const struct opened *o, struct additions *a)
+{
+    struct err ignored;
+    memset(a, 0, sizeof(*a));
+    a->checkpoints = checkpoint_count(&o->rec, &a->bytes);
+    marks_each(o->rec.path, count_mark, a, &ignored);
+}
+
 static void print_text(const char *dir, const struct opened *o, const struct log_summary *s,
                        const char *files)
 {
+    struct additions added;
     const struct machine_description *d = &o->desc;
     char a[32], b[32], hash[HASH_TEXT], how[256], name[sizeof(d->append)];
     printf("recording     %s\n", dir);
@@ -89,6 +115,11 @@ static void print_text(const char *dir, const struct opened *o, const struct log
             printf("                %-14s %" PRIu64 "\n", record_table[i].name, s->counts[i]);
     if (s->remarks)
         printf("                %-14s %" PRIu64 "\n", "unknown", s->remarks);
+    find_additions(o, &added);
+    if (added.checkpoints)
+        printf("checkpoints   %u, %s\n", added.checkpoints, text_bytes(added.bytes, a));
+    if (added.marks)
+        printf("marks         %u\n", added.marks);
     printf("state         %s%s%s\n", state_name(s->damage.state), s->damage.text[0] ? ": " : "",
            s->damage.text);
     if (*files)
@@ -106,6 +137,8 @@ static void print_json(const struct opened *o, const struct log_summary *s, cons
 {
     const struct machine_description *d = &o->desc;
     char hash[HASH_TEXT];
+    struct additions added;
+    find_additions(o, &added);
     putchar('{');
     json_member("creator", d->creator);
     json_member("host_cpu", d->host_cpu);
@@ -128,6 +161,8 @@ static void print_json(const struct opened *o, const struct log_summary *s, cons
            ",\"realtime\":%s,\"kernel_size\":%" PRIu64 ",\"initrd_size\":%" PRIu64,
            d->memory, d->seed, d->wall_clock, d->realtime ? "true" : "false", d->kernel_size,
            d->initrd_size);
+    printf(",\"checkpoints\":%u,\"checkpoint_bytes\":%" PRIu64 ",\"marks\":%u", added.checkpoints,
+           added.bytes, added.marks);
     printf(",\"end_arg\":%" PRIu64 ",\"position\":%" PRIu64 ",\"time\":%" PRIu64
            ",\"host_ns\":%" PRIu64 ",\"log_bytes\":%" PRIu64 ",\"raw_bytes\":%" PRIu64
            ",\"chunks\":%u,\"records\":%" PRIu64 ",\"counts\":{",
