@@ -17,7 +17,8 @@ static const struct argp_option options[] = {
 /* clang-format on */
 
 static const char doc[] =
-    "Prints the event log of a recording: position, virtual time in seconds, event. A log that is "
+    "Prints the event log of a recording: number (for event:N), position, virtual time in seconds, "
+    "event. A log that is "
     "damaged is printed up to there. " POINT_HELP EXIT_HELP;
 
 struct events_args {
@@ -83,8 +84,10 @@ int cmd_events(int argc, char **argv)
             continue;
         if (a.json)
             record_print_json(stdout, &rec);
-        else
+        else {
+            printf("%6" PRIu64 "  ", rec.index);
             record_print(stdout, &rec, a.all);
+        }
         putchar('\n');
     }
     const struct log_damage damage = *log_damage(o.log);
