@@ -55,6 +55,9 @@ fuzz:
 # tests/bench: the machine without a log.
 $(B)/tests/bench/nolog: $(B)/tests/bench/nolog.o $(B)/vmm/cmd/guest.o $(B)/libreprise.a
 	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+# ... and times of moving about in a recording.
+$(B)/tests/bench/travel: $(B)/tests/bench/travel.o $(B)/libreprise.a
+	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 test-build: build/reprise $(B)/reprise $(UNIT_BIN) $(TOOLS) $(B)/tests/insn/insn \
 	$(B)/tests/fuzz/fuzz_guest \
@@ -72,11 +75,13 @@ soak: deps
 	@tests/soak.py --mode $(MODE) --minutes $(SOAK_MINUTES)
 
 bench: deps
-	@$(MAKE) --no-print-directory -j$(JOBS) MODE=rel test-build images build/rel/tests/bench/nolog
+	@$(MAKE) --no-print-directory -j$(JOBS) MODE=rel test-build images build/rel/tests/bench/nolog \
+		build/rel/tests/bench/travel
 	@tests/bench/bench.py $(BENCH_ARGS)
 
 TEST_OBJ := $(UNIT_NAMES:%=$(B)/tests/unit/%.o) $(TOY_OBJ) $(FUZZ_NAMES:%=$(B)/tests/fuzz/fuzz_%.o) \
-	$(B)/tests/fuzz/mutate.o $(B)/tests/fuzz/fuzz_guest.o $(B)/tests/bench/nolog.o $(TOOLS:=.o)
+	$(B)/tests/fuzz/mutate.o $(B)/tests/fuzz/fuzz_guest.o $(B)/tests/bench/nolog.o $(B)/tests/bench/travel.o \
+	$(TOOLS:=.o)
 -include $(TEST_OBJ:.o=.d)
 .SECONDARY: $(TEST_OBJ)
 .PHONY: test test-build soak bench fuzz fuzz-build

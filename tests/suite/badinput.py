@@ -113,12 +113,23 @@ def usage(t):
                  ["record", "-o", "", "--kernel", tiny], ["record", "-o", "x", "--kernel", ""],
                  ["record", "-o", "x", "--kernel", tiny, "--stop-at", ""],
                  ["record", "-o", "x", "--kernel", tiny, "--idle-limit", "-1"],
-                 ["replay", "a", "--force"],
+                 ["replay", "a", "--force"], ["replay", "a", "--to", "evnt:3"],
+                 ["replay", "a", "--to", "end-x"], ["replay", "a", "--to", "time:-1"],
+                 ["replay", "a", "--to", "console:"], ["replay", "a", "--verify", "--to", "5"],
+                 ["replay", "a", "--gdb", "--regs"], ["replay", "a", "--checkpoint-memory", "1G"],
+                 ["replay", "a", "--to", "5", "--checkpoint-memory", "0"],
+                 ["gdb"], ["gdb", "a", "b"], ["gdb", "a", "--to", ""], ["checkpoint"],
+                 ["checkpoint", "a", "--every", "0"], ["symbols"], ["core", "a"],
+                 ["core", "a", "-o", "x", "--at", "nowhere"],
+                 ["record", "-o", "x", "--kernel", tiny, "--gdb-wait"],
+                 ["record", "-o", "x", "--kernel", tiny, "--gdb=-"],
+                 ["record", "-o", "x", "--kernel", tiny, "--checkpoint-every", "0"],
                  ["diff", "a", "b", "c"]):
         r = t.run(t.reprise, *argv, code=USAGE)
         t.has(r.error, "--help")
         t.check(not r.out, "a usage error printed on stdout")
-    for command in ("record", "replay", "info", "events", "trace", "diff"):
+    for command in ("record", "replay", "info", "events", "trace", "diff", "gdb", "checkpoint",
+                    "symbols", "core"):
         t.has(t.run(t.reprise, command, "--help").text, "Exit codes", command + " --help")
     t.has(t.run(t.reprise, "--version").text, r"^reprise \d")
 

@@ -3,9 +3,11 @@
  * a watched word) and compares where it lands with a straight replay that was stopped at the same
  * position: all digests of CPU, devices, output and, at some, of RAM.
  *
- *     walk DIR [--seed S] [--places N] [--moves N] [--memory MIB] [--no-files]
+ *     walk DIR [--seed S] [--places N] [--moves N] [--memory MIB] [--no-files] [--each-file]
  *
- * Prints the seed; exits 1 at the first difference with the moves that led there.
+ * Prints the seed; exits 1 at the first difference with the moves that led there. With --each-file
+ * it goes to the instant of every checkpoint file instead, each from that file, and to a few places
+ * behind it.
  */
 #include <getopt.h>
 #include <inttypes.h>
@@ -17,6 +19,7 @@
 #define XXH_STATIC_LINKING_ONLY
 #include <xxhash.h>
 
+#include "board/ram.h"
 #include "cpu/vcpu.h"
 #include "replay/player.h"
 #include "replay/timeline.h"
@@ -26,6 +29,7 @@ struct place {
     vns_t time;
     u64 cpu, all, ram; /* digests; ram 0: not taken */
     u64 rip, cr3;
+    bool timed; /* it is an instant: `time` counts too, and RAM is always looked at */
 };
 
 static u64 state;
@@ -94,7 +98,9 @@ static void die(const struct err *err)
 static int by_position(const void *a, const void *b)
 {
     const struct place *x = a, *y = b;
-    return x->position < y->position ? -1 : x->position > y->position;
+    if (x->position != y->position)
+        return x->position < y->position ? -1 : 1;
+    return x->time < y->time ? -1 : x->time > y->time;
 }
 
 /* A replay from power-on, without checkpoints or anything else of the timeline. */
@@ -111,14 +117,17 @@ static void straight(const char *dir, struct place *places, unsigned n)
     if (player_create(&player, &config, m, &err))
         die(&err);
     for (unsigned i = 0; i < n; i++) {
-        struct run_limits limits = {.stop_at = places[i].position};
+        bool timed = places[i].timed;
+        struct run_limits limits = {.stop_at = places[i].position,
+                                    .stop_time = timed ? places[i].time : 0};
         struct run_end end;
         if (machine_run(m, player_source(player), &limits, &end, &err) || end.reason != RUN_STOP) {
             fprintf(stderr, "walk: the straight replay ended before position %" PRIu64 " (%s)\n",
                     places[i].position, err.text);
             exit(2);
         }
-        look(m, i % 4 == 0, &places[i]);
+        look(m, timed || i % 4 == 0, &places[i]);
+        places[i].timed = timed;
     }
     player_destroy(player);
     machine_destroy(m);
@@ -253,6 +262,105 @@ static bool walk(struct timeline *t, struct place *places, unsigned n, unsigned 
     return true;
 }
 
+/* ---- checkpoint files ---- */
+
+#define BEHIND 3 /* places behind each file */
+
+/* The instants of all files, and places up to the next one. Returns how many there are. */
+static unsigned file_places(const char *dir, struct place **out, struct instant **files, u32 *count)
+{
+    struct timeline *t;
+    struct timeline_config config = {.ignore_files = true};
+    struct checkpoint_set set;
+    struct err err = {0};
+    if (timeline_open(&t, dir, &config, &err))
+        die(&err);
+    struct machine *m = timeline_machine(t);
+    checkpoint_set_open(&set, &timeline_recording(t)->rec, machine_ram(m)->size / PAGE_SIZE,
+                        machine_state_size(m), &err);
+    if (err.text[0])
+        die(&err);
+    unsigned n = 0;
+    *count = set.count;
+    *files = calloc(set.count + 1, sizeof(**files));
+    *out = calloc((size_t)set.count * (BEHIND + 1) + 1, sizeof(**out));
+    for (u32 i = 0; i < set.count; i++) {
+        struct instant at = set.file[i].at;
+        pos_t next = i + 1 < set.count ? set.file[i + 1].at.position : timeline_end(t).position;
+        u64 room = next > at.position ? next - at.position : 1;
+        (*files)[i] = at;
+        (*out)[n++] = (struct place){.position = at.position, .time = at.time, .timed = true};
+        for (unsigned k = 0; k < BEHIND && room > 2; k++) {
+            u64 by = k == 0 ? 1 : k == 1 ? 1 + below(MIN(room - 1, 20000)) : 1 + below(room - 1);
+            (*out)[n++] = (struct place){.position = at.position + by};
+        }
+    }
+    checkpoint_set_close(&set);
+    timeline_close(t);
+    qsort(*out, n, sizeof(**out), by_position);
+    return n;
+}
+
+static bool has_checkpoint(const struct timeline *t, struct instant at)
+{
+    const struct checkpoint *c;
+    for (unsigned i = 0; (c = timeline_checkpoint_at(t, i)); i++)
+        if (c->at.position == at.position && c->at.time == at.time)
+            return true;
+    return false;
+}
+
+/* Nothing is in memory before: the first move can only start from the file or from power-on. */
+static bool one_file(const char *dir, const struct timeline_config *config, struct instant at,
+                     struct instant next, const struct place *places, unsigned n)
+{
+    struct timeline *t;
+    struct err err = {0};
+    bool ok = true, first = true;
+    if (timeline_open(&t, dir, config, &err))
+        die(&err);
+    for (unsigned i = 0; ok && i < n; i++) {
+        struct instant to = {places[i].position, places[i].timed ? places[i].time : 0};
+        struct place now;
+        enum timeline_stop stop;
+        if (instant_before((struct instant){to.position, places[i].time}, at) ||
+            !instant_before((struct instant){to.position, places[i].time}, next))
+            continue;
+        did("seek to position %" PRIu64 ", %" PRIu64 " ns, by the file of %" PRIu64, to.position,
+            places[i].time, at.position);
+        if (timeline_seek(t, to, &stop, &err))
+            die(&err);
+        look(timeline_machine(t), true, &now);
+        ok = same(&places[i], &now);
+        if (ok && first && !has_checkpoint(t, at)) {
+            printf("FAIL: the file of position %" PRIu64 " was not used\n", at.position);
+            ok = false;
+        }
+        first = false;
+    }
+    timeline_close(t);
+    return ok;
+}
+
+static int each_file(const char *dir, const struct timeline_config *config)
+{
+    struct place *places;
+    struct instant *files;
+    u32 count;
+    unsigned n = file_places(dir, &places, &files, &count);
+    bool ok = true;
+    straight(dir, places, n);
+    for (u32 i = count; ok && i-- > 0;) {
+        struct instant next = i + 1 < count ? files[i + 1] : (struct instant){NEVER, NEVER};
+        ok = one_file(dir, config, files[i], next, places, n);
+    }
+    printf("walk: %u files, %u places: %s\n", count, n,
+           ok ? "all as in a straight replay" : "FAILED");
+    free(places);
+    free(files);
+    return !ok;
+}
+
 static void warn(void *opaque, const char *text)
 {
     (void)opaque;
@@ -261,11 +369,16 @@ static void warn(void *opaque, const char *text)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"seed", 1, NULL, 's'},     {"places", 1, NULL, 'p'},
-                                            {"moves", 1, NULL, 'm'},    {"memory", 1, NULL, 'M'},
-                                            {"no-files", 0, NULL, 'f'}, {0}};
+    static const struct option options[] = {{"seed", 1, NULL, 's'},
+                                            {"places", 1, NULL, 'p'},
+                                            {"moves", 1, NULL, 'm'},
+                                            {"memory", 1, NULL, 'M'},
+                                            {"no-files", 0, NULL, 'f'},
+                                            {"each-file", 0, NULL, 'e'},
+                                            {0}};
     struct timeline_config config = {.warn = warn};
     unsigned n = 50, moves = 100;
+    bool files = false;
     u64 seed;
     int o;
     if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed))
@@ -278,6 +391,7 @@ int main(int argc, char **argv)
         case 'm': moves = (unsigned)strtoul(optarg, NULL, 0); break;
         case 'M': config.memory = strtoull(optarg, NULL, 0) << 20; break;
         case 'f': config.ignore_files = true; break;
+        case 'e': files = true; break;
         default: return 2;
         }
     if (optind != argc - 1 || n < 2)
@@ -285,6 +399,8 @@ int main(int argc, char **argv)
     printf("walk: seed %" PRIu64 "\n", seed);
     setvbuf(stdout, NULL, _IOLBF, 0);
     state = seed;
+    if (files)
+        return each_file(argv[optind], &config);
     struct timeline *t;
     struct err err = {0};
     if (timeline_open(&t, argv[optind], &config, &err))
