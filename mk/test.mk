@@ -21,11 +21,15 @@ TOOLS := $(B)/tests/tools/format_records $(B)/tests/tools/log_version $(B)/tests
 $(TOOLS): $(B)/tests/tools/%: $(B)/tests/tools/%.o $(B)/libreprise.a
 	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
-GUEST_BIN := build/images/guest/check
+GUEST_BIN := $(addprefix build/images/guest/,check heap lines)
+# For gdb: lines, at addresses where no other program of the guest is.
+build/images/guest/heap: GUEST_FLAGS := -g -Wl,-Ttext-segment=0x10000000
+build/images/guest/lines: GUEST_FLAGS := -g -O0 -Wl,-Ttext-segment=0x20000000
 build/images/guest/%: tests/guest/%.c
 	@mkdir -p $(@D)
 	@echo "  CC $< (static, for the guest)"
-	@gcc -std=gnu11 -O1 -fno-builtin -Wall -Wextra -Werror -Wno-unused-parameter -static -o $@ $< -lm
+	@gcc -std=gnu11 -O1 -fno-builtin -Wall -Wextra -Werror -Wno-unused-parameter -static \
+		$(GUEST_FLAGS) -o $@ $< -lm
 
 # tests/fuzz: `make fuzz T=log` runs one for long; `make test` a fixed number of mutations of each,
 # always with the address sanitizer.

@@ -116,6 +116,8 @@ void checkpoint_set_open(struct checkpoint_set *s, const struct recording *r, u6
  */
 int checkpoint_set_load(struct checkpoint_set *s, u32 first, u32 last, struct ram_image *image,
                         struct err *err);
+/* Forgets all but the first n. */
+void checkpoint_set_cut(struct checkpoint_set *s, u32 n);
 void checkpoint_set_close(struct checkpoint_set *s);
 
 #endif

@@ -156,6 +156,20 @@ static void free_file(struct checkpoint_file *f)
     free(f->pages);
 }
 
+/* The file cannot be opened. That is the end, unless there are later ones. */
+static void note_gap(struct checkpoint_set *s, const char *name, struct err *problem)
+{
+    struct stat st;
+    char next[16];
+    bool gone = errno == ENOENT;
+    const char *why = gone ? "it is missing" : strerror(errno);
+    file_name(s->count + 1, next);
+    if (!gone || !fstatat(s->dir, next, &st, AT_SYMLINK_NOFOLLOW))
+        err_set(problem, -EINVAL,
+                "the checkpoint %s/%s is of no use (%s); it and later ones are ignored",
+                CHECKPOINT_DIR, name, why);
+}
+
 void checkpoint_set_open(struct checkpoint_set *s, const struct recording *r, u64 ram_pages,
                          size_t state_size, struct err *problem)
 {
@@ -174,8 +188,10 @@ void checkpoint_set_open(struct checkpoint_set *s, const struct recording *r, u6
     for (;; s->count++) {
         file_name(s->count, name);
         int fd = openat(s->dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-        if (fd < 0)
+        if (fd < 0) {
+            note_gap(s, name, problem);
             return;
+        }
         struct checkpoint_file *bigger = realloc(s->file, (s->count + 1) * sizeof(*s->file));
         if (!bigger) {
             close(fd);
@@ -212,10 +228,15 @@ u32 checkpoint_count(const struct recording *r, u64 *bytes)
     }
 }
 
+void checkpoint_set_cut(struct checkpoint_set *s, u32 n)
+{
+    while (s->count > n)
+        free_file(&s->file[--s->count]);
+}
+
 void checkpoint_set_close(struct checkpoint_set *s)
 {
-    for (u32 i = 0; i < s->count; i++)
-        free_file(&s->file[i]);
+    checkpoint_set_cut(s, 0);
     free(s->file);
     if (s->dir >= 0)
         close(s->dir);
@@ -288,8 +309,7 @@ int checkpoint_set_load(struct checkpoint_set *s, u32 first, u32 last, struct ra
         code = err_set(err, -EINVAL,
                        "the checkpoint %s/%06u is of no use (%s); it and later ones are ignored",
                        CHECKPOINT_DIR, n, why);
-        while (s->count > n)
-            free_file(&s->file[--s->count]);
+        checkpoint_set_cut(s, n);
     }
     free(newest);
     free(buf);

@@ -95,6 +95,41 @@ static u64 default_budget(void)
     return MAX(bytes, 256ull << 20);
 }
 
+static bool same_border(const struct log_place *a, const struct log_place *b)
+{
+    return a->seed == b->seed && a->index == b->index && a->position == b->position &&
+           a->time == b->time && a->sequence == b->sequence && a->last_type == b->last_type;
+}
+
+/* Checkpoints must lead into this log: the checksums of all that lies before them must agree. */
+static void check_places(struct timeline *t)
+{
+    struct log_place place;
+    struct opened other;
+    struct record rec;
+    struct err err;
+    u32 n = 0;
+    if (!t->files.count || open_recording(&other, t->o.rec.path, &err))
+        return;
+    do {
+        log_tell(other.log, &place);
+        while (!place.taken && n < t->files.count &&
+               t->files.file[n].place.log.offset == place.offset &&
+               same_border(&t->files.file[n].place.log, &place))
+            n++;
+    } while (log_next(other.log, &rec));
+    close_recording(&other);
+    if (n == t->files.count)
+        return;
+    err_set(&err, -EINVAL,
+            "the checkpoint %s/%s/%06u is of no use (it was made from another log); it and later "
+            "ones are ignored",
+            t->o.rec.path, CHECKPOINT_DIR, n);
+    if (t->config.warn)
+        t->config.warn(t->config.opaque, err.text);
+    checkpoint_set_cut(&t->files, n);
+}
+
 int timeline_open(struct timeline **out, const char *dir, const struct timeline_config *config,
                   struct err *err)
 {
@@ -124,6 +159,7 @@ int timeline_open(struct timeline **out, const char *dir, const struct timeline_
             if (problem.text[0] && config->warn)
                 config->warn(config->opaque, problem.text);
         }
+        check_places(t);
         code = text_from_files(t, err);
     }
     if (!code)
@@ -132,7 +168,7 @@ int timeline_open(struct timeline **out, const char *dir, const struct timeline_
         code = err_set(err, -ENOMEM,
                        "checkpoints need at least %" PRIu64 " MiB of memory for this guest; "
                        "--checkpoint-memory allows %" PRIu64 " MiB",
-                       t->store.bytes >> 20, t->budget >> 20);
+                       (t->store.bytes >> 20) + 1, t->budget >> 20);
     if (code) {
         timeline_close(t);
         return code;

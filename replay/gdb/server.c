@@ -273,12 +273,12 @@ bool gdb_server_poll(struct gdb_server *s)
         return false;
     if (s->in < 0)
         return p[0].revents != 0;
-    if (p[0].revents)
-        refuse_others(s);
     if (p[1].revents) {
         read_input(s);
         parse_input(s);
     }
+    if (p[0].revents && !s->vanished) /* else it is the next one */
+        refuse_others(s);
     return s->vanished || s->interrupted || s->waiting;
 }
 
@@ -328,7 +328,7 @@ static int wait_input(struct gdb_server *s, struct err *err)
                          {.fd = s->in, .events = POLLIN}};
     if (poll(p, ARRAY_SIZE(p), -1) < 0)
         return errno == EINTR ? 0 : err_errno(err, "cannot wait for gdb");
-    if (p[1].revents && s->in >= 0) {
+    if (p[1].revents && s->in >= 0 && !p[2].revents) {
         refuse_others(s);
     } else if (p[1].revents) {
         int fd = listener_accept(&s->listener);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`make bench`: what issue 2 promises about speed and memory, as ratios measured in one run.
+"""`make bench`: what issues 2 and 3 promise about speed and memory, as ratios measured in one run.
 
 Medians of --runs runs, taken in turns so that a noisy minute hits all alike. CPU time is user plus
 system of the child (getrusage); resident memory is its VmHWM. QEMU is optional.
@@ -16,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+import travel
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 REPRISE = str(ROOT / "build" / "rel" / "reprise")
@@ -106,20 +108,25 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    parser.add_argument("--part", choices=("record", "travel", "all"), default="all",
+                        help="recording and replay, travel in time (travel.py), or both")
     args = parser.parse_args()
     place = tempfile.mkdtemp(prefix="reprise-bench-")
+    result = {"rows": [], "notes": [], "runs": args.runs}
     try:
-        result = measure(Bench(place, args.runs))
+        if args.part != "travel":
+            result = measure(Bench(place, args.runs))
+        if args.part != "record":
+            more = travel.measure(place, args.runs)
+            result["rows"] += more["rows"]
+            result["notes"] += more["notes"]
+            result["travel"] = more["samples"]
     finally:
         shutil.rmtree(place)
     if args.json:
         print(json.dumps(result, indent=1))
         return
-    print(f"{'what':<50} {'measured':>14} {'promised':>16}")
-    for row in result["rows"]:
-        print(f"{row['what']:<50} {row['value']:>14} {row['bound']:>16}"
-              + ("" if row["good"] else "  MISSED"))
-    print("\n" + "\n".join(result["notes"]))
+    travel.show(result)
 
 
 def measure(b):

@@ -91,10 +91,12 @@ static int target_before_write(void *opaque, struct err *err)
     return code;
 }
 
+static volatile sig_atomic_t signalled; /* the session is to end */
+
 static bool poll_gdb(void *opaque)
 {
     struct debug_session *s = opaque;
-    return gdb_server_poll(s->server);
+    return signalled || gdb_server_poll(s->server);
 }
 
 /* ---- monitor commands ---- */
@@ -317,7 +319,7 @@ static int range_step(struct debug_session *s, const struct gdb_resume *r, enum 
         if (code)
             return code;
         rip = machine_vcpu(timeline_machine(s->tr->t))->rip;
-        if (gdb_server_poll(s->server))
+        if (poll_gdb(s))
             *what = TIMELINE_INTERRUPTED;
     } while (*what == TIMELINE_REACHED && rip >= r->start && rip < r->end);
     return 0;
@@ -363,6 +365,7 @@ static struct gdb_server *waked;
 static void on_signal(int sig)
 {
     (void)sig;
+    signalled = 1;
     gdb_server_wake(waked);
 }
 
@@ -426,6 +429,7 @@ static void catch_signals(struct debug_session *s, bool piped)
 {
     struct sigaction sa = {.sa_handler = on_signal};
     waked = s->server;
+    signalled = 0;
     sigemptyset(&sa.sa_mask);
     sigaction(SIGTERM, &sa, NULL);
     sigaction(SIGHUP, &sa, NULL);
