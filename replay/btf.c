@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "replay/orc.h"
+
 #define BTF_MAGIC    0xeb9fu
 #define BTF_MAX_SIZE (64u << 20)
 #define NESTING      8u
@@ -222,11 +224,16 @@ struct module_layout {
     u32 list, name, kallsyms, symtab, num_symtab, strtab, typetab;
     unsigned parts; /* 1: one piece, code first (Linux up to 6.3) */
     u32 base, size, text, stride;
+    bool has_orc;
+    u32 orc_offsets, orc_entries, orc_count;
 };
 
 static bool module_layout(const struct btf *b, struct module_layout *l)
 {
     *l = (struct module_layout){.parts = 1};
+    l->has_orc = btf_member(b, "module", "arch.orc_unwind_ip", &l->orc_offsets, NULL) &&
+                 btf_member(b, "module", "arch.orc_unwind", &l->orc_entries, NULL) &&
+                 btf_member(b, "module", "arch.num_orcs", &l->orc_count, NULL);
     if (!btf_member(b, "module", "list", &l->list, NULL) ||
         !btf_member(b, "module", "name", &l->name, NULL) ||
         !btf_member(b, "module", "kallsyms", &l->kallsyms, NULL) ||
@@ -317,6 +324,18 @@ static int add_symbols(const struct guest_linux *g, const struct module_layout *
     return 0;
 }
 
+static int add_orc(const struct guest_linux *g, const struct module_layout *l, u64 module,
+                   struct symbols *s, struct err *err)
+{
+    u64 offsets, entries;
+    u32 count;
+    if (!l->has_orc || !read_u64(g, module + l->orc_offsets, &offsets) ||
+        !read_u64(g, module + l->orc_entries, &entries) ||
+        !read_u32(g, module + l->orc_count, &count))
+        return 0;
+    return orc_add(s, g, offsets, entries, count, err);
+}
+
 int guest_modules_add(const struct guest_linux *g, struct symbols *s, struct err *err)
 {
     struct btf b;
@@ -338,6 +357,8 @@ int guest_modules_add(const struct guest_linux *g, struct symbols *s, struct err
             code = add_ranges(g, &l, module, name, s, err);
             if (!code)
                 code = add_symbols(g, &l, module, &budget, s, err);
+            if (!code)
+                code = add_orc(g, &l, module, s, err);
             if (!read_u64(g, at, &at))
                 break;
         }

@@ -26,8 +26,9 @@ void btf_free(struct btf *b); /* safe on zeros */
  * element), 0 for other types. false if there is none. */
 bool btf_member(const struct btf *b, const char *type, const char *member, u32 *offset, u32 *size);
 
-/* Adds the symbols of loaded modules, and a range for each part of one, to *s, which must be
- * finished again then. 0 also where they cannot be read: *s has those that could. -ENOMEM. */
+/* Adds the symbols and unwind tables of loaded modules, and a range for each part of one, to *s,
+ * which must be finished again then. 0 also where they cannot be read: *s has those that could.
+ * -ENOMEM. */
 int guest_modules_add(const struct guest_linux *g, struct symbols *s, struct err *err);
 
 struct guest_task {

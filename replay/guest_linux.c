@@ -23,6 +23,7 @@
 #include "board/ram.h"
 #include "machine.h"
 #include "replay/btf.h"
+#include "replay/orc.h"
 
 #define KERNEL_MAP     0xffffffff80000000ull /* __START_KERNEL_map */
 #define UPPER_HALF     0xffff800000000000ull
@@ -674,7 +675,10 @@ int guest_linux_symbols(struct guest_linux *g, struct symbols *out, struct err *
     }
     if (!code) {
         describe(g, out);
-        code = guest_modules_add(g, out, err);
+        code = orc_read(out, g, err);
+        if (!code)
+            code = guest_modules_add(g, out, err);
+        orc_finish(out);
     }
     if (code)
         symbols_free(out);

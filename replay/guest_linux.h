@@ -49,9 +49,9 @@ bool guest_linux_number(const struct guest_linux *g, const char *key, int base, 
  * image, by phys_base. false unless all of it is there. */
 bool guest_linux_read(const struct guest_linux *g, gva_t va, void *out, size_t len);
 
-/* Reads the kernel's symbols, and those of its modules where it has BTF (btf.h), into *out
- * (finished; zeroed on failure), by VMCOREINFO or, without it
- * or before Linux 6.0, by searching RAM for the tables. -ENOENT with a text: no Linux here. */
+/* Reads the kernel's symbols, with its unwind tables (orc.h), and those of its modules where it has
+ * BTF (btf.h), into *out (finished; zeroed on failure), by VMCOREINFO or, without it or before
+ * Linux 6.0, by searching RAM for the tables. -ENOENT with a text: no Linux here. */
 int guest_linux_symbols(struct guest_linux *g, struct symbols *out, struct err *err);
 
 /* All of the above for a machine, where it stands. */

@@ -14,6 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "replay/cfi.h"
+
 #define UPPER_HALF 0xffff800000000000ull
 /* A symbol that reaches farther lies before a gap, not before its neighbour. */
 #define SIZE_LIMIT (32ull << 20)
@@ -30,6 +32,7 @@ void symbols_free(struct symbols *s)
     free(s->by_name);
     free(s->names);
     free(s->ranges);
+    free(s->orc);
     symbols_init(s);
 }
 
@@ -307,9 +310,9 @@ static unsigned char symbol_info(const struct symbol *y)
 }
 
 /* Section numbers: 0, the ranges, then these. */
-enum { SEC_NOTE, SEC_SYMTAB, SEC_STRTAB, SEC_SHSTRTAB, SEC_FIXED };
+enum { SEC_NOTE, SEC_SYMTAB, SEC_STRTAB, SEC_FRAME, SEC_SHSTRTAB, SEC_FIXED };
 static const char *const fixed_names[SEC_FIXED] = {".note.gnu.build-id", ".symtab", ".strtab",
-                                                   ".shstrtab"};
+                                                   ".debug_frame", ".shstrtab"};
 
 struct elf_layout {
     u32 sections; /* of all */
@@ -317,7 +320,8 @@ struct elf_layout {
     u32 locals;   /* symbols before the first that is not local, the null symbol included */
     char *names;  /* section names */
     size_t names_size;
-    u64 note, note_size, symtab, symtab_size, strtab, strtab_size, shstrtab, headers;
+    struct cfi frame;
+    u64 note, note_size, symtab, symtab_size, strtab, strtab_size, frame_at, shstrtab, headers;
 };
 
 static void write_symbols(const struct symbols *s, const struct symbols *r, FILE *f)
@@ -384,6 +388,10 @@ static void write_headers(const struct symbols *s, const struct symbols *r,
                         .sh_offset = l->strtab,
                         .sh_size = l->strtab_size,
                         .sh_addralign = 1},
+        [SEC_FRAME] = {.sh_type = l->frame.size ? SHT_PROGBITS : SHT_NULL,
+                       .sh_offset = l->frame_at,
+                       .sh_size = l->frame.size,
+                       .sh_addralign = 8},
         [SEC_SHSTRTAB] = {.sh_type = SHT_STRTAB,
                           .sh_offset = l->shstrtab,
                           .sh_size = l->names_size,
@@ -421,7 +429,8 @@ static int lay_out(const struct symbols *s, const struct symbols *r, struct elf_
     l->symtab_size = (s->count + 1ull) * sizeof(Elf64_Sym);
     l->strtab = l->symtab + l->symtab_size;
     l->strtab_size = MAX(s->names_size, 1u);
-    l->shstrtab = l->strtab + l->strtab_size;
+    l->frame_at = (l->strtab + l->strtab_size + 7) & ~7ull;
+    l->shstrtab = l->frame_at + l->frame.size;
     l->headers = (l->shstrtab + l->names_size + 7) & ~7ull;
     return 0;
 }
@@ -437,6 +446,8 @@ int symbols_write_elf(const struct symbols *s, FILE *f, struct err *err)
     struct symbols r;
     struct elf_layout l = {0};
     int code = make_ranges(s, &r, err);
+    if (!code)
+        code = cfi_make(&l.frame, s, err);
     if (!code)
         code = lay_out(s, &r, &l, err);
     if (!code) {
@@ -457,6 +468,9 @@ int symbols_write_elf(const struct symbols *s, FILE *f, struct err *err)
         pad(f, l.note + l.note_size, l.symtab);
         write_symbols(s, &r, f);
         fwrite(s->names_size ? s->names : "", l.strtab_size, 1, f);
+        pad(f, l.strtab + l.strtab_size, l.frame_at);
+        if (l.frame.size)
+            fwrite(l.frame.data, l.frame.size, 1, f);
         fwrite(l.names, l.names_size, 1, f);
         pad(f, l.shstrtab + l.names_size, l.headers);
         write_headers(s, &r, &l, f);
@@ -464,6 +478,7 @@ int symbols_write_elf(const struct symbols *s, FILE *f, struct err *err)
             code = err_errno(err, "cannot write the symbol file");
     }
     free(l.names);
+    cfi_free(&l.frame);
     symbols_free(&r);
     return code;
 }

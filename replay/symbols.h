@@ -33,6 +33,9 @@ struct symbol_range {
     bool code;
 };
 
+/* How the kernel's unwind tables are to be read: orc.c. */
+enum orc_form { ORC_FORM_NONE, ORC_FORM_END, ORC_FORM_SIGNAL, ORC_FORM_TYPES };
+
 /* Owned by whoever called symbols_init (or guest_symbols_read); symbols_free is safe on zeros. */
 struct symbols {
     struct symbol *list; /* after symbols_finish: ascending by address, then order */
@@ -43,6 +46,9 @@ struct symbols {
     u32 names_size, names_room;
     struct symbol_range *ranges;
     u32 nranges;
+    struct orc_row *orc;  /* how to unwind the stack, ascending by address: orc.h */
+    u32 norc, orc_budget; /* rows; how many more a guest may make us look at */
+    enum orc_form orc_form;
     char release[128]; /* "6.1.0-56-amd64"; "" if unknown */
     u8 build_id[32];   /* of the guest's kernel */
     u8 build_id_size;  /* 0 if unknown */
@@ -70,7 +76,8 @@ char *symbols_format(const struct symbols *s, u64 address, char *out, size_t siz
 bool symbols_address(const struct symbols *s, const char *name, u64 *address);
 
 /* Writes an ELF64 x86-64 file without code: .symtab, .strtab, empty sections where the kernel's
- * lie, its build ID. `f` is left unflushed; -errno with a text. */
+ * lie, its build ID, .debug_frame where there are unwind tables. `f` is left unflushed; -errno with
+ * a text. */
 int symbols_write_elf(const struct symbols *s, FILE *f, struct err *err);
 
 /* A file being written: beside `path` under a temporary name until elf_output_commit. */

@@ -328,15 +328,16 @@ static int wait_input(struct gdb_server *s, struct err *err)
                          {.fd = s->in, .events = POLLIN}};
     if (poll(p, ARRAY_SIZE(p), -1) < 0)
         return errno == EINTR ? 0 : err_errno(err, "cannot wait for gdb");
-    if (p[1].revents && s->in >= 0 && !p[2].revents) {
+    /* The peer first: if it has gone, who comes is the next one. */
+    if (s->in >= 0 && p[2].revents) {
+        read_input(s);
+    } else if (p[1].revents && s->in >= 0) {
         refuse_others(s);
     } else if (p[1].revents) {
         int fd = listener_accept(&s->listener);
         if (fd >= 0)
             server_attach(s, fd, fd);
     }
-    if (s->in >= 0 && p[2].fd >= 0 && p[2].revents)
-        read_input(s);
     return 0;
 }
 

@@ -5,6 +5,7 @@ import re
 import shutil
 
 from suite.boot import image
+from suite.gdb import need_gdb
 from suite.harness import ERROR, IMAGES, USAGE, test
 
 NAMES = ["_text", "_stext", "start_kernel", "linux_banner", "do_idle", "init_task", "jiffies",
@@ -86,6 +87,116 @@ grep '\\[' /proc/kallsyms
     made = json.loads(t.run(t.reprise, "core", "--json", t.dir / "rec", "-o", "core").out)
     t.equal(made["comm"], "poweroff", "the task that runs at the end")
     t.check(30 < made["tasks"] < 100 and made["pid"] > 1, f"tasks: {made}")
+
+
+# In gdb. Frames have names also where gdb writes <signal handler called>.
+WALK = """import json, re
+REGISTERS = "rip rsp rbx rbp r12 r13 r14 r15".split()
+def quiet(line):
+    return gdb.execute(line, to_string=True)
+def go(point):
+    quiet(f"monitor goto {point}")
+    return not int(gdb.parse_and_eval("$cs")) & 3
+def register(frame, name):
+    v = frame.read_register(name)
+    return None if v.is_optimized_out else int(v) & 2 ** 64 - 1
+def frames():
+    out, f = [], gdb.newest_frame()
+    while f and len(out) < 100:
+        pc = register(f, "rip")
+        back = len(out) > 0 and f.newer().type() == gdb.NORMAL_FRAME  # behind a call
+        found = re.match(r"(\\S+).* in section", quiet(f"info symbol {pc - back}"))
+        out.append((found.group(1).replace("[cold]", ".cold") if found else None, pc))
+        if not pc >> 63:
+            break
+        f = f.older()
+    return out
+def returns():
+    caller = gdb.newest_frame().older()
+    should = {r: register(caller, r) for r in REGISTERS}
+    quiet("finish")
+    now = {r: register(gdb.newest_frame(), r) for r in REGISTERS}
+    return [r for r in REGISTERS if should[r] not in (None, now[r])], sum(
+        v is None for v in should.values())
+"""
+END = r"ret_from_fork|entry_SYSCALL|asm_|secondary_startup|swapgs_|syscall_return|.*native_iret|startup"
+
+
+def walked(t, script):
+    """What a script in gdb says as JSON."""
+    (t.dir / "walk.py").write_text(WALK + script)
+    r = t.run(t.reprise, "gdb", t.dir / "rec", "--to", 10 ** 6, "--", "-nx", "-batch", "-ex",
+              "set debuginfod enabled off", "-x", "walk.py")
+    return json.loads(re.search(r"^JSON (.*)$", r.text, re.M).group(1))
+
+
+@test("symbols/backtraces", cost=9)
+def backtraces(t):
+    """By the kernel's unwind tables gdb finds all callers, as the kernel does, and what they had in
+    their registers."""
+    need_gdb(t)
+    image(t)
+    r = t.linux("rec", script="""cd /lib/modules/*/; insmod button.ko; insmod evdev.ko
+sort /proc/kallsyms | md5sum
+echo 1 > /proc/sys/kernel/sysrq
+echo t > /proc/sysrq-trigger
+dmesg | grep -c .
+""")
+    end = t.info("rec")["position"]
+    every = max(1, end // 200)
+    found = walked(t, f"""
+out = []
+for at in range({every // 2}, {end}, {every}):
+    if go(at):
+        out.append((at, frames()))
+print("JSON", json.dumps(out))
+""")
+    good = 0
+    for at, frames in found:
+        names = [name for name, pc in frames if pc >> 63]
+        fine = None not in names and bool(re.match(END, names[-1]))
+        good += fine
+        if not fine:
+            t.log.write(f"at {at}: {names}\n")
+    t.check(len(found) >= 60, f"only {len(found)} points in the kernel")
+    t.check(good >= 0.95 * len(found), f"{good} of {len(found)} backtraces are complete")
+
+    # Where the kernel has just printed what it thinks itself.
+    trace = re.search(r"task:sh +state:R +running.*?<TASK>(.*?)RIP: 0033:0x(\w+)(.*?)</TASK>", r.text,
+                      re.S)
+    theirs = re.findall(r"\]  ([\w.]+)\+0x", trace.group(1))
+    values = dict(re.findall(r"(RSP|RBX|RBP|R12|R13|R14|R15): (?:002b:)?(\w+)", trace.group(3)))
+    there = walked(t, """
+go("console:RIP: 0033:0x%s")
+names = frames()
+f = gdb.newest_frame()
+while register(f, "rip") >> 63:
+    f = f.older()
+user = {r: register(f, r) for r in REGISTERS}
+wrong, unknown = [], 0
+for at in range(%d, %d, %d):
+    f = gdb.newest_frame() if go(at) else None
+    g = f.older() if f else None
+    if g and f.type() == gdb.NORMAL_FRAME and g.type() == gdb.NORMAL_FRAME:
+        w, u = returns()
+        wrong += [(at, w)] if w else []
+        unknown += u
+print("JSON", json.dumps((names, user, wrong, unknown)))
+""" % (trace.group(2), end // 50, end * 9 // 10, end // 25))
+    frames, user, wrong, unknown = there
+    ours = [name for name, pc in frames]
+    t.equal(ours[ours.index(theirs[0]):-1], theirs, "the way to the system call")
+    t.equal(user["rip"], int(trace.group(2), 16), "the user's RIP")
+    t.equal({r: user[r.lower()] for r in values}, {r: int(v, 16) for r, v in values.items()},
+            "the user's registers")
+    t.check(not wrong and unknown < 40, f"not as after finish: {wrong}, {unknown} unknown")
+    t.run(t.reprise, "symbols", t.dir / "rec", "-o", "guest.elf")
+    r = t.run("readelf", "--debug-dump=frames", "guest.elf")
+    t.lacks(r.error, ".", "readelf")
+    lines = t.run("nm", "guest.elf").text
+    address = re.search(r"^(\w+) \w evdev_open$", lines, re.M).group(1)
+    t.has(r.text, f" pc={address}", "the frames of a module")
+    return f"{good} of {len(found)} complete"
 
 
 @test("symbols/usage")

@@ -16,6 +16,8 @@
 #include "board/ram.h"
 #include "../unit/kallsyms_sample.h"
 #include "replay/btf.h"
+#include "replay/cfi.h"
+#include "replay/orc.h"
 
 struct toy {
     u8 *bytes;
@@ -374,12 +376,278 @@ static void files(void **state)
     assert_int_equal(system(command), 0);
 }
 
+/* ---- unwind tables ---- */
+
+#define ORC_BASE    0xffffffff81000000ull
+#define ORC_IPS     0x2000u
+#define ORC_ENTRIES 0x3000u
+#define ORC_MOST    256u
+
+/* Code at 0, then the tables; flags are those of Linux 6.4 (type << 8, signal 0x800). */
+struct orc_toy {
+    u8 bytes[0x4000];
+    u32 count;
+    struct guest_linux g;
+    struct symbols s;
+};
+
+static bool orc_peek(void *opaque, gva_t va, void *out, size_t len)
+{
+    const struct orc_toy *t = opaque;
+    if (va < ORC_BASE || va - ORC_BASE > sizeof(t->bytes) - len)
+        return false;
+    memcpy(out, t->bytes + (va - ORC_BASE), len);
+    return true;
+}
+
+static void orc_symbol(struct orc_toy *t, u64 at, char type, const char *name)
+{
+    struct err err;
+    assert_int_equal(symbols_add(&t->s, ORC_BASE + at, 0, type, false, name, &err), 0);
+}
+
+static void orc_begin(struct orc_toy *t, const char *release)
+{
+    memset(t, 0, sizeof(*t));
+    t->g.memory = (struct guest_memory){.peek = orc_peek, .opaque = t};
+    snprintf(t->s.release, sizeof(t->s.release), "%s", release);
+}
+
+static void orc_row(struct orc_toy *t, u32 at, i16 sp, i16 bp, u16 flags)
+{
+    unsigned major, minor;
+    i32 offset = (i32)(at - (ORC_IPS + 4 * t->count));
+    assert_int_equal(sscanf(t->s.release, "%u.%u", &major, &minor), 2);
+    if (major < 6 || minor < 4) { /* types undefined and end are those without a register */
+        unsigned type = flags >> 8 & 7;
+        bool end = type == 1, signal = flags & 0x800;
+        unsigned bits = type < 2 ? 0 : type - 2;
+        bits |= minor == 3 ? (unsigned)signal << 2 | (unsigned)end << 3 : (unsigned)end << 2;
+        flags = (u16)((flags & 0xff) | bits << 8);
+    }
+    memcpy(t->bytes + ORC_IPS + 4 * t->count, &offset, 4);
+    memcpy(t->bytes + ORC_ENTRIES + 6 * t->count, &sp, 2);
+    memcpy(t->bytes + ORC_ENTRIES + 6 * t->count + 2, &bp, 2);
+    memcpy(t->bytes + ORC_ENTRIES + 6 * t->count + 4, &flags, 2);
+    t->count++;
+}
+
+static void orc_end(struct orc_toy *t)
+{
+    struct err err = {0};
+    orc_symbol(t, ORC_IPS, 'R', "__start_orc_unwind_ip");
+    orc_symbol(t, ORC_IPS + 4 * t->count, 'R', "__stop_orc_unwind_ip");
+    orc_symbol(t, ORC_ENTRIES, 'R', "__start_orc_unwind");
+    orc_symbol(t, ORC_ENTRIES + 6 * t->count, 'R', "__stop_orc_unwind");
+    assert_int_equal(symbols_finish(&t->s, &err), 0);
+    assert_int_equal(orc_read(&t->s, &t->g, &err), 0);
+    orc_finish(&t->s);
+}
+
+static u32 word_at(const u8 *p)
+{
+    u32 v;
+    memcpy(&v, p, 4);
+    return v;
+}
+
+/* What the frame information says about a piece of code: "S" or "", the rules; NULL: nothing. */
+static const u8 *orc_find(const struct cfi *c, u64 from, u64 to, const char **kind, size_t *len)
+{
+    for (size_t at = 0; at < c->size; at += 4 + word_at(c->data + at)) {
+        u64 start, size;
+        if (word_at(c->data + at + 4) == UINT32_MAX)
+            continue;
+        memcpy(&start, c->data + at + 8, 8);
+        memcpy(&size, c->data + at + 16, 8);
+        if (start != ORC_BASE + from || start + size != ORC_BASE + to)
+            continue;
+        *kind = (const char *)c->data + word_at(c->data + at + 4) + 9;
+        *len = word_at(c->data + at) - 20;
+        return c->data + at + 24;
+    }
+    return NULL;
+}
+
+static void orc_rules(const struct cfi *c, u64 from, u64 to, const char *kind, const char *rules,
+                      size_t len)
+{
+    const char *found;
+    size_t there = 0;
+    const u8 *p = orc_find(c, from, to, &found, &there);
+    if (!p)
+        fail_msg("nothing from %x to %x", (unsigned)from, (unsigned)to);
+    assert_string_equal(found, kind);
+    assert_true(there >= len && there < len + 8);
+    assert_memory_equal(p, rules, len);
+    for (; len < there; len++)
+        assert_int_equal(p[len], 0);
+}
+#define RULES(c, from, to, kind, text) orc_rules(c, from, to, kind, text, sizeof(text) - 1)
+
+static void orc_sample(struct orc_toy *t, const char *release)
+{
+    orc_begin(t, release);
+    memcpy(t->bytes, "\x41\x54\x53\x55", 4); /* push %r12, %rbx, %rbp */
+    memcpy(t->bytes + 0x100, "\x41\x57\x90\x53", 4);
+    orc_symbol(t, 0, 'T', "_text");
+    orc_symbol(t, 0, 't', "fn");
+    orc_symbol(t, 0x40, 't', "irq");
+    orc_symbol(t, 0x80, 't', "bp");
+    orc_symbol(t, 0xc0, 't', "switched");
+    orc_symbol(t, 0x100, 't', "gone");
+    orc_symbol(t, 0x140, 't', "fn.cold");
+    orc_symbol(t, 0x180, 'T', "_etext");
+    orc_row(t, 0x00, 8, 0, 0x205);
+    orc_row(t, 0x02, 16, 0, 0x205);
+    orc_row(t, 0x03, 24, 0, 0x205);
+    orc_row(t, 0x04, 32, -32, 0x215);
+    orc_row(t, 0x20, 8, 0, 0x205);
+    orc_row(t, 0x30, 0, 0, 0); /* padding */
+    orc_row(t, 0x40, 0, 0, 0xc05);
+    orc_row(t, 0x48, 0, 0, 0xb05);
+    orc_row(t, 0x50, 0, 0, 0x100); /* the end */
+    orc_row(t, 0x80, 8, 0, 0x205);
+    orc_row(t, 0x84, 16, -16, 0x214);
+    orc_row(t, 0x90, 0, -16, 0x216); /* R10 */
+    orc_row(t, 0x98, -16, 0, 0x248); /* *(RBP - 16), RBP there */
+    orc_row(t, 0xc0, 8, 0, 0x205);
+    orc_row(t, 0xc8, 8, 0, 0x209);
+    orc_row(t, 0x100, 8, 0, 0x205);
+    orc_row(t, 0x102, 16, 0, 0x205);
+    orc_row(t, 0x103, 24, 0, 0x205); /* no push: the code is another's by now */
+    orc_row(t, 0x140, 24, 0, 0x205);
+    orc_row(t, 0x180, 0, 0, 0);
+    orc_end(t);
+}
+
+static void orc(void **state)
+{
+    static const char *const releases[] = {"6.4.0", "6.1.0-56-amd64", "6.3", "5.10.0",
+                                           "6.12.3-rc1"};
+    struct orc_toy *t = malloc(sizeof(*t));
+    struct cfi c, first = {0};
+    struct err err = {0};
+    for (size_t i = 0; i < ARRAY_SIZE(releases); i++) {
+        orc_sample(t, releases[i]);
+        assert_int_equal(t->s.norc, t->count);
+        assert_int_equal(cfi_make(&c, &t->s, &err), 0);
+        if (i) {
+            assert_int_equal(c.size, first.size);
+            assert_memory_equal(c.data, first.data, c.size);
+            cfi_free(&c);
+        } else {
+            first = c;
+        }
+        if (i + 1 < ARRAY_SIZE(releases))
+            symbols_free(&t->s);
+    }
+    RULES(&first, 0, 0x40, "",
+          "\x42\x0e\x10\x8c\x02"       /* 2: CFA 16, R12 at -16 */
+          "\x41\x0e\x18\x83\x03"       /* 3: 24, RBX at -24 */
+          "\x41\x0e\x20\x86\x04"       /* 4: 32, RBP at -32 */
+          "\x5c\x0e\x08\xc6\xc3\xcc"); /* 20: all as at the entry */
+    RULES(&first, 0x40, 0x48, "S", "");
+    RULES(&first, 0x48, 0x50, "S", "");
+    RULES(&first, 0x50, 0x80, "", "");
+    RULES(&first, 0x80, 0xc0, "",
+          "\x44\x0c\x06\x10\x86\x02\x07\x03\x07\x0c\x07\x0d\x07\x0e\x07\x0f" /* RBP + 16 */
+          "\x4c\x0f\x02\x7a\x00"                                             /* R10 */
+          "\x48\x0f\x03\x76\x70\x06\x10\x06\x02\x76\x00"); /* *(RBP - 16); RBP at 0(RBP) */
+    RULES(&first, 0xc0, 0x100, "", "\x48\x0f\x06\x77\x00\x06\x11\x08\x22"); /* *RSP + 8 */
+    RULES(&first, 0x100, 0x140, "",
+          "\x42\x0e\x10\x8f\x02"
+          "\x41\x0e\x18\x07\x03\x07\x0c\x07\x0d\x07\x0e\x07\x0f");
+    RULES(&first, 0x140, 0x180, "", "\x0e\x18\x83\x03\x8c\x02");
+    /* Within a file. */
+    char *out;
+    size_t size;
+    FILE *f = open_memstream(&out, &size);
+    assert_int_equal(symbols_write_elf(&t->s, f, &err), 0);
+    fclose(f);
+    assert_non_null(memmem(out, size, first.data, first.size));
+    free(out);
+    cfi_free(&first);
+    symbols_free(&t->s);
+    free(t);
+}
+
+/* Versions that we do not know, tables that make no sense: nothing, and no error. */
+static void orc_hostile(void **state)
+{
+    struct orc_toy *t = malloc(sizeof(*t));
+    struct cfi c;
+    struct err err = {0};
+    static const char *const releases[] = {"", "6", "6.", "x.y", "4.9.1", "-1.2"};
+    for (size_t i = 0; i < ARRAY_SIZE(releases); i++) {
+        orc_sample(t, "6.4.0");
+        free(t->s.orc);
+        t->s.orc = NULL;
+        t->s.norc = 0;
+        snprintf(t->s.release, sizeof(t->s.release), "%s", releases[i]);
+        assert_int_equal(orc_read(&t->s, &t->g, &err), 0);
+        assert_int_equal(
+            orc_add(&t->s, &t->g, ORC_BASE + ORC_IPS, ORC_BASE + ORC_ENTRIES, t->count, &err), 0);
+        assert_int_equal(t->s.norc, 0);
+        assert_int_equal(cfi_make(&c, &t->s, &err), 0);
+        assert_int_equal(c.size, 0);
+        symbols_free(&t->s);
+    }
+    /* Other numbers for registers; tables outside of memory, and as long as can be. */
+    orc_begin(t, "6.99");
+    for (u32 i = 0; i < 100; i++)
+        orc_row(t, 16 * i, 8, 0, 0x203);
+    orc_end(t);
+    assert_int_equal(t->s.norc, 0);
+    symbols_free(&t->s);
+    orc_sample(t, "6.4.0");
+    t->s.norc = 0;
+    assert_int_equal(orc_add(&t->s, &t->g, ORC_BASE, ORC_BASE, 0x3000, &err), 0);
+    assert_int_equal(orc_add(&t->s, &t->g, 0, UINT64_MAX - 8, 100, &err), 0);
+    assert_int_equal(orc_add(&t->s, &t->g, ORC_BASE, ORC_BASE, UINT32_MAX, &err), 0);
+    for (int i = 0; i < 100; i++) /* the budget ends */
+        assert_int_equal(orc_add(&t->s, &t->g, 0, 0, ORC_MAX / 8, &err), 0);
+    assert_int_equal(
+        orc_add(&t->s, &t->g, ORC_BASE + ORC_IPS, ORC_BASE + ORC_ENTRIES, ORC_MAX / 8, &err), 0);
+    assert_int_equal(t->s.norc, 0);
+    symbols_free(&t->s);
+    /* Anything else. */
+    u64 random = 88172645463325252ull;
+    for (int i = 0; i < 2000; i++) {
+        orc_begin(t, i % 2 ? "6.1.0" : "6.8.0");
+        for (u32 k = 0; k < ORC_MOST; k++) {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            u32 at = i % 3 ? 16 * k + (random >> 60) : (u32)(random >> 40);
+            if (k % 4)
+                orc_row(t, at, (i16)random, (i16)(random >> 16), (u16)(random >> 32));
+            else
+                orc_row(t, at, 8, 0, 0x205);
+            t->bytes[k] = (u8)(random >> 8);
+            if (k % 8 == 1)
+                orc_symbol(t, at, 't', k % 3 ? "fn" : k % 2 ? "x.cold" : "x");
+        }
+        orc_end(t);
+        assert_true(t->s.norc > 0);
+        assert_int_equal(cfi_make(&c, &t->s, &err), 0);
+        size_t at = 0;
+        while (at < c.size)
+            at += 4 + word_at(c.data + at);
+        assert_int_equal(at, c.size);
+        cfi_free(&c);
+        symbols_free(&t->s);
+    }
+    free(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forms),  cmocka_unit_test(lookup),  cmocka_unit_test(no_linux),
-        cmocka_unit_test(forged), cmocka_unit_test(hostile), cmocka_unit_test(limits),
-        cmocka_unit_test(elf),    cmocka_unit_test(types),   cmocka_unit_test(files),
+        cmocka_unit_test(forms),  cmocka_unit_test(lookup),      cmocka_unit_test(no_linux),
+        cmocka_unit_test(forged), cmocka_unit_test(hostile),     cmocka_unit_test(limits),
+        cmocka_unit_test(elf),    cmocka_unit_test(types),       cmocka_unit_test(files),
+        cmocka_unit_test(orc),    cmocka_unit_test(orc_hostile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
