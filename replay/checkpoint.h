@@ -116,6 +116,13 @@ void checkpoint_set_open(struct checkpoint_set *s, const struct recording *r, u6
  */
 int checkpoint_set_load(struct checkpoint_set *s, u32 first, u32 last, struct ram_image *image,
                         struct err *err);
+/*
+ * The other way: `image` is that of file `from`, and becomes that of file `to` before it; `start`
+ * is the one of power-on.
+ */
+int checkpoint_set_load_back(struct checkpoint_set *s, u32 from, u32 to,
+                             const struct ram_image *start, struct ram_image *image,
+                             struct err *err);
 /* Forgets all but the first n. */
 void checkpoint_set_cut(struct checkpoint_set *s, u32 n);
 void checkpoint_set_close(struct checkpoint_set *s);

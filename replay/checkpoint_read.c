@@ -200,8 +200,7 @@ void checkpoint_set_open(struct checkpoint_set *s, const struct recording *r, u6
         s->file = bigger;
         struct checkpoint_file *f = &s->file[s->count];
         memset(f, 0, sizeof(*f));
-        const char *why =
-            read_file(s, fd, f, s->count, &parent, &r->machine_hash, state_size);
+        const char *why = read_file(s, fd, f, s->count, &parent, &r->machine_hash, state_size);
         close(fd);
         if (why) {
             free_file(f);
@@ -289,19 +288,16 @@ static const char *load_file(struct checkpoint_set *s, u32 n, const u32 *newest,
     return why;
 }
 
-int checkpoint_set_load(struct checkpoint_set *s, u32 first, u32 last, struct ram_image *image,
-                        struct err *err)
+/* Which file has a page's contents. */
+#define NO_FILE    UINT32_MAX
+#define NOT_WANTED (UINT32_MAX - 1)
+
+/* Loads every page from the file that `newest` names for it. */
+static int load_newest(struct checkpoint_set *s, u32 first, u32 last, const u32 *newest,
+                       struct ram_image *image, struct err *err)
 {
-    u32 *newest = malloc(s->ram_pages * sizeof(*newest));
     u8 *buf = malloc(2 * BLOCK_BYTES);
-    int code = 0;
-    if (!newest || !buf)
-        code = err_set(err, -ENOMEM, "no memory to read checkpoints");
-    for (u64 i = 0; !code && i < s->ram_pages; i++)
-        newest[i] = UINT32_MAX;
-    for (u32 n = first; !code && n <= last; n++)
-        for (u32 i = 0; i < s->file[n].npages; i++)
-            newest[s->file[n].pages[i] & ~CHECKPOINT_ZERO] = n;
+    int code = buf ? 0 : err_set(err, -ENOMEM, "no memory to read checkpoints");
     for (u32 n = first; !code && n <= last; n++) {
         const char *why = load_file(s, n, newest, image, buf, buf + BLOCK_BYTES);
         if (!why)
@@ -311,7 +307,57 @@ int checkpoint_set_load(struct checkpoint_set *s, u32 first, u32 last, struct ra
                        CHECKPOINT_DIR, n, why);
         checkpoint_set_cut(s, n);
     }
-    free(newest);
     free(buf);
+    return code;
+}
+
+static u32 *page_table(const struct checkpoint_set *s, u32 value, struct err *err)
+{
+    u32 *table = malloc(s->ram_pages * sizeof(*table));
+    if (!table)
+        err_set(err, -ENOMEM, "no memory to read checkpoints");
+    for (u64 i = 0; table && i < s->ram_pages; i++)
+        table[i] = value;
+    return table;
+}
+
+int checkpoint_set_load(struct checkpoint_set *s, u32 first, u32 last, struct ram_image *image,
+                        struct err *err)
+{
+    u32 *newest = page_table(s, NO_FILE, err);
+    if (!newest)
+        return err->code;
+    for (u32 n = first; n <= last; n++)
+        for (u32 i = 0; i < s->file[n].npages; i++)
+            newest[s->file[n].pages[i] & ~CHECKPOINT_ZERO] = n;
+    int code = load_newest(s, first, last, newest, image, err);
+    free(newest);
+    return code;
+}
+
+int checkpoint_set_load_back(struct checkpoint_set *s, u32 from, u32 to,
+                             const struct ram_image *start, struct ram_image *image,
+                             struct err *err)
+{
+    static const u8 zeros[PAGE_SIZE];
+    u32 *newest = page_table(s, NOT_WANTED, err);
+    if (!newest)
+        return err->code;
+    for (u32 n = to + 1; n <= from; n++)
+        for (u32 i = 0; i < s->file[n].npages; i++)
+            newest[s->file[n].pages[i] & ~CHECKPOINT_ZERO] = NO_FILE;
+    for (u32 n = to + 1; n-- > 0;)
+        for (u32 i = 0; i < s->file[n].npages; i++) {
+            u32 *file = &newest[s->file[n].pages[i] & ~CHECKPOINT_ZERO];
+            if (*file == NO_FILE)
+                *file = n;
+        }
+    int code = load_newest(s, 0, to, newest, image, err);
+    for (u64 i = 0; !code && i < s->ram_pages; i++) {
+        const u8 *page = newest[i] == NO_FILE ? ram_image_page(start, i) : NULL;
+        if (newest[i] == NO_FILE && ram_image_set(image, i, page ? page : zeros))
+            code = err_set(err, -ENOMEM, "no memory to read checkpoints");
+    }
+    free(newest);
     return code;
 }

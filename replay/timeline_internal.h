@@ -29,7 +29,6 @@ struct timeline {
     u64 budget;
     struct ram_image *base; /* what RAM was when machine_written() was last reset */
     u64 cost;               /* as struct checkpoint's, of the present instant */
-    u64 piece_began;        /* host time at which cost was last brought up */
     u64 polled;             /* host time of the last poll */
     u64 last_kept;          /* cost of the checkpoint last taken or restored */
     struct checkpoint_set files;
@@ -46,8 +45,6 @@ struct timeline {
     bool stop_on_output;
     size_t stop_at_output;
 };
-
-u64 host_clock(void);
 
 /* timeline_keep.c */
 int keep_start(struct timeline *t, struct err *err);

@@ -188,27 +188,56 @@ int keep_restore(struct timeline *t, const struct checkpoint *c, struct err *err
     return code;
 }
 
-/* Checkpoint file n as one in memory. It is based on the nearest one before it. */
+/* The checkpoint in memory that file n was loaded as; NULL: it is not. */
+static const struct checkpoint *loaded_as(const struct timeline *t, u32 n)
+{
+    for (unsigned i = 0; t->loaded[n] && i < t->count; i++)
+        if (!instant_before(t->list[i]->at, t->files.file[n].at) &&
+            !instant_before(t->files.file[n].at, t->list[i]->at))
+            return t->list[i];
+    return NULL;
+}
+
+/* From where file n is loaded with the fewest pages: a loaded one before it or behind it. */
+struct base {
+    const struct checkpoint *c;
+    u32 file; /* its number; count of files: c is power-on */
+};
+
+static struct base find_base(const struct timeline *t, u32 n)
+{
+    struct base base = {t->list[0], t->files.count};
+    u64 before = 0, behind = 0;
+    for (u32 k = n + 1; k-- > 0;) {
+        const struct checkpoint *c = loaded_as(t, k);
+        if (c) {
+            base = (struct base){c, k};
+            break;
+        }
+        before += t->files.file[k].npages;
+    }
+    for (u32 k = n + 1; k < t->files.count; k++) {
+        const struct checkpoint *c = loaded_as(t, k);
+        behind += t->files.file[k].npages;
+        if (behind >= before)
+            break;
+        if (c)
+            return (struct base){c, k};
+    }
+    return base;
+}
+
+/* Checkpoint file n as one in memory. */
 static int load_file(struct timeline *t, u32 n, struct err *err)
 {
     const struct checkpoint_file *f = &t->files.file[n];
-    const struct ram_image *from = t->list[0]->ram;
-    u32 first = 0;
-    for (u32 k = n; k-- > 0;)
-        if (t->loaded[k]) {
-            for (unsigned i = 0; i < t->count; i++)
-                if (!instant_before(t->list[i]->at, t->files.file[k].at) &&
-                    !instant_before(t->files.file[k].at, t->list[i]->at)) {
-                    from = t->list[i]->ram;
-                    first = k + 1;
-                }
-            break;
-        }
+    struct base base = find_base(t, n);
+    u32 first = base.file < n ? base.file + 1 : 0;
     struct checkpoint *c = calloc(1, sizeof(*c));
     if (c) {
         c->state = malloc(machine_state_size(t->m));
         c->outputs = malloc(machine_output_size());
-        c->ram = ram_image_copy(from);
+        c->ram = ram_image_copy(base.c->ram);
     }
     void *now = malloc(machine_output_size());
     if (!c || !c->state || !c->outputs || !c->ram || !now) {
@@ -216,7 +245,9 @@ static int load_file(struct timeline *t, u32 n, struct err *err)
         checkpoint_destroy(c);
         return err_set(err, -ENOMEM, "no memory to load a checkpoint");
     }
-    int code = checkpoint_set_load(&t->files, first, n, c->ram, err);
+    int code = base.file > n && base.file < t->files.count
+                   ? checkpoint_set_load_back(&t->files, base.file, n, t->list[0]->ram, c->ram, err)
+                   : checkpoint_set_load(&t->files, first, n, c->ram, err);
     if (code) {
         free(now);
         checkpoint_destroy(c);

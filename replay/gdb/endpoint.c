@@ -19,7 +19,8 @@ static int parse_unix(struct endpoint *e, const char *path, struct err *err)
     if (!*path)
         return err_set(err, -EINVAL, "unix: needs the path of a socket");
     if (strlen(path) >= sizeof(e->path))
-        return err_set(err, -EINVAL, "unix:%.60s...: too long; the path of a socket has at most %zu characters",
+        return err_set(err, -EINVAL,
+                       "unix:%.60s...: too long; the path of a socket has at most %zu characters",
                        path, sizeof(e->path) - 1);
     strcpy(e->path, path);
     return 0;

@@ -315,9 +315,9 @@ static void stage_back(const char *dir, unsigned count)
 
 /* ---- the last write to a word ---- */
 
-#define WORDS  (PAGE_SIZE / 8)
-#define LOOKS  60
-#define TASKS  64
+#define WORDS (PAGE_SIZE / 8)
+#define LOOKS 60
+#define TASKS 64
 
 enum { TASK, KERNEL_STACK, USER_STACK, JIFFIES, COLD, TARGETS };
 

@@ -6,13 +6,13 @@
 #include "cmd/travel.h"
 #include "host/clock.h"
 
-#define DEFAULT_EVERY 0.5
+#define DEFAULT_EVERY 0.25
 
 enum { O_EVERY = 256, O_REMOVE, O_JSON };
 
 /* clang-format off */
 static const struct argp_option options[] = {
-    {"every", O_EVERY, "SECONDS", 0, "One for so much host time of replay (default 0.5): about as long as going to a point takes later", 0},
+    {"every", O_EVERY, "SECONDS", 0, "One for so much host time of replay (default 0.25): about as long as going to a point takes later", 0},
     {"remove", O_REMOVE, NULL, 0, "Remove the checkpoints that are there instead", 0},
     {"json", O_JSON, NULL, 0, "Print the result as JSON", 0},
     {0},

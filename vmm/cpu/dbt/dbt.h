@@ -208,7 +208,8 @@ struct engine {
     void (*trace)(void *);
     void *trace_opaque;
     struct debug debug;
-    u32 *written; /* NULL: not tracked */
+    gpa_t filled_gpa; /* of the last mmu_fill whose walk succeeded */
+    u32 *written;     /* NULL: not tracked */
     u64 nwritten;
     struct machine_stats st;
     struct err err;

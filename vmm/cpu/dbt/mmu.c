@@ -351,6 +351,7 @@ u8 *mmu_fill(struct engine *d, u64 va, enum access acc, unsigned idx)
     d->fault.vector = 0;
     if (walk(d, va, acc, idx, true, &w))
         return NULL;
+    d->filled_gpa = w.gpa;
     u8 *host = ram_ptr(d->ram, w.gpa & ~(u64)(PAGE_SIZE - 1), PAGE_SIZE);
     if (!host)
         return NULL;
@@ -395,11 +396,12 @@ u8 *mmu_fill(struct engine *d, u64 va, enum access acc, unsigned idx)
     return host + (va & (PAGE_SIZE - 1));
 }
 
-/* A page with watched bytes: an access beside them needs no look. NULL: exec() must do it. */
+/* A page with watched bytes, right behind mmu_fill: an access beside them needs no look. NULL:
+ * exec() must do it. */
 static u8 *beside_watched(struct engine *d, u64 va, unsigned size, enum access acc)
 {
-    gpa_t gpa[2];
-    if (d->debug.hit || mmu_walk(d, va, acc, d->idx, gpa))
+    gpa_t gpa[2] = {d->filled_gpa, 0};
+    if (d->debug.hit)
         return NULL;
     u8 *host = ram_ptr(d->ram, gpa[0], size);
     if (!host)
