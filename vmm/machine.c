@@ -18,13 +18,17 @@
 #include "dev/ioapic.h"
 #include "dev/lapic.h"
 #include "dev/misc.h"
+#include "dev/pci.h"
 #include "dev/pic8259.h"
 #include "dev/pit8254.h"
 #include "dev/rtc.h"
 #include "dev/uart16550.h"
+#include "dev/virtio/rng.h"
 
 #define DEFAULT_SLICE 1000000u
 #define LAST_EVENTS   20
+#define SLOT_RNG      2
+#define SEED_RNG      0x726e675f76697274ull /* so that it is not the kernel's own seed again */
 #define CYCLE_LIMIT   1000 /* deadlines in a row at one virtual instant: a device is stuck */
 
 /* ---- what devices ask ---- */
@@ -98,6 +102,27 @@ static void env_event(void *opaque, enum dev_event event, u32 arg)
         break;
     }
     env_changed(m);
+}
+
+static bool env_dma_read(void *opaque, gpa_t gpa, void *out, size_t len)
+{
+    struct machine *m = opaque;
+    const void *p = ram_ptr(&m->ram, gpa, len);
+    if (p)
+        memcpy(out, p, len);
+    return p;
+}
+
+/* The one way in which anything but the CPU writes RAM. */
+static bool env_dma_write(void *opaque, gpa_t gpa, const void *in, size_t len)
+{
+    struct machine *m = opaque;
+    void *p = ram_ptr(&m->ram, gpa, len);
+    if (!p || (gpa < ROM_END && gpa + len > ROM_BASE))
+        return false;
+    memcpy(p, in, len);
+    engine_ram_written(m->engine, gpa, len);
+    return true;
 }
 
 /* ---- what the engine asks ---- */
@@ -212,6 +237,11 @@ static int create_devices(struct machine *m, const struct machine_config *config
         r = debugexit_create(&d[DEV_EXIT_PORT], env, err);
     if (!r)
         r = misc_create(&d[DEV_MISC], env, err);
+    if (!r)
+        r = pci_create(&d[DEV_PCI], env, err);
+    if (!r)
+        r = virtio_rng_create(&d[DEV_RNG], env, &m->rng, &d[DEV_PCI], SLOT_RNG,
+                              config->seed ^ SEED_RNG, err);
     if (r)
         return r;
     for (unsigned i = 0; i < DEV_LIST; i++)
@@ -273,7 +303,9 @@ int machine_create(struct machine **out, const struct machine_config *config, st
                                   .eoi = env_eoi,
                                   .changed = env_changed,
                                   .output = env_output,
-                                  .event = env_event};
+                                  .event = env_event,
+                                  .dma_read = env_dma_read,
+                                  .dma_write = env_dma_write};
     m->engine_env = (struct engine_env){.machine = m,
                                         .pio_read = pio_read,
                                         .pio_write = pio_write,
@@ -331,6 +363,8 @@ void machine_destroy(struct machine *m)
     acpi_pm_destroy(&m->dev[DEV_ACPI]);
     debugexit_destroy(&m->dev[DEV_EXIT_PORT]);
     misc_destroy(&m->dev[DEV_MISC]);
+    virtio_rng_destroy(&m->dev[DEV_RNG]);
+    pci_destroy(&m->dev[DEV_PCI]);
     engine_destroy(m->engine);
     ram_destroy(&m->ram);
     free(m);

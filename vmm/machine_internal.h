@@ -7,6 +7,7 @@
 
 #include "board/ram.h"
 #include "cpu/engine.h"
+#include "dev/virtio/virtio.h"
 #include "machine.h"
 
 /* The one list: order of expiry, of digests, of saved state. */
@@ -20,6 +21,8 @@ enum {
     DEV_ACPI,
     DEV_EXIT_PORT,
     DEV_MISC,
+    DEV_PCI,
+    DEV_RNG,
     DEV_LIST
 };
 
@@ -45,6 +48,7 @@ struct machine {
     struct engine_env engine_env;
     struct dev_env dev_env;
     struct device dev[DEV_LIST];
+    struct virtio rng;
     struct bus_range ports[64], windows[16];
     unsigned nports, nwindows;
     bool end_requested;
