@@ -28,6 +28,7 @@
 #define DEFAULT_SLICE 1000000u
 #define LAST_EVENTS   20
 #define SLOT_RNG      2
+#define SLOT_DISK     3 /* the first of them */
 #define SEED_RNG      0x726e675f76697274ull /* so that it is not the kernel's own seed again */
 #define CYCLE_LIMIT   1000 /* deadlines in a row at one virtual instant: a device is stuck */
 
@@ -242,9 +243,17 @@ static int create_devices(struct machine *m, const struct machine_config *config
     if (!r)
         r = virtio_rng_create(&d[DEV_RNG], env, &m->rng, &d[DEV_PCI], SLOT_RNG,
                               config->seed ^ SEED_RNG, err);
+    m->ndev = DEV_DISK;
+    for (unsigned i = 0; !r && i < config->ndisks; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "disk%u", i);
+        r = virtio_blk_create(&d[DEV_DISK + i], env, &m->blk[i], &d[DEV_PCI], SLOT_DISK + i,
+                              config->disks[i], name, err);
+        m->ndev += !r;
+    }
     if (r)
         return r;
-    for (unsigned i = 0; i < DEV_LIST; i++)
+    for (unsigned i = 0; i < m->ndev; i++)
         for (size_t k = 0; k < d[i].ops->nranges; k++) {
             const struct io_range *io = &d[i].ops->ranges[k];
             struct bus_range range = {io->base, io->size, &d[i]};
@@ -363,6 +372,8 @@ void machine_destroy(struct machine *m)
     acpi_pm_destroy(&m->dev[DEV_ACPI]);
     debugexit_destroy(&m->dev[DEV_EXIT_PORT]);
     misc_destroy(&m->dev[DEV_MISC]);
+    for (unsigned i = DEV_DISK; i < m->ndev; i++)
+        virtio_blk_destroy(&m->dev[i]);
     virtio_rng_destroy(&m->dev[DEV_RNG]);
     pci_destroy(&m->dev[DEV_PCI]);
     engine_destroy(m->engine);
@@ -397,7 +408,7 @@ void machine_set_trace(struct machine *m, void (*fn)(void *opaque, struct machin
 static vns_t next_deadline(const struct machine *m)
 {
     vns_t best = NEVER;
-    for (unsigned i = 0; i < DEV_LIST; i++) {
+    for (unsigned i = 0; i < m->ndev; i++) {
         const struct device *d = &m->dev[i];
         vns_t t = d->ops->deadline ? d->ops->deadline(d) : NEVER;
         best = MIN(best, t);
@@ -410,7 +421,7 @@ static void expire(struct machine *m)
     for (unsigned n = 0; n < CYCLE_LIMIT; n++) {
         bool any = false;
         vns_t now = machine_now(m);
-        for (unsigned i = 0; i < DEV_LIST; i++) {
+        for (unsigned i = 0; i < m->ndev; i++) {
             struct device *d = &m->dev[i];
             if (d->ops->deadline && d->ops->deadline(d) <= now) {
                 d->ops->expire(d, now);

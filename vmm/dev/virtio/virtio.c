@@ -221,6 +221,18 @@ broken:
     return false;
 }
 
+bool virtio_again(struct virtio *v, unsigned queue, u16 head)
+{
+    struct virtio_state *s = state(v);
+    if (!virtio_ready(v) || !s->q_enable[queue])
+        return false;
+    v->chain = (struct virtio_chain){.head = head};
+    if (follow(v, s->q_desc[queue], s->q_size[queue], head, false) && v->chain.write_len)
+        return true;
+    virtio_broken(v);
+    return false;
+}
+
 static u64 transfer(struct virtio *v, const struct virtio_segment *seg, unsigned n, u64 offset,
                     u8 *out, const u8 *in, u64 len)
 {

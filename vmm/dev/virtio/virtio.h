@@ -100,6 +100,9 @@ int virtio_loaded(struct device *dev, struct err *err);
 
 /* Takes the next chain of a queue into v->chain. 0: none (or the driver broke a rule). */
 bool virtio_pop(struct virtio *v, unsigned queue);
+/* Follows the chain of a head that was taken before once more; false: the driver changed it into
+ * something that is none. */
+bool virtio_again(struct virtio *v, unsigned queue, u16 head);
 /* Bytes between chain and host, from `offset` of the readable or writable part; returns how many
  * there were. */
 u64 virtio_read(struct virtio *v, u64 offset, void *out, u64 len);
