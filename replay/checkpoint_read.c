@@ -184,8 +184,7 @@ void checkpoint_set_open(struct checkpoint_set *s, const struct recording *r, u6
         s->file = bigger;
         struct checkpoint_file *f = &s->file[s->count];
         memset(f, 0, sizeof(*f));
-        const char *why =
-            read_file(s, fd, f, s->count, &parent, &r->machine_hash, state_size);
+        const char *why = read_file(s, fd, f, s->count, &parent, &r->machine_hash, state_size);
         close(fd);
         if (why) {
             free_file(f);

@@ -28,10 +28,10 @@ struct timeline {
     struct page_store store;
     u64 budget;
     struct page_image *base; /* what RAM was when machine_written() was last reset */
-    u64 cost;               /* as struct checkpoint's, of the present instant */
-    u64 piece_began;        /* host time at which cost was last brought up */
-    u64 polled;             /* host time of the last poll */
-    u64 last_kept;          /* cost of the checkpoint last taken or restored */
+    u64 cost;                /* as struct checkpoint's, of the present instant */
+    u64 piece_began;         /* host time at which cost was last brought up */
+    u64 polled;              /* host time of the last poll */
+    u64 last_kept;           /* cost of the checkpoint last taken or restored */
     struct checkpoint_set files;
     struct page_space space;
     u32 *loaded; /* by file: is it in the list? */

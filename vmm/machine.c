@@ -28,7 +28,7 @@
 #define DEFAULT_SLICE 1000000u
 #define LAST_EVENTS   20
 #define SLOT_RNG      2
-#define SLOT_DISK     3 /* the first of them */
+#define SLOT_DISK     3                     /* the first of them */
 #define SEED_RNG      0x726e675f76697274ull /* so that it is not the kernel's own seed again */
 #define CYCLE_LIMIT   1000 /* deadlines in a row at one virtual instant: a device is stuck */
 

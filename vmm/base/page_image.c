@@ -149,7 +149,7 @@ int page_image_put(struct page_image *image, u64 index, const u8 *data)
 }
 
 void page_image_diff(const struct page_image *a, const struct page_image *b,
-                    void (*fn)(void *opaque, u64 index), void *opaque)
+                     void (*fn)(void *opaque, u64 index), void *opaque)
 {
     static const struct leaf none;
     for (u64 n = 0; n < a->leaves; n++) {

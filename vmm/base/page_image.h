@@ -32,6 +32,6 @@ int page_image_put(struct page_image *image, u64 index, const u8 *data);
 
 /* Calls fn for each page index at which the two may differ. */
 void page_image_diff(const struct page_image *a, const struct page_image *b,
-                    void (*fn)(void *opaque, u64 index), void *opaque);
+                     void (*fn)(void *opaque, u64 index), void *opaque);
 
 #endif

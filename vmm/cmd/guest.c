@@ -155,7 +155,8 @@ static int load_disk(struct guest *g, const char *spec, struct err *err)
         else
             code = err_set(err, -EINVAL,
                            "--disk %s: '%.*s' is neither readonly nor serial=TEXT of at most 20 "
-                           "bytes", spec, (int)n, from);
+                           "bytes",
+                           spec, (int)n, from);
         from += n;
     }
     if (!code)

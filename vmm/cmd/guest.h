@@ -37,7 +37,7 @@ int guest_load(struct guest *g, const struct guest_config *config, struct err *e
 int guest_create_machine(struct guest *g, struct machine **m, struct err *err);
 /* Keeps kernel, initrd and description in the recording. */
 int guest_keep(struct guest *g, struct recording *r, struct err *err);
-void guest_fini(struct guest *g); /* safe on a zeroed struct */
+void guest_fini(struct guest *g);        /* safe on a zeroed struct */
 void guest_close_disks(struct guest *g); /* once the machine is gone */
 
 #endif

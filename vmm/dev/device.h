@@ -79,8 +79,8 @@ struct device_ops {
 
 struct device {
     const struct device_ops *ops;
-    void *state; /* struct described by ops->state */
-    void *host;  /* what is not saved; NULL if the device has none */
+    void *state;   /* struct described by ops->state */
+    void *host;    /* what is not saved; NULL if the device has none */
     char name[16]; /* its component's; "": ops->name */
     const struct dev_env *env;
 };

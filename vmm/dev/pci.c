@@ -65,8 +65,8 @@ static void put32(u8 *p, u32 v)
 }
 
 /* 8086:1237, "440FX host bridge": what drivers for host bridges know and leave alone. */
-static const u8 bridge_config[PCI_CONFIG_SIZE] = {
-    0x86, 0x80, 0x37, 0x12, 0x07, 0x00, 0x80, 0x02, 0x02, 0x00, 0x00, 0x06};
+static const u8 bridge_config[PCI_CONFIG_SIZE] = {0x86, 0x80, 0x37, 0x12, 0x07, 0x00,
+                                                  0x80, 0x02, 0x02, 0x00, 0x00, 0x06};
 static const u8 bridge_writable[PCI_CONFIG_SIZE];
 
 static bool present(const struct pci *p, unsigned slot)
@@ -115,8 +115,8 @@ static void drive(struct device *dev, unsigned line)
     struct pci *p = self(dev);
     bool level = false;
     for (unsigned s = line; s < PCI_SLOTS; s += 8)
-        level |= (p->st.intx >> s & 1) &&
-                 !(get16(config_of(dev, s) + PCI_COMMAND) & PCI_COMMAND_NOINTX);
+        level |=
+            (p->st.intx >> s & 1) && !(get16(config_of(dev, s) + PCI_COMMAND) & PCI_COMMAND_NOINTX);
     dev_irq(dev, PCI_GSI_FIRST + line, level);
 }
 
@@ -236,9 +236,8 @@ static int pci_loaded(struct device *dev, struct err *err)
 }
 
 /* The address register answers to its own port only: 0xcf9 is the reset register (acpi_pm.c). */
-static const struct io_range pci_ranges[] = {{PCI_WINDOW, PCI_WINDOW_SIZE, true},
-                                             {CONFIG_ADDRESS, 1, false},
-                                             {CONFIG_DATA, 4, false}};
+static const struct io_range pci_ranges[] = {
+    {PCI_WINDOW, PCI_WINDOW_SIZE, true}, {CONFIG_ADDRESS, 1, false}, {CONFIG_DATA, 4, false}};
 
 static const struct device_ops pci_ops = {
     .name = "pci",

@@ -27,10 +27,10 @@
 #define PCI_BAR0           0x10
 
 struct pci_function {
-    struct device *dev;                /* whose reads and writes these are */
-    const u8 *config;                  /* PCI_CONFIG_SIZE bytes at reset */
-    const u8 *writable;                /* which bits of them the guest may change; not BAR 0 */
-    u32 bar_size;                      /* of BAR 0: 32-bit memory, a power of two; 0: none */
+    struct device *dev; /* whose reads and writes these are */
+    const u8 *config;   /* PCI_CONFIG_SIZE bytes at reset */
+    const u8 *writable; /* which bits of them the guest may change; not BAR 0 */
+    u32 bar_size;       /* of BAR 0: 32-bit memory, a power of two; 0: none */
     u64 (*read)(struct device *dev, u32 offset, unsigned size); /* in BAR 0 */
     void (*write)(struct device *dev, u32 offset, unsigned size, u64 value);
     void (*config_written)(struct device *dev); /* after the guest changed anything; may be NULL */

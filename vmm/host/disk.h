@@ -16,10 +16,10 @@ struct disk {
     char *path;
     u64 size; /* bytes, a multiple of DISK_SECTOR */
     bool readonly;
-    char serial[21];             /* 20 characters at most, NUL */
-    struct page_store store;     /* what `written` takes */
-    struct page_image *written;  /* pages that differ from the base */
-    struct err failed;           /* of the host; code 0: none so far */
+    char serial[21];            /* 20 characters at most, NUL */
+    struct page_store store;    /* what `written` takes */
+    struct page_image *written; /* pages that differ from the base */
+    struct err failed;          /* of the host; code 0: none so far */
 };
 
 /* Opens a raw image: a regular file or block device. *d is zeroed first. */

@@ -42,15 +42,15 @@
 #define C_QUEUE_DEVICE          0x30u
 #define C_SIZE                  0x38u
 
-#define CAP_MSIX         0x98u
-#define MSIX_ENABLE      0x8000u
-#define MSIX_MASK_ALL    0x4000u
-#define ISR_QUEUE        1u
-#define ISR_CONFIG       2u
-#define DESC_NEXT        1u
-#define DESC_WRITE       2u
-#define DESC_INDIRECT    4u
-#define AVAIL_NO_INT     1u
+#define CAP_MSIX           0x98u
+#define MSIX_ENABLE        0x8000u
+#define MSIX_MASK_ALL      0x4000u
+#define ISR_QUEUE          1u
+#define ISR_CONFIG         2u
+#define DESC_NEXT          1u
+#define DESC_WRITE         2u
+#define DESC_INDIRECT      4u
+#define AVAIL_NO_INT       1u
 #define TRANSPORT_FEATURES (VIRTIO_F_VERSION_1 | VIRTIO_F_INDIRECT_DESC | VIRTIO_F_EVENT_IDX)
 
 static struct virtio_state *state(const struct virtio *v)
@@ -471,8 +471,8 @@ static void common_write(struct virtio *v, u32 offset, unsigned size, u64 value)
     case C_DRIVER_FEATURE:
         if (s->driver_feature_select < 2 && !(s->status & S_FEATURES_OK)) {
             unsigned shift = 32 * s->driver_feature_select;
-            s->driver_features = (s->driver_features & ~(0xffffffffull << shift)) |
-                                 (u64)(u32)value << shift;
+            s->driver_features = (s->driver_features & ~(0xffffffffull << shift)) | (u64)(u32)value
+                                                                                        << shift;
         }
         break;
     case C_CONFIG_VECTOR: s->config_vector = checked_vector((u16)value); break;
@@ -517,9 +517,7 @@ static void msix_write(struct virtio *v, u32 offset, unsigned size, u64 value)
         case 0:
             s->msix_address[entry] = (s->msix_address[entry] & ~0xffffffffull) | (u32)(value & ~3u);
             break;
-        case 1:
-            s->msix_address[entry] = (u32)s->msix_address[entry] | value << 32;
-            break;
+        case 1: s->msix_address[entry] = (u32)s->msix_address[entry] | value << 32; break;
         case 2: s->msix_data[entry] = (u32)value; break;
         default: s->msix_control[entry] = (u32)value & 1; break;
         }

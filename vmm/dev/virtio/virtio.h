@@ -36,8 +36,8 @@
     A(u8, q_enable, VIRTIO_QUEUES)                                                                 \
     A(u16, q_size, VIRTIO_QUEUES)                                                                  \
     A(u16, q_vector, VIRTIO_QUEUES)                                                                \
-    A(u16, q_avail, VIRTIO_QUEUES) /* next entry of the available ring to take */                  \
-    A(u16, q_used, VIRTIO_QUEUES)  /* next entry of the used ring to fill */                       \
+    A(u16, q_avail, VIRTIO_QUEUES)     /* next entry of the available ring to take */              \
+    A(u16, q_used, VIRTIO_QUEUES)      /* next entry of the used ring to fill */                   \
     A(u16, q_signalled, VIRTIO_QUEUES) /* value of q_used at the last interrupt */                 \
     A(u8, q_signalled_valid, VIRTIO_QUEUES)                                                        \
     A(u64, q_desc, VIRTIO_QUEUES)                                                                  \
