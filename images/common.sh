@@ -78,8 +78,12 @@ kernel_image() {
         -Wl,-z,noseparate-code -s -o "$root/bin/debug-exit" images/linux/debug-exit.c
     cp images/linux/init "$root/init"
     chmod 755 "$root/init" "$root/bin/busybox" "$root/bin/debug-exit"
-    # The power button: modules in Debian's kernels.
-    for module in drivers/acpi/button.ko drivers/input/evdev.ko; do
+    # Modules in Debian's kernels: the power button, virtio. The init loads them, in its order.
+    for module in drivers/acpi/button.ko drivers/input/evdev.ko drivers/virtio/virtio.ko \
+        drivers/virtio/virtio_ring.ko drivers/virtio/virtio_pci_legacy_dev.ko \
+        drivers/virtio/virtio_pci_modern_dev.ko drivers/virtio/virtio_pci.ko \
+        drivers/char/hw_random/rng-core.ko drivers/char/hw_random/virtio-rng.ko \
+        drivers/block/virtio_blk.ko; do
         file="$work/kernel/lib/modules/$release/kernel/$module"
         [ ! -f "$file" ] || install -m 644 "$file" "$root/lib/modules/$release/"
     done

@@ -14,7 +14,7 @@ liblzma-dev libzstd-dev acpica-tools"
 images="apt dpkg cpio"
 # Tests: cmocka; their driver is in Python; gdb and packers as peers; iasl (acpica-tools) is in the first list.
 tests="libcmocka-dev python3 binutils gdb gzip xz-utils zstd lz4 device-tree-compiler
-python3-drgn"
+python3-drgn e2fsprogs"
 packages="$(echo $build $images $tests)"
 
 missing() {

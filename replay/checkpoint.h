@@ -10,7 +10,7 @@
 #include "dev/device.h"
 #include "machine.h"
 #include "replay/player.h"
-#include "replay/ram_image.h"
+#include "base/page_image.h"
 #include "replay/recording.h"
 
 /* A point in time: a position, and as virtual time goes on while a machine is idle, the time. */
@@ -29,7 +29,8 @@ struct checkpoint {
     u8 *state;     /* machine_state_size() bytes */
     void *outputs; /* machine_output_size() bytes */
     u64 output_bytes[OUT_COUNT];
-    struct ram_image *ram;
+    struct page_image *ram;
+    struct page_image *disk[MACHINE_DISKS]; /* what had been written; NULL: no such disk */
     u64 cost; /* host ns that a replay from power-on to here takes, as far as seen */
 };
 void checkpoint_destroy(struct checkpoint *c); /* NULL is safe */
@@ -37,6 +38,19 @@ void checkpoint_destroy(struct checkpoint *c); /* NULL is safe */
 /* ---- writing ---- */
 
 #define CHECKPOINT_DIR "checkpoints"
+
+/*
+ * Pages are numbered: those of RAM (board/ram.h), then those of each disk, in order.
+ */
+struct page_space {
+    u64 ram;
+    u64 disk[MACHINE_DISKS];
+    unsigned ndisks;
+    u64 total;
+};
+void page_space_init(struct page_space *p, const struct machine *m);
+/* Whose page it is: the disk, or -1 for RAM; *index becomes its number there. */
+int page_space_find(const struct page_space *p, u64 *index);
 
 /* What one file gets. Pages in ascending order. */
 struct checkpoint_part {
@@ -98,7 +112,7 @@ struct checkpoint_file {
 
 struct checkpoint_set {
     int dir;
-    u64 ram_pages;
+    u64 total_pages;
     struct checkpoint_file *file;
     u32 count;
     u64 bytes;
@@ -108,20 +122,21 @@ struct checkpoint_set {
  * Reads what is in the recording, without the pages: no directory is an empty set. Whatever is
  * wrong with a file is put into *problem (text "" if nothing is), and the set ends before it.
  */
-void checkpoint_set_open(struct checkpoint_set *s, const struct recording *r, u64 ram_pages,
+void checkpoint_set_open(struct checkpoint_set *s, const struct recording *r, u64 total_pages,
                          size_t state_size, struct err *problem);
 /*
- * Copies the pages that files [first, last] changed into `image`, which is that of file `first` - 1
- * (of power-on for 0). <0: a file is damaged; the set then ends before it.
+ * Gives the pages that files [first, last] changed, each once as it was last, to `put` (<0: no
+ * memory). <0: a file is damaged; the set then ends before it.
  */
-int checkpoint_set_load(struct checkpoint_set *s, u32 first, u32 last, struct ram_image *image,
+int checkpoint_set_load(struct checkpoint_set *s, u32 first, u32 last,
+                        int (*put)(void *opaque, u64 index, const u8 *page), void *opaque,
                         struct err *err);
 /*
- * The other way: `image` is that of file `from`, and becomes that of file `to` before it; `start`
- * is the one of power-on.
+ * The other way: what was as in file `from` becomes as in file `to` before it. `put` gets NULL for a
+ * page that is as it was at power-on.
  */
 int checkpoint_set_load_back(struct checkpoint_set *s, u32 from, u32 to,
-                             const struct ram_image *start, struct ram_image *image,
+                             int (*put)(void *opaque, u64 index, const u8 *page), void *opaque,
                              struct err *err);
 /* Forgets all but the first n. */
 void checkpoint_set_cut(struct checkpoint_set *s, u32 n);

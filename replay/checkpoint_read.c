@@ -44,7 +44,7 @@ static bool unpack(const u8 *from, size_t packed, u8 *to, size_t raw)
 
 /* What is wrong with the header; NULL: nothing. */
 static const char *check_header(const struct checkpoint_header *h, u64 size, u32 sequence,
-                                const struct hash128 *machine, size_t state_size, u64 ram_pages)
+                                const struct hash128 *machine, size_t state_size, u64 total_pages)
 {
     if (memcmp(h->magic, CHECKPOINT_MAGIC, sizeof(h->magic)))
         return "it is no checkpoint";
@@ -63,19 +63,19 @@ static const char *check_header(const struct checkpoint_header *h, u64 size, u32
         if (h->output_new[c] > h->output_total[c])
             return "its sizes make no sense";
     }
-    if (h->pages > ram_pages || h->blocks > h->pages || meta != h->meta_raw || meta > META_MAX ||
+    if (h->pages > total_pages || h->blocks > h->pages || meta != h->meta_raw || meta > META_MAX ||
         h->meta_packed > h->meta_raw || h->meta_packed > size - sizeof(*h) ||
         h->meta_raw > 256ull * h->meta_packed + 4096)
         return "its sizes make no sense";
     return NULL;
 }
 
-static const char *check_tables(struct checkpoint_file *f, u64 ram_pages, u64 meta_at)
+static const char *check_tables(struct checkpoint_file *f, u64 total_pages, u64 meta_at)
 {
     u64 data = 0, filled = 0;
     for (u32 i = 0; i < f->npages; i++) {
         u32 index = f->pages[i] & ~CHECKPOINT_ZERO;
-        if (index >= ram_pages || (i && index <= (f->pages[i - 1] & ~CHECKPOINT_ZERO)))
+        if (index >= total_pages || (i && index <= (f->pages[i - 1] & ~CHECKPOINT_ZERO)))
             return "its list of pages makes no sense";
         filled += !(f->pages[i] & CHECKPOINT_ZERO);
     }
@@ -104,7 +104,7 @@ static const char *read_file(struct checkpoint_set *s, int fd, struct checkpoint
     f->size = (u64)st.st_size;
     if (f->size < sizeof(h) || !read_at(fd, &h, sizeof(h), 0))
         return "it was cut short";
-    const char *why = check_header(&h, f->size, sequence, machine, state_size, s->ram_pages);
+    const char *why = check_header(&h, f->size, sequence, machine, state_size, s->total_pages);
     if (why)
         return why;
     if (h.parent != *parent)
@@ -147,7 +147,7 @@ static const char *read_file(struct checkpoint_set *s, int fd, struct checkpoint
     f->blocks = p + h.pages * sizeof(*f->pages);
     f->data = sizeof(h);
     *parent = h.header_check;
-    return check_tables(f, s->ram_pages, meta_at);
+    return check_tables(f, s->total_pages, meta_at);
 }
 
 static void free_file(struct checkpoint_file *f)
@@ -170,13 +170,13 @@ static void note_gap(struct checkpoint_set *s, const char *name, struct err *pro
                 CHECKPOINT_DIR, name, why);
 }
 
-void checkpoint_set_open(struct checkpoint_set *s, const struct recording *r, u64 ram_pages,
+void checkpoint_set_open(struct checkpoint_set *s, const struct recording *r, u64 total_pages,
                          size_t state_size, struct err *problem)
 {
     u64 parent = 0;
     char name[16];
     *s = (struct checkpoint_set){.dir = -1};
-    s->ram_pages = ram_pages;
+    s->total_pages = total_pages;
     err_set(problem, 0, "%s", "");
     s->dir = openat(r->dir, CHECKPOINT_DIR, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (s->dir < 0) {
@@ -242,9 +242,10 @@ void checkpoint_set_close(struct checkpoint_set *s)
     *s = (struct checkpoint_set){.dir = -1};
 }
 
-/* The pages of file n that `newest` says are its own, into the image. NULL, or what is wrong. */
+/* The pages of file n that `newest` says are its own, to `put`. NULL, or what is wrong. */
 static const char *load_file(struct checkpoint_set *s, u32 n, const u32 *newest,
-                             struct ram_image *image, u8 *raw, u8 *packed)
+                             int (*put)(void *opaque, u64 index, const u8 *page), void *opaque,
+                             u8 *raw, u8 *packed)
 {
     static const u8 zeros[PAGE_SIZE];
     const struct checkpoint_file *f = &s->file[n];
@@ -281,7 +282,7 @@ static const char *load_file(struct checkpoint_set *s, u32 n, const u32 *newest,
             if ((k + 1) * PAGE_SIZE == b.raw)
                 at += b.packed;
         }
-        if (wanted && !why && ram_image_set(image, index, page))
+        if (wanted && !why && put(opaque, index, page))
             why = "no memory for it";
     }
     close(fd);
@@ -292,14 +293,16 @@ static const char *load_file(struct checkpoint_set *s, u32 n, const u32 *newest,
 #define NO_FILE    UINT32_MAX
 #define NOT_WANTED (UINT32_MAX - 1)
 
+typedef int put_page(void *opaque, u64 index, const u8 *page);
+
 /* Loads every page from the file that `newest` names for it. */
 static int load_newest(struct checkpoint_set *s, u32 first, u32 last, const u32 *newest,
-                       struct ram_image *image, struct err *err)
+                       put_page *put, void *opaque, struct err *err)
 {
     u8 *buf = malloc(2 * BLOCK_BYTES);
     int code = buf ? 0 : err_set(err, -ENOMEM, "no memory to read checkpoints");
     for (u32 n = first; !code && n <= last; n++) {
-        const char *why = load_file(s, n, newest, image, buf, buf + BLOCK_BYTES);
+        const char *why = load_file(s, n, newest, put, opaque, buf, buf + BLOCK_BYTES);
         if (!why)
             continue;
         code = err_set(err, -EINVAL,
@@ -313,15 +316,15 @@ static int load_newest(struct checkpoint_set *s, u32 first, u32 last, const u32 
 
 static u32 *page_table(const struct checkpoint_set *s, u32 value, struct err *err)
 {
-    u32 *table = malloc(s->ram_pages * sizeof(*table));
+    u32 *table = malloc(s->total_pages * sizeof(*table));
     if (!table)
         err_set(err, -ENOMEM, "no memory to read checkpoints");
-    for (u64 i = 0; table && i < s->ram_pages; i++)
+    for (u64 i = 0; table && i < s->total_pages; i++)
         table[i] = value;
     return table;
 }
 
-int checkpoint_set_load(struct checkpoint_set *s, u32 first, u32 last, struct ram_image *image,
+int checkpoint_set_load(struct checkpoint_set *s, u32 first, u32 last, put_page *put, void *opaque,
                         struct err *err)
 {
     u32 *newest = page_table(s, NO_FILE, err);
@@ -330,16 +333,14 @@ int checkpoint_set_load(struct checkpoint_set *s, u32 first, u32 last, struct ra
     for (u32 n = first; n <= last; n++)
         for (u32 i = 0; i < s->file[n].npages; i++)
             newest[s->file[n].pages[i] & ~CHECKPOINT_ZERO] = n;
-    int code = load_newest(s, first, last, newest, image, err);
+    int code = load_newest(s, first, last, newest, put, opaque, err);
     free(newest);
     return code;
 }
 
-int checkpoint_set_load_back(struct checkpoint_set *s, u32 from, u32 to,
-                             const struct ram_image *start, struct ram_image *image,
-                             struct err *err)
+int checkpoint_set_load_back(struct checkpoint_set *s, u32 from, u32 to, put_page *put,
+                             void *opaque, struct err *err)
 {
-    static const u8 zeros[PAGE_SIZE];
     u32 *newest = page_table(s, NOT_WANTED, err);
     if (!newest)
         return err->code;
@@ -352,12 +353,10 @@ int checkpoint_set_load_back(struct checkpoint_set *s, u32 from, u32 to,
             if (*file == NO_FILE)
                 *file = n;
         }
-    int code = load_newest(s, 0, to, newest, image, err);
-    for (u64 i = 0; !code && i < s->ram_pages; i++) {
-        const u8 *page = newest[i] == NO_FILE ? ram_image_page(start, i) : NULL;
-        if (newest[i] == NO_FILE && ram_image_set(image, i, page ? page : zeros))
+    int code = load_newest(s, 0, to, newest, put, opaque, err);
+    for (u64 i = 0; !code && i < s->total_pages; i++)
+        if (newest[i] == NO_FILE && put(opaque, i, NULL))
             code = err_set(err, -ENOMEM, "no memory to read checkpoints");
-    }
     free(newest);
     return code;
 }

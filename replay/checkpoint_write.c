@@ -22,7 +22,9 @@ void checkpoint_destroy(struct checkpoint *c)
         return;
     free(c->state);
     free(c->outputs);
-    ram_image_destroy(c->ram);
+    page_image_destroy(c->ram);
+    for (unsigned i = 0; i < MACHINE_DISKS; i++)
+        page_image_destroy(c->disk[i]);
     free(c);
 }
 

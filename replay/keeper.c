@@ -9,6 +9,7 @@
 
 #include "board/ram.h"
 #include "host/clock.h"
+#include "host/disk.h"
 
 struct pending {
     char *data;
@@ -30,6 +31,8 @@ struct keeper {
     struct checkpoint_writer writer;
     u64 every_ns, last_ns;
     struct pending output[OUT_COUNT];
+    struct page_space space;
+    struct page_image *disk[MACHINE_DISKS]; /* as they were at the last checkpoint */
     struct job job;
     pthread_t thread;
     bool started;
@@ -46,10 +49,13 @@ int keeper_create(struct keeper **out, const struct recording *r, u64 every_ns, 
     k->every_ns = every_ns;
     k->last_ns = host_ns_coarse();
     k->job.state = malloc(machine_state_size(m));
-    k->job.list = malloc(machine_ram(m)->size / PAGE_SIZE * sizeof(u32));
+    page_space_init(&k->space, m);
     k->writer.dir = -1;
     int code = 0;
-    if (!k->job.state || !k->job.list || machine_written_reset(m))
+    bool good = k->job.state && !machine_written_reset(m);
+    for (unsigned i = 0; i < k->space.ndisks; i++)
+        good = (k->disk[i] = page_image_copy(machine_disk(m, i)->written)) && good;
+    if (!good)
         code = err_set(err, -ENOMEM, "no memory for checkpoints");
     if (!code)
         code = checkpoint_writer_open(&k->writer, r, CHECKPOINT_DIR, err);
@@ -114,25 +120,66 @@ static int by_index(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Copies the pages written since the last time. false: no memory. */
-static bool copy_pages(struct job *j, struct machine *m)
+static bool reserve(struct job *j, size_t pages)
 {
+    if (pages <= j->room)
+        return true;
+    size_t room = MAX(pages, 2 * j->room);
+    u8 *bigger = realloc(j->pages, room * PAGE_SIZE);
+    u32 *list = realloc(j->list, room * sizeof(*list));
+    j->pages = bigger ? bigger : j->pages;
+    j->list = list ? list : j->list;
+    if (!bigger || !list)
+        return false;
+    j->room = room;
+    return true;
+}
+
+struct copying {
+    struct job *j;
+    const struct page_image *from;
+    u64 first;
+    bool failed;
+};
+
+static void copy_disk_page(void *opaque, u64 index)
+{
+    struct copying *c = opaque;
+    struct job *j = c->j;
+    if (c->failed || !reserve(j, j->part.npages + 1)) {
+        c->failed = true;
+        return;
+    }
+    memcpy(j->pages + j->part.npages * PAGE_SIZE, page_image_page(c->from, index), PAGE_SIZE);
+    j->list[j->part.npages++] = (u32)(c->first + index);
+}
+
+/* Copies the pages written since the last time. false: no memory. */
+static bool copy_pages(struct keeper *k, struct machine *m)
+{
+    struct job *j = &k->job;
     size_t n;
     const u32 *written = machine_written(m, &n);
-    if (n > j->room) {
-        free(j->pages);
-        j->pages = malloc(n * PAGE_SIZE);
-        j->room = j->pages ? n : 0;
-        if (!j->pages)
-            return false;
-    }
+    if (!reserve(j, n))
+        return false;
     memcpy(j->list, written, n * sizeof(*j->list));
     qsort(j->list, n, sizeof(*j->list), by_index);
     for (size_t i = 0; i < n; i++)
         memcpy(j->pages + i * PAGE_SIZE, machine_ram(m)->host + (u64)j->list[i] * PAGE_SIZE,
                PAGE_SIZE);
     j->part.npages = n;
-    return true;
+    struct copying c = {.j = j, .first = k->space.ram};
+    for (unsigned i = 0; i < k->space.ndisks; i++) {
+        struct page_image *now = page_image_copy(machine_disk(m, i)->written);
+        if (!now)
+            return false;
+        c.from = now;
+        page_image_diff(k->disk[i], now, copy_disk_page, &c);
+        page_image_destroy(k->disk[i]);
+        k->disk[i] = now;
+        c.first += k->space.disk[i];
+    }
+    return !c.failed;
 }
 
 void keeper_take(void *keeper, struct machine *m, const struct player_place *place, u64 host_ns)
@@ -142,7 +189,7 @@ void keeper_take(void *keeper, struct machine *m, const struct player_place *pla
     sigset_t all, before;
     join(k);
     k->last_ns = host_ns;
-    if (k->failed.code || !copy_pages(j, m)) {
+    if (k->failed.code || !copy_pages(k, m)) {
         k->every_ns = NEVER;
         return;
     }
@@ -198,5 +245,7 @@ void keeper_destroy(struct keeper *k)
     free(k->job.state);
     free(k->job.list);
     free(k->job.pages);
+    for (unsigned i = 0; i < MACHINE_DISKS; i++)
+        page_image_destroy(k->disk[i]);
     free(k);
 }

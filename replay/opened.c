@@ -62,6 +62,8 @@ void close_recording(struct opened *o)
 {
     log_reader_destroy(o->log);
     o->log = NULL;
+    for (unsigned i = 0; i < DESCRIPTION_DISKS; i++)
+        disk_close(&o->disks[i]);
     free(o->quoted);
     o->quoted = NULL;
     recording_close(&o->rec);
@@ -86,8 +88,28 @@ static int check_host(const struct machine_description *d, enum cpu_model model,
     return 0;
 }
 
+/* The base images must be where they were, as large as they were; that their contents are, their
+ * digests tell while replaying. */
+static int open_disks(struct opened *o, struct disk **disks, unsigned *n, struct err *err)
+{
+    for (*n = 0; *n < DESCRIPTION_DISKS && o->desc.disk[*n].size; ++*n) {
+        const struct description_disk *k = &o->desc.disk[*n];
+        struct disk *d = &o->disks[*n];
+        int code = disk_open(d, k->path, k->readonly, k->serial, err);
+        if (code)
+            return err_prefix(err, "disk %u of the recording", *n);
+        if (d->size != k->size)
+            return err_set(err, -EINVAL,
+                           "disk %u of the recording: %s has %llu bytes, it had %llu when recorded",
+                           *n, k->path, (unsigned long long)d->size, (unsigned long long)k->size);
+        disks[*n] = d;
+    }
+    return 0;
+}
+
 int build_machine(struct opened *o, struct machine **m, struct err *err)
 {
+    struct disk *disks[DESCRIPTION_DISKS];
     const struct machine_description *d = &o->desc;
     struct machine_config config = {
         .memory = d->memory,
@@ -95,6 +117,7 @@ int build_machine(struct opened *o, struct machine **m, struct err *err)
         .seed = d->seed,
         .wall_clock = d->wall_clock,
         .append = d->append,
+        .disks = disks,
     };
     void *kernel = NULL, *initrd = NULL;
     size_t kernel_size = 0;
@@ -108,6 +131,8 @@ int build_machine(struct opened *o, struct machine **m, struct err *err)
         code = err_prefix(err, "the recording's kernel");
     if (!code && d->initrd_size)
         code = recording_load(&o->rec, &initrd_hash, "initrd", &initrd, &config.initrd_size, err);
+    if (!code)
+        code = open_disks(o, disks, &config.ndisks, err);
     if (!code) {
         config.kernel = image.elf;
         config.kernel_size = image.elf_size;

@@ -3,6 +3,7 @@
 #define REPRISE_OPENED_H
 
 #include "board/description.h"
+#include "host/disk.h"
 #include "machine.h"
 #include "replay/recording.h"
 
@@ -12,11 +13,13 @@ struct opened {
     struct machine_description desc;
     struct log_reader *log;
     char *quoted; /* its name as a shell takes it */
+    struct disk disks[DESCRIPTION_DISKS];
 };
 int open_recording(struct opened *o, const char *path, struct err *err);
 void close_recording(struct opened *o);
 
-/* Builds the machine of an opened recording (for replay); refuses hosts that cannot run it. */
+/* Builds the machine of an opened recording (for replay); refuses hosts that cannot run it. The
+ * machine must be gone before the recording is closed. */
 int build_machine(struct opened *o, struct machine **m, struct err *err);
 
 struct hash128 description_hash128(const u8 bytes[DESCRIPTION_HASH_SIZE]);

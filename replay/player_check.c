@@ -130,6 +130,30 @@ static int check_components(struct player *p, struct machine *m, const struct lo
     return n ? player_diverge(p, m, err, "the state of %s differs", names) : 0;
 }
 
+static bool is_disk(const char *name)
+{
+    return !strncmp(name, "disk", 4);
+}
+
+/*
+ * A disk's state holds a digest of all that was read of its base image. Looked at always and before
+ * the others: it is the one thing of a recording that others can change.
+ */
+static int check_disks(struct player *p, struct machine *m, const struct log_digests *list,
+                       struct err *err)
+{
+    for (u32 i = 0; i < machine_components(m) && i < list->count; i++) {
+        const char *name = component_name(m, i);
+        if (is_disk(name) && digest_at(list, i) != machine_component_digest(m, i))
+            return player_diverge(
+                p, m, err,
+                "the state of %s differs; has its base image changed since it was "
+                "recorded?",
+                name);
+    }
+    return 0;
+}
+
 static int check_output(struct player *p, struct machine *m, u64 console, u64 console_bytes,
                         u64 debug, u64 debug_bytes, struct err *err)
 {
@@ -153,8 +177,9 @@ int player_check_progress(struct player *p, struct machine *m, struct err *err)
         digests_take(m, &p->now);
     else
         digests_outputs(m, &p->now);
+    code = check_disks(p, m, &r->components, err);
     /* Components first: a CPU that went another way says more than the text it printed then. */
-    if (p->config.verify)
+    if (!code && p->config.verify)
         code = check_components(p, m, &r->components, err);
     if (!code)
         code = check_output(p, m, r->console, r->console_bytes, r->debug, r->debug_bytes, err);
@@ -213,7 +238,9 @@ int player_check_end(struct player *p, struct machine *m, const struct run_end *
     if (machine_now(m) != p->rec.time)
         return player_diverge(p, m, err, "the recording ended at time %" PRIu64 " ns", p->rec.time);
     digests_take(m, &p->now);
-    int code = check_components(p, m, &r->components, err);
+    int code = check_disks(p, m, &r->components, err);
+    if (!code)
+        code = check_components(p, m, &r->components, err);
     if (!code)
         code = check_output(p, m, r->console, r->console_bytes, r->debug, r->debug_bytes, err);
     return code ? code : check_ram(p, m, err);

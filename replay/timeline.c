@@ -160,10 +160,11 @@ int timeline_open(struct timeline **out, const char *dir, const struct timeline_
     }
     if (!code) {
         struct err problem;
+        page_space_init(&t->space, t->m);
         machine_set_output(t->m, text_output, t);
         if (!config->ignore_files) {
-            checkpoint_set_open(&t->files, &t->o.rec, machine_ram(t->m)->size / PAGE_SIZE,
-                                machine_state_size(t->m), &problem);
+            checkpoint_set_open(&t->files, &t->o.rec, t->space.total, machine_state_size(t->m),
+                                &problem);
             if (problem.text[0] && config->warn)
                 config->warn(config->opaque, problem.text);
         }
@@ -564,46 +565,68 @@ int timeline_back(struct timeline *t, struct err *err)
 
 /* ---- files ---- */
 
+/* The pages in which a checkpoint differs from the one before it. */
 struct file_pages {
-    struct checkpoint_part part;
+    const struct page_space *space;
+    const struct checkpoint *c;
     u32 *list;
-    size_t n;
-    const struct ram_image *image;
+    size_t n, room;
+    u64 first; /* added to what is listed now */
+    bool failed;
 };
 
 static void list_page(void *opaque, u64 index)
 {
     struct file_pages *f = opaque;
-    f->list[f->n++] = (u32)index;
+    if (f->n == f->room) {
+        size_t room = f->room ? 2 * f->room : 4096;
+        u32 *bigger = realloc(f->list, room * sizeof(*bigger));
+        if (!bigger) {
+            f->failed = true;
+            return;
+        }
+        f->list = bigger;
+        f->room = room;
+    }
+    f->list[f->n++] = (u32)(f->first + index);
 }
 
 static const u8 *file_page(void *opaque, size_t i)
 {
     const struct file_pages *f = opaque;
-    return ram_image_page(f->image, f->list[i]);
+    u64 index = f->list[i];
+    int disk = page_space_find(f->space, &index);
+    return page_image_page(disk < 0 ? f->c->ram : f->c->disk[disk], index);
 }
 
 static int write_one(struct timeline *t, struct checkpoint_writer *w,
-                     const struct checkpoint *before, const struct checkpoint *c, u32 *list,
-                     struct err *err)
+                     const struct checkpoint *before, const struct checkpoint *c, struct err *err)
 {
-    struct file_pages f = {.list = list, .image = c->ram};
-    ram_image_diff(before->ram, c->ram, list_page, &f);
-    f.part = (struct checkpoint_part){.at = c->at,
-                                      .place = c->place,
-                                      .state = c->state,
-                                      .state_size = machine_state_size(t->m),
-                                      .pages = list,
-                                      .npages = f.n,
-                                      .page = file_page,
-                                      .opaque = &f};
+    struct file_pages f = {.space = &t->space, .c = c};
+    page_image_diff(before->ram, c->ram, list_page, &f);
+    f.first = t->space.ram;
+    for (unsigned i = 0; i < t->space.ndisks; i++) {
+        page_image_diff(before->disk[i], c->disk[i], list_page, &f);
+        f.first += t->space.disk[i];
+    }
+    struct checkpoint_part part = {.at = c->at,
+                                   .place = c->place,
+                                   .state = c->state,
+                                   .state_size = machine_state_size(t->m),
+                                   .pages = f.list,
+                                   .npages = f.n,
+                                   .page = file_page,
+                                   .opaque = &f};
     for (int i = 0; i < OUT_COUNT; i++) {
         u64 was = w->sequence ? before->output_bytes[i] : 0;
-        f.part.output[i].total = c->output_bytes[i];
-        f.part.output[i].data = (const u8 *)(t->text[i].data ? t->text[i].data : "") + was;
-        f.part.output[i].len = c->output_bytes[i] - was;
+        part.output[i].total = c->output_bytes[i];
+        part.output[i].data = (const u8 *)(t->text[i].data ? t->text[i].data : "") + was;
+        part.output[i].len = c->output_bytes[i] - was;
     }
-    return checkpoint_write(w, &f.part, err);
+    int code = f.failed ? err_set(err, -ENOMEM, "no memory to write a checkpoint")
+                        : checkpoint_write(w, &part, err);
+    free(f.list);
+    return code;
 }
 
 int timeline_write_checkpoints(struct timeline *t, u64 every_ns, u32 *files, u64 *bytes,
@@ -612,13 +635,9 @@ int timeline_write_checkpoints(struct timeline *t, u64 every_ns, u32 *files, u64
     static const char temporary[] = CHECKPOINT_DIR ".new";
     struct checkpoint_writer w;
     struct checkpoint *before = NULL, *c = NULL;
-    u32 *list = malloc((machine_ram(t->m)->size / PAGE_SIZE + 1) * sizeof(*list));
-    int code = list ? checkpoint_writer_open(&w, &t->o.rec, temporary, err)
-                    : err_set(err, -ENOMEM, "out of memory");
-    if (code) {
-        free(list);
+    int code = checkpoint_writer_open(&w, &t->o.rec, temporary, err);
+    if (code)
         return code;
-    }
     code = restore_before(t, (struct instant){0, 0}, false, err);
     if (!code)
         code = arm(t, false, err);
@@ -638,7 +657,7 @@ int timeline_write_checkpoints(struct timeline *t, u64 every_ns, u32 *files, u64
             continue;
         code = keep_take(t, &c, err);
         if (!code)
-            code = write_one(t, &w, before, c, list, err);
+            code = write_one(t, &w, before, c, err);
         if (code)
             break;
         checkpoint_destroy(before);
@@ -651,7 +670,6 @@ int timeline_write_checkpoints(struct timeline *t, u64 every_ns, u32 *files, u64
     *files = w.sequence;
     *bytes = w.bytes;
     checkpoint_writer_close(&w);
-    free(list);
     if (!code)
         code = checkpoint_replace(&t->o.rec, temporary, err);
     if (code)

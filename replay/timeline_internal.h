@@ -25,13 +25,14 @@ struct timeline {
     /* Checkpoints, in order of time; [0] is power-on. */
     struct checkpoint **list;
     unsigned count, room;
-    struct ram_store store;
+    struct page_store store;
     u64 budget;
-    struct ram_image *base; /* what RAM was when machine_written() was last reset */
-    u64 cost;               /* as struct checkpoint's, of the present instant */
-    u64 polled;             /* host time of the last poll */
-    u64 last_kept;          /* cost of the checkpoint last taken or restored */
+    struct page_image *base; /* what RAM was when machine_written() was last reset */
+    u64 cost;                /* as struct checkpoint's, of the present instant */
+    u64 polled;              /* host time of the last poll */
+    u64 last_kept;           /* cost of the checkpoint last taken or restored */
     struct checkpoint_set files;
+    struct page_space space;
     u32 *loaded; /* by file: is it in the list? */
     /* Debug points. */
     bool armed;

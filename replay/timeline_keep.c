@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "board/ram.h"
+#include "host/disk.h"
 
 #define CHECKPOINTS_MAX 4096u
 
@@ -19,15 +20,15 @@ static int take_image(struct timeline *t, struct err *err)
 {
     size_t n;
     const u32 *written = machine_written(t->m, &n);
-    struct ram_image *image = ram_image_copy(t->base);
+    struct page_image *image = page_image_copy(t->base);
     bool failed = !image;
     for (size_t i = 0; !failed && i < n; i++)
-        failed = ram_image_set(image, written[i], page_host(t, written[i])) != 0;
+        failed = page_image_set(image, written[i], page_host(t, written[i])) != 0;
     if (failed) {
-        ram_image_destroy(image);
+        page_image_destroy(image);
         return err_set(err, -ENOMEM, "no memory for a checkpoint");
     }
-    ram_image_destroy(t->base);
+    page_image_destroy(t->base);
     t->base = image;
     machine_written_reset(t->m);
     return 0;
@@ -41,8 +42,13 @@ int keep_take(struct timeline *t, struct checkpoint **out, struct err *err)
         c->at = timeline_now(t);
         c->state = malloc(machine_state_size(t->m));
         c->outputs = malloc(machine_output_size());
-        c->ram = ram_image_copy(t->base);
-        if (!c->state || !c->outputs || !c->ram)
+        c->ram = page_image_copy(t->base);
+        bool good = c->state && c->outputs && c->ram;
+        for (unsigned i = 0; i < machine_disks(t->m); i++) {
+            c->disk[i] = page_image_copy(machine_disk(t->m, i)->written);
+            good = good && c->disk[i];
+        }
+        if (!good)
             code = err_set(err, -ENOMEM, "no memory for a checkpoint");
     }
     if (code) {
@@ -131,14 +137,14 @@ int keep_start(struct timeline *t, struct err *err)
     u64 pages = ram->size / PAGE_SIZE;
     if (machine_written_reset(t->m))
         return err_set(err, -ENOMEM, "no memory to track the guest's pages");
-    t->base = ram_image_create(&t->store, pages);
+    t->base = page_image_create(&t->store, pages);
     if (!t->base)
         return err_set(err, -ENOMEM, "no memory for checkpoints");
     for (u64 region = 0; region < ram->size; region += RAM_REGION) {
         if (ram_untouched(ram, region, RAM_REGION))
             continue;
         for (u64 at = region; at < region + RAM_REGION; at += PAGE_SIZE)
-            if (ram_image_set(t->base, at / PAGE_SIZE, ram->host + at))
+            if (page_image_set(t->base, at / PAGE_SIZE, ram->host + at))
                 return err_set(err, -ENOMEM, "no memory for checkpoints");
     }
     t->loaded = calloc(t->files.count + 1, sizeof(*t->loaded));
@@ -149,13 +155,13 @@ int keep_start(struct timeline *t, struct err *err)
 
 struct restoring {
     struct timeline *t;
-    const struct ram_image *image;
+    const struct page_image *image;
 };
 
 static void restore_page(void *opaque, u64 index)
 {
     struct restoring *r = opaque;
-    const u8 *page = ram_image_page(r->image, index);
+    const u8 *page = page_image_page(r->image, index);
     u8 *host = page_host(r->t, index);
     if (page)
         memcpy(host, page, PAGE_SIZE);
@@ -172,15 +178,17 @@ int keep_restore(struct timeline *t, const struct checkpoint *c, struct err *err
     /* Pages of the list grow it no further: they are not clean. */
     for (size_t i = 0; i < n; i++)
         restore_page(&r, written[i]);
-    ram_image_diff(t->base, c->ram, restore_page, &r);
-    struct ram_image *base = ram_image_copy(c->ram);
+    page_image_diff(t->base, c->ram, restore_page, &r);
+    struct page_image *base = page_image_copy(c->ram);
     if (!base)
         return err_set(err, -ENOMEM, "no memory to restore a checkpoint");
-    ram_image_destroy(t->base);
+    page_image_destroy(t->base);
     t->base = base;
     machine_written_reset(t->m);
     int code = machine_state_load(t->m, c->state, machine_state_size(t->m), err);
     machine_output_load(t->m, c->outputs);
+    for (unsigned i = 0; !code && i < machine_disks(t->m); i++)
+        code = disk_restore(machine_disk(t->m, i), c->disk[i], err);
     if (!code)
         code = player_seek(t->player, &c->place, err);
     t->at_end = false;
@@ -227,9 +235,30 @@ static struct base find_base(const struct timeline *t, u32 n)
     return base;
 }
 
+struct loading {
+    struct checkpoint *c;
+    const struct checkpoint *start; /* power-on */
+    const struct page_space *space;
+};
+
+static int load_page(void *opaque, u64 index, const u8 *page)
+{
+    static const u8 zeros[PAGE_SIZE];
+    struct loading *l = opaque;
+    int disk = page_space_find(l->space, &index);
+    if (disk >= 0 && !page)
+        return page_image_drop(l->c->disk[disk], index); /* nothing is written at power-on */
+    if (disk >= 0)
+        return page_image_put(l->c->disk[disk], index, page);
+    if (!page)
+        page = page_image_page(l->start->ram, index);
+    return page_image_set(l->c->ram, index, page ? page : zeros);
+}
+
 /* Checkpoint file n as one in memory. */
 static int load_file(struct timeline *t, u32 n, struct err *err)
 {
+    bool whole = true;
     const struct checkpoint_file *f = &t->files.file[n];
     struct base base = find_base(t, n);
     u32 first = base.file < n ? base.file + 1 : 0;
@@ -237,17 +266,21 @@ static int load_file(struct timeline *t, u32 n, struct err *err)
     if (c) {
         c->state = malloc(machine_state_size(t->m));
         c->outputs = malloc(machine_output_size());
-        c->ram = ram_image_copy(base.c->ram);
+        c->ram = page_image_copy(base.c->ram);
+        for (unsigned i = 0; i < machine_disks(t->m); i++)
+            if (!(c->disk[i] = page_image_copy(base.c->disk[i])))
+                whole = false;
     }
     void *now = malloc(machine_output_size());
-    if (!c || !c->state || !c->outputs || !c->ram || !now) {
+    if (!c || !c->state || !c->outputs || !c->ram || !whole || !now) {
         free(now);
         checkpoint_destroy(c);
         return err_set(err, -ENOMEM, "no memory to load a checkpoint");
     }
+    struct loading loading = {c, t->list[0], &t->space};
     int code = base.file > n && base.file < t->files.count
-                   ? checkpoint_set_load_back(&t->files, base.file, n, t->list[0]->ram, c->ram, err)
-                   : checkpoint_set_load(&t->files, first, n, c->ram, err);
+                   ? checkpoint_set_load_back(&t->files, base.file, n, load_page, &loading, err)
+                   : checkpoint_set_load(&t->files, first, n, load_page, &loading, err);
     if (code) {
         free(now);
         checkpoint_destroy(c);
@@ -308,7 +341,7 @@ void keep_free(struct timeline *t)
     checkpoint_destroy(t->fork);
     free(t->list);
     free(t->loaded);
-    ram_image_destroy(t->base);
+    page_image_destroy(t->base);
     checkpoint_set_close(&t->files);
 }
 

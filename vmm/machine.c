@@ -18,13 +18,18 @@
 #include "dev/ioapic.h"
 #include "dev/lapic.h"
 #include "dev/misc.h"
+#include "dev/pci.h"
 #include "dev/pic8259.h"
 #include "dev/pit8254.h"
 #include "dev/rtc.h"
 #include "dev/uart16550.h"
+#include "dev/virtio/rng.h"
 
 #define DEFAULT_SLICE 1000000u
 #define LAST_EVENTS   20
+#define SLOT_RNG      2
+#define SLOT_DISK     3                     /* the first of them */
+#define SEED_RNG      0x726e675f76697274ull /* so that it is not the kernel's own seed again */
 #define CYCLE_LIMIT   1000 /* deadlines in a row at one virtual instant: a device is stuck */
 
 /* ---- what devices ask ---- */
@@ -98,6 +103,27 @@ static void env_event(void *opaque, enum dev_event event, u32 arg)
         break;
     }
     env_changed(m);
+}
+
+static bool env_dma_read(void *opaque, gpa_t gpa, void *out, size_t len)
+{
+    struct machine *m = opaque;
+    const void *p = ram_ptr(&m->ram, gpa, len);
+    if (p)
+        memcpy(out, p, len);
+    return p;
+}
+
+/* The one way in which anything but the CPU writes RAM. */
+static bool env_dma_write(void *opaque, gpa_t gpa, const void *in, size_t len)
+{
+    struct machine *m = opaque;
+    void *p = ram_ptr(&m->ram, gpa, len);
+    if (!p || (gpa < ROM_END && gpa + len > ROM_BASE))
+        return false;
+    memcpy(p, in, len);
+    engine_ram_written(m->engine, gpa, len);
+    return true;
 }
 
 /* ---- what the engine asks ---- */
@@ -212,9 +238,22 @@ static int create_devices(struct machine *m, const struct machine_config *config
         r = debugexit_create(&d[DEV_EXIT_PORT], env, err);
     if (!r)
         r = misc_create(&d[DEV_MISC], env, err);
+    if (!r)
+        r = pci_create(&d[DEV_PCI], env, err);
+    if (!r)
+        r = virtio_rng_create(&d[DEV_RNG], env, &m->rng, &d[DEV_PCI], SLOT_RNG,
+                              config->seed ^ SEED_RNG, err);
+    m->ndev = DEV_DISK;
+    for (unsigned i = 0; !r && i < config->ndisks; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "disk%u", i);
+        r = virtio_blk_create(&d[DEV_DISK + i], env, &m->blk[i], &d[DEV_PCI], SLOT_DISK + i,
+                              config->disks[i], name, err);
+        m->ndev += !r;
+    }
     if (r)
         return r;
-    for (unsigned i = 0; i < DEV_LIST; i++)
+    for (unsigned i = 0; i < m->ndev; i++)
         for (size_t k = 0; k < d[i].ops->nranges; k++) {
             const struct io_range *io = &d[i].ops->ranges[k];
             struct bus_range range = {io->base, io->size, &d[i]};
@@ -273,7 +312,9 @@ int machine_create(struct machine **out, const struct machine_config *config, st
                                   .eoi = env_eoi,
                                   .changed = env_changed,
                                   .output = env_output,
-                                  .event = env_event};
+                                  .event = env_event,
+                                  .dma_read = env_dma_read,
+                                  .dma_write = env_dma_write};
     m->engine_env = (struct engine_env){.machine = m,
                                         .pio_read = pio_read,
                                         .pio_write = pio_write,
@@ -331,6 +372,10 @@ void machine_destroy(struct machine *m)
     acpi_pm_destroy(&m->dev[DEV_ACPI]);
     debugexit_destroy(&m->dev[DEV_EXIT_PORT]);
     misc_destroy(&m->dev[DEV_MISC]);
+    for (unsigned i = DEV_DISK; i < m->ndev; i++)
+        virtio_blk_destroy(&m->dev[i]);
+    virtio_rng_destroy(&m->dev[DEV_RNG]);
+    pci_destroy(&m->dev[DEV_PCI]);
     engine_destroy(m->engine);
     ram_destroy(&m->ram);
     free(m);
@@ -363,7 +408,7 @@ void machine_set_trace(struct machine *m, void (*fn)(void *opaque, struct machin
 static vns_t next_deadline(const struct machine *m)
 {
     vns_t best = NEVER;
-    for (unsigned i = 0; i < DEV_LIST; i++) {
+    for (unsigned i = 0; i < m->ndev; i++) {
         const struct device *d = &m->dev[i];
         vns_t t = d->ops->deadline ? d->ops->deadline(d) : NEVER;
         best = MIN(best, t);
@@ -376,7 +421,7 @@ static void expire(struct machine *m)
     for (unsigned n = 0; n < CYCLE_LIMIT; n++) {
         bool any = false;
         vns_t now = machine_now(m);
-        for (unsigned i = 0; i < DEV_LIST; i++) {
+        for (unsigned i = 0; i < m->ndev; i++) {
             struct device *d = &m->dev[i];
             if (d->ops->deadline && d->ops->deadline(d) <= now) {
                 d->ops->expire(d, now);

@@ -20,6 +20,9 @@
 #include "dev/device.h"
 #include "input.h"
 
+#define MACHINE_DISKS 8u
+
+struct disk;
 struct machine_config {
     u64 memory; /* bytes of RAM, a multiple of 2 MiB */
     enum cpu_model model;
@@ -30,7 +33,9 @@ struct machine_config {
     size_t kernel_size;
     const void *kernel_header; /* the bzImage's first bytes (setup header), NULL for a bare ELF */
     size_t kernel_header_size;
-    const void *initrd; /* NULL when none */
+    struct disk **disks; /* virtio-blk, in order; they outlive the machine */
+    unsigned ndisks;     /* at most MACHINE_DISKS */
+    const void *initrd;  /* NULL when none */
     size_t initrd_size;
 };
 
@@ -152,6 +157,10 @@ void machine_output_load(struct machine *m, const void *in);
 /* The same state computed from the bytes themselves, all of them from power-on. */
 void machine_output_compute(struct machine *m, enum dev_output channel, const void *data,
                             size_t len);
+
+/* The machine's disks; what a checkpoint keeps of them is disk->written (host/disk.h). */
+unsigned machine_disks(const struct machine *m);
+struct disk *machine_disk(const struct machine *m, unsigned i);
 
 /* RAM as host memory, by page index (board/ram.h); pages changed through it must be announced. */
 struct ram;

@@ -7,6 +7,7 @@
 
 #include "board/ram.h"
 #include "cpu/engine.h"
+#include "dev/virtio/blk.h"
 #include "machine.h"
 
 /* The one list: order of expiry, of digests, of saved state. */
@@ -20,7 +21,10 @@ enum {
     DEV_ACPI,
     DEV_EXIT_PORT,
     DEV_MISC,
-    DEV_LIST
+    DEV_PCI,
+    DEV_RNG,
+    DEV_DISK, /* the first of them */
+    DEV_MAX = DEV_DISK + MACHINE_DISKS
 };
 
 /* The machine's own saved state. */
@@ -44,7 +48,10 @@ struct machine {
     struct engine *engine;
     struct engine_env engine_env;
     struct dev_env dev_env;
-    struct device dev[DEV_LIST];
+    struct device dev[DEV_MAX];
+    unsigned ndev; /* DEV_DISK and the disks there are */
+    struct virtio rng;
+    struct virtio_blk blk[MACHINE_DISKS];
     struct bus_range ports[64], windows[16];
     unsigned nports, nwindows;
     bool end_requested;

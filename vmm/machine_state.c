@@ -16,8 +16,7 @@ const struct state_desc machine_desc = {"machine", machine_fields, ARRAY_SIZE(ma
 
 unsigned machine_components(const struct machine *m)
 {
-    (void)m;
-    return 2 + DEV_LIST;
+    return 2 + m->ndev;
 }
 
 void machine_component(struct machine *m, unsigned index, struct machine_component *c)
@@ -29,7 +28,8 @@ void machine_component(struct machine *m, unsigned index, struct machine_compone
         *c = (struct machine_component){"machine", &machine_desc, &m->st};
     } else {
         const struct device *d = &m->dev[index - 2];
-        *c = (struct machine_component){d->ops->name, d->ops->state, d->state};
+        *c = (struct machine_component){d->name[0] ? d->name : d->ops->name, d->ops->state,
+                                        d->state};
     }
 }
 
@@ -177,7 +177,7 @@ void machine_debug_pass(struct machine *m)
 size_t machine_state_size(const struct machine *m)
 {
     size_t n = state_size(&vcpu_state_desc) + state_size(&machine_desc);
-    for (unsigned i = 0; i < DEV_LIST; i++)
+    for (unsigned i = 0; i < m->ndev; i++)
         n += state_size(m->dev[i].ops->state);
     return n;
 }
@@ -203,7 +203,7 @@ int machine_state_load(struct machine *m, const u8 *in, size_t len, struct err *
     state_load(&machine_desc, &m->st, in, state_size(&machine_desc), &ignored);
     in += state_size(&machine_desc);
     int r = 0;
-    for (unsigned i = 0; i < DEV_LIST; i++) {
+    for (unsigned i = 0; i < m->ndev; i++) {
         const struct device *d = &m->dev[i];
         size_t n = state_size(d->ops->state);
         state_load(d->ops->state, d->state, in, n, &ignored);
@@ -244,6 +244,16 @@ void machine_output_compute(struct machine *m, enum dev_output channel, const vo
     XXH3_64bits_reset(&m->out[channel].hash);
     XXH3_64bits_update(&m->out[channel].hash, data, len);
     m->out[channel].bytes = len;
+}
+
+unsigned machine_disks(const struct machine *m)
+{
+    return m->ndev - DEV_DISK;
+}
+
+struct disk *machine_disk(const struct machine *m, unsigned i)
+{
+    return m->blk[i].disk;
 }
 
 const struct ram *machine_ram(const struct machine *m)

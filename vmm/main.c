@@ -18,7 +18,7 @@ static const struct {
     {"record", cmd_record},         {"replay", cmd_replay}, {"info", cmd_info},
     {"events", cmd_events},         {"trace", cmd_trace},   {"diff", cmd_diff},
     {"symbols", cmd_symbols},       {"core", cmd_core},     {"gdb", cmd_gdb},
-    {"checkpoint", cmd_checkpoint},
+    {"checkpoint", cmd_checkpoint}, {"disk", cmd_disk},
 };
 
 const char *argp_program_version = "reprise " REPRISE_VERSION;
@@ -26,16 +26,17 @@ const char *argp_program_version = "reprise " REPRISE_VERSION;
 static const char doc[] =
     "Records a whole virtual machine and replays it, instruction for instruction.\n\n"
     "Commands:\n"
-    "  record   run a machine and record it\n"
-    "  replay   run a recording again, exactly\n"
-    "  info     what a recording holds\n"
-    "  events   its log, as text or JSON\n"
-    "  trace    instructions executed between two positions\n"
-    "  diff     where two recordings part\n"
-    "  gdb      gdb at any point of it, forwards and backwards\n"
-    "  checkpoint  write checkpoints, so that a long recording opens anywhere at once\n"
-    "  symbols  the guest kernel's symbols, as a list or an ELF file\n"
-    "  core     a core dump of the guest, for crash, drgn and gdb\n\n"
+    "  record      run a machine and record it\n"
+    "  replay      run a recording again, exactly; or to a point, or for gdb\n"
+    "  gdb         gdb at any point of it, forwards and backwards\n"
+    "  checkpoint  write checkpoints into it, so that it opens anywhere at once\n"
+    "  info        what a recording holds\n"
+    "  events      its log, as text or JSON\n"
+    "  trace       instructions executed between two points\n"
+    "  diff        where two recordings part\n"
+    "  symbols     the guest kernel's symbols, as a list or an ELF file\n"
+    "  core        a core dump of the guest, for crash, drgn and gdb\n"
+    "  disk        its disks as they were at any point\n\n"
     "`reprise COMMAND --help` says more about each." EXIT_HELP;
 
 struct choice {

@@ -55,16 +55,21 @@ static void repair(u8 *data, size_t size)
     memcpy(data, &h, sizeof(h));
 }
 
+static int put(void *opaque, u64 index, const u8 *page)
+{
+    return page ? page_image_set(opaque, index, page) : page_image_drop(opaque, index);
+}
+
 static void read_it(void)
 {
     struct checkpoint_set s;
-    struct ram_store store = {0};
+    struct page_store store = {0};
     struct err err;
     checkpoint_set_open(&s, &rec, PAGES, STATE_SIZE, &err);
     if (s.count) {
-        struct ram_image *image = ram_image_create(&store, PAGES);
-        checkpoint_set_load(&s, 0, s.count - 1, image, &err);
-        ram_image_destroy(image);
+        struct page_image *image = page_image_create(&store, PAGES);
+        checkpoint_set_load(&s, 0, s.count - 1, put, image, &err);
+        page_image_destroy(image);
         if (store.bytes)
             abort();
     }

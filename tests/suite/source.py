@@ -10,7 +10,8 @@ CONTRACTS = ["machine.h", "input.h"]
 LAYERS = {
     "vmm/base": ["base/"],
     "vmm/board": ["base/", "board/", "cpu/model.h", "dsdt.h"],
-    "vmm/dev": ["base/", "dev/", "board/acpi.h", "cpu/model.h"],
+    # A device works on a disk of the host; what that is, it does not know.
+    "vmm/dev": ["base/", "dev/", "board/acpi.h", "cpu/model.h", "host/disk.h"],
     # ram.h is the one translator of guest-physical addresses.
     "vmm/cpu/dbt": ["base/", "cpu/", "board/ram.h"],
     "vmm/cpu": ["base/", "cpu/model.h", "cpu/vcpu.h", "cpu/engine.h", "cpu/stats.h",
@@ -22,7 +23,7 @@ LAYERS = {
     "vmm": ["base/", "board/", "cpu/engine.h", "cpu/stats.h", "cpu/model.h", "cpu/vcpu.h", "dev/",
             "machine_internal.h"] + CONTRACTS,
     "replay": ["base/", "board/description.h", "board/kernel.h", "board/ram.h", "dev/device.h", "replay/", "records.def", "cpu/engine.h",
-               "cpu/vcpu.h", "host/clock.h", "version.h"] + CONTRACTS,
+               "cpu/vcpu.h", "host/clock.h", "host/disk.h", "version.h"] + CONTRACTS,
     "replay/gdb": ["base/", "replay/gdb/", "cpu/vcpu.h"] + CONTRACTS,
 }
 # Mutable data at file scope, each with its reason in the file.

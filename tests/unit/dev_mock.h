@@ -101,8 +101,14 @@ static void mock_event(void *p, enum dev_event event, u32 arg)
 static inline struct dev_env mock_env(struct mock *m)
 {
     memset(m, 0, sizeof(*m));
-    return (struct dev_env){m,        mock_now,     mock_irq,    mock_msi,
-                            mock_eoi, mock_changed, mock_output, mock_event};
+    return (struct dev_env){.machine = m,
+                            .now = mock_now,
+                            .irq = mock_irq,
+                            .msi = mock_msi,
+                            .eoi = mock_eoi,
+                            .changed = mock_changed,
+                            .output = mock_output,
+                            .event = mock_event};
 }
 
 static inline u8 inb(struct device *d, u16 port)

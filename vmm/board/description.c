@@ -34,6 +34,12 @@ struct row {
             (u32)sizeof(((struct machine_description *)0)->field)                                  \
     }
 
+#define DISK(n)                                                                                    \
+    FIELD("disk" #n, "path", KIND_TEXT, disk[n].path),                                             \
+        FIELD("disk" #n, "size", KIND_U64, disk[n].size),                                          \
+        FIELD("disk" #n, "readonly", KIND_U32, disk[n].readonly),                                  \
+        FIELD("disk" #n, "serial", KIND_TEXT, disk[n].serial)
+
 /* Rows of one node stand together; nodes are written in this order. "format" is first, so that a
  * recording of another version is told from a damaged one. Rows are only ever appended to a node.
  */
@@ -54,7 +60,22 @@ static const struct row rows[] = {
     FIELD("initrd", "hash", KIND_BYTES, initrd_hash),
     FIELD("host", "cpu-maker", KIND_TEXT, host_cpu),
     FIELD("options", "realtime", KIND_U32, realtime),
+    DISK(0),
+    DISK(1),
+    DISK(2),
+    DISK(3),
 };
+
+/* Nodes that are there only if the machine has what they describe. */
+static bool optional(const char *node)
+{
+    return !strncmp(node, "disk", 4);
+}
+
+static bool absent(const struct machine_description *d, const char *node)
+{
+    return optional(node) && !d->disk[node[4] - '0'].size;
+}
 
 #define COMPATIBLE "reprise,machine"
 #define CHECKSUM   "checksum" /* u64 in the root */
@@ -155,6 +176,13 @@ static int check_values(const struct machine_description *d, struct err *err)
         return err_set(err, -EINVAL, "there is no kernel");
     if (d->realtime > 1)
         return err_set(err, -EINVAL, "option realtime is %u", d->realtime);
+    for (unsigned i = 0; i < DESCRIPTION_DISKS; i++) {
+        const struct description_disk *k = &d->disk[i];
+        if (!k->size && i + 1 < DESCRIPTION_DISKS && d->disk[i + 1].size)
+            return err_set(err, -EINVAL, "disk %u is missing", i);
+        if (k->size && (k->readonly > 1 || k->size % 512 || !k->path[0]))
+            return err_set(err, -EINVAL, "disk %u makes no sense", i);
+    }
     return 0;
 }
 
@@ -169,6 +197,8 @@ static int put_rows(const struct machine_description *d, void *out)
         u64 scratch;
         u32 len;
         const void *bytes = encode(d, r, &scratch, &len);
+        if (absent(d, r->node))
+            continue;
         if (strcmp(r->node, node)) {
             if (*node)
                 rc = fdt_end_node(out);
@@ -282,6 +312,8 @@ static int read_rows(const void *dtb, struct machine_description *d, struct err 
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         const struct row *r = &rows[i];
         int len, node = *r->node ? fdt_subnode_offset(dtb, 0, r->node) : 0;
+        if (node < 0 && optional(r->node))
+            continue;
         const void *bytes = node < 0 ? NULL : fdt_getprop(dtb, node, r->name, &len);
         if (!bytes || len < 0)
             return err_set(err, -EINVAL, "property %s of node /%s is missing", r->name, r->node);

@@ -16,6 +16,15 @@
 #define DESCRIPTION_MAX_SIZE   (64u << 10)
 #define DESCRIPTION_HASH_SIZE  16 /* XXH3-128, canonical (big-endian) */
 
+#define DESCRIPTION_DISKS 4
+
+struct description_disk {
+    char path[1024]; /* of the base image, absolute */
+    char serial[21];
+    u64 size; /* bytes; 0: no such disk */
+    u32 readonly;
+};
+
 struct machine_description {
     u32 format; /* DESCRIPTION_FORMAT */
     u32 flags_rule;
@@ -35,6 +44,8 @@ struct machine_description {
 
     u64 initrd_size; /* 0: none */
     u8 initrd_hash[DESCRIPTION_HASH_SIZE];
+
+    struct description_disk disk[DESCRIPTION_DISKS]; /* the first ones are used */
 
     u32 realtime; /* recorded with pacing (1) or without (0) */
 };

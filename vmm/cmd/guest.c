@@ -132,6 +132,55 @@ static int load_initrd(struct guest *g, const struct guest_config *c, struct err
     return code;
 }
 
+/* FILE[,readonly][,serial=TEXT]; a comma in FILE is doubled. */
+static int load_disk(struct guest *g, const char *spec, struct err *err)
+{
+    struct description_disk *k = &g->desc.disk[g->ndisks];
+    char *file = strdup(spec), *to = file, *real;
+    const char *from = spec;
+    if (!file)
+        return err_set(err, -ENOMEM, "out of memory");
+    for (; *from && (*from != ',' || from[1] == ','); from++) {
+        from += *from == ',';
+        *to++ = *from;
+    }
+    *to = 0;
+    int code = 0;
+    while (*from == ',' && !code) {
+        size_t n = strcspn(++from, ",");
+        if (n == 8 && !strncmp(from, "readonly", n))
+            k->readonly = 1;
+        else if (!strncmp(from, "serial=", 7) && n > 7 && n - 7 < sizeof(k->serial))
+            snprintf(k->serial, sizeof(k->serial), "%.*s", (int)(n - 7), from + 7);
+        else
+            code = err_set(err, -EINVAL,
+                           "--disk %s: '%.*s' is neither readonly nor serial=TEXT of at most 20 "
+                           "bytes",
+                           spec, (int)n, from);
+        from += n;
+    }
+    if (!code)
+        code = disk_open(&g->disks[g->ndisks], file, k->readonly, k->serial, err);
+    if (!code) {
+        real = realpath(file, NULL);
+        if (!real || strlen(real) >= sizeof(k->path))
+            code = err_set(err, -ENAMETOOLONG, "--disk %s: its path is too long", file);
+        else
+            strcpy(k->path, real);
+        free(real);
+        k->size = g->disks[g->ndisks].size;
+        g->ndisks++;
+    }
+    free(file);
+    return code;
+}
+
+void guest_close_disks(struct guest *g)
+{
+    for (unsigned i = 0; i < DESCRIPTION_DISKS; i++)
+        disk_close(&g->disks[i]);
+}
+
 int guest_load(struct guest *g, const struct guest_config *c, struct err *err)
 {
     struct machine_description *d = &g->desc;
@@ -149,12 +198,19 @@ int guest_load(struct guest *g, const struct guest_config *c, struct err *err)
     int code = load_kernel(g, c->kernel, err);
     if (!code)
         code = make_append(g, c->append, err);
+    for (unsigned i = 0; i < c->ndisks && !code; i++)
+        code = load_disk(g, c->disk[i], err);
     return code ? code : load_initrd(g, c, err);
 }
 
 int guest_create_machine(struct guest *g, struct machine **m, struct err *err)
 {
+    struct disk *disks[DESCRIPTION_DISKS];
+    for (unsigned i = 0; i < g->ndisks; i++)
+        disks[i] = &g->disks[i];
     struct machine_config config = {
+        .disks = disks,
+        .ndisks = g->ndisks,
         .memory = g->desc.memory,
         .model = cpu_model_find(g->desc.cpu_model),
         .seed = g->desc.seed,

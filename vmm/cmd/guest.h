@@ -8,11 +8,14 @@
 #include "board/initrd.h"
 #include "board/kernel.h"
 #include "cmd/cmd.h"
+#include "host/disk.h"
 
 struct guest_config {
     const char *kernel, *initrd, *append, *cpu;
     const char **add;
     size_t nadd;
+    const char *disk[DESCRIPTION_DISKS]; /* FILE[,readonly][,serial=TEXT] */
+    unsigned ndisks;
     u64 memory, seed;
     bool realtime;
 };
@@ -25,6 +28,8 @@ struct guest {
     struct initrd_builder builder;
     const u8 *initrd;
     size_t initrd_size;
+    struct disk disks[DESCRIPTION_DISKS]; /* the machine's; closed by guest_close_disks */
+    unsigned ndisks;
 };
 
 /* Reads, extracts, adds, describes. */
@@ -32,6 +37,7 @@ int guest_load(struct guest *g, const struct guest_config *config, struct err *e
 int guest_create_machine(struct guest *g, struct machine **m, struct err *err);
 /* Keeps kernel, initrd and description in the recording. */
 int guest_keep(struct guest *g, struct recording *r, struct err *err);
-void guest_fini(struct guest *g); /* safe on a zeroed struct */
+void guest_fini(struct guest *g);        /* safe on a zeroed struct */
+void guest_close_disks(struct guest *g); /* once the machine is gone */
 
 #endif

@@ -97,6 +97,9 @@ static void print_text(const char *dir, const struct opened *o, const struct log
         hash_line(d->initrd_hash, hash);
         printf("initrd        %s, %s\n", text_bytes(d->initrd_size, a), hash);
     }
+    for (unsigned i = 0; i < DESCRIPTION_DISKS && d->disk[i].size; i++)
+        printf("disk %u        %s, %s%s\n", i, text_printable(d->disk[i].path, name, sizeof(name)),
+               text_bytes(d->disk[i].size, a), d->disk[i].readonly ? ", read-only" : "");
     printf("command line  %s\n", text_printable(d->append, name, sizeof(name)));
     printf("pacing        %s\n", d->realtime ? "real time while there is live input" : "off");
     if (s->has_end) {

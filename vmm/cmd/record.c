@@ -27,6 +27,7 @@
 enum {
     O_ADD = 256,
     O_CHECKPOINT,
+    O_DISK,
     O_GDB,
     O_GDB_WAIT,
     O_APPEND_,
@@ -51,6 +52,7 @@ static const struct argp_option options[] = {
     {"memory", 'm', "SIZE", 0, "RAM, a multiple of 2M (default 512M)", 0},
     {"cpu", O_CPU, "MODEL", 0, "x86-64-v2 (default) or x86-64-v3", 0},
     {"seed", O_SEED, "N", 0, "The guest's entropy (default: random, and recorded)", 0},
+    {"disk", O_DISK, "FILE[,readonly][,serial=TEXT]", 0, "A disk with the contents of the raw image FILE, which is never written; up to 4", 0},
     {"add", O_ADD, "FILE[:PATH]", 0, "Put a file or directory into the guest, appended to the initrd; may be repeated", 0},
     {"timeout", O_TIMEOUT, "SECONDS", 0, "Quit after that much host time", 0},
     {"max-insns", O_MAX, "N", 0, "Quit at exactly position N", 0},
@@ -80,6 +82,8 @@ struct record_args {
     const char *gdb;
     const char **add;
     size_t nadd;
+    const char *disk[DESCRIPTION_DISKS];
+    unsigned ndisks;
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -101,6 +105,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         if (!a->add)
             argp_failure(state, EX_ERROR, ENOMEM, "--add");
         a->add[a->nadd++] = arg;
+        break;
+    case O_DISK:
+        if (a->ndisks == DESCRIPTION_DISKS)
+            argp_error(state, "--disk: at most %d of them", DESCRIPTION_DISKS);
+        if (!*arg || *arg == ',')
+            argp_error(state, "--disk: the file has no name");
+        a->disk[a->ndisks++] = arg;
         break;
     case O_TIMEOUT: a->timeout = option_seconds(state, arg, "--timeout"); break;
     case O_MAX: a->max_position = option_number(state, arg, "--max-insns"); break;
@@ -326,10 +337,12 @@ int cmd_record(int argc, char **argv)
                                   .append = a.append,
                                   .add = a.add,
                                   .nadd = a.nadd,
+                                  .ndisks = a.ndisks,
                                   .cpu = a.cpu,
                                   .memory = a.memory,
                                   .seed = a.seed,
                                   .realtime = a.realtime};
+    memcpy(config.disk, a.disk, sizeof(config.disk));
     if (!a.seeded && getrandom(&config.seed, sizeof(config.seed), 0) != sizeof(config.seed))
         config.seed = (u64)time(NULL); /* no entropy so early after the host's boot */
     int code = guest_load(&g, &config, &err);
@@ -343,6 +356,7 @@ int cmd_record(int argc, char **argv)
     live_destroy(s.live);
     if (s.m)
         machine_destroy(s.m);
+    guest_close_disks(&g);
     recording_close(&s.rec);
     free(a.add);
     return code;

@@ -43,6 +43,10 @@ struct dev_env {
     void (*changed)(void *machine);
     void (*output)(void *machine, enum dev_output channel, const void *data, size_t len);
     void (*event)(void *machine, enum dev_event event, u32 arg);
+    /* DMA: copies; false, and nothing done, unless all of the range is RAM. From notifications and
+     * expire() only, so that it falls on exact positions. */
+    bool (*dma_read)(void *machine, gpa_t gpa, void *out, size_t len);
+    bool (*dma_write)(void *machine, gpa_t gpa, const void *in, size_t len);
 };
 
 struct device;
@@ -75,7 +79,9 @@ struct device_ops {
 
 struct device {
     const struct device_ops *ops;
-    void *state; /* struct described by ops->state */
+    void *state;   /* struct described by ops->state */
+    void *host;    /* what is not saved; NULL if the device has none */
+    char name[16]; /* its component's; "": ops->name */
     const struct dev_env *env;
 };
 

@@ -101,7 +101,7 @@ static void io_write(struct engine *d, gpa_t gpa, unsigned len, const u8 *in)
 #define SMC_MISSES 64
 
 /* The CPU's one RAM-write function for everything but the fast path. */
-static void ram_store(struct engine *d, gpa_t gpa, unsigned len, const u8 *in)
+static void page_store(struct engine *d, gpa_t gpa, unsigned len, const u8 *in)
 {
     if (ram_is_rom(gpa))
         return;
@@ -144,7 +144,7 @@ static int store_part(struct engine *d, gpa_t gpa, u8 *host, unsigned len, const
     if (host)
         copy(host, in, len);
     else if (ram_ptr(d->ram, gpa, len))
-        ram_store(d, gpa, len, in);
+        page_store(d, gpa, len, in);
     else
         io_write(d, gpa, len, in);
     return DONE;

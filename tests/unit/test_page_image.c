@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "replay/ram_image.h"
+#include "base/page_image.h"
 
 #define PAGES 2000u /* several leaves, the last not full */
 
@@ -18,18 +18,18 @@ static void fill(u8 *page, u64 what)
         page[i] = (u8)(what * 7 + i);
 }
 
-static void set(struct ram_image *image, u64 index, u64 what)
+static void set(struct page_image *image, u64 index, u64 what)
 {
     u8 page[PAGE_SIZE] = {0};
     if (what)
         fill(page, what);
-    assert_int_equal(ram_image_set(image, index, page), 0);
+    assert_int_equal(page_image_set(image, index, page), 0);
 }
 
-static bool holds(const struct ram_image *image, u64 index, u64 what)
+static bool holds(const struct page_image *image, u64 index, u64 what)
 {
     u8 page[PAGE_SIZE] = {0};
-    const u8 *is = ram_image_page(image, index);
+    const u8 *is = page_image_page(image, index);
     if (!what)
         return !is;
     fill(page, what);
@@ -45,14 +45,14 @@ static void collect(void *opaque, u64 index)
 
 static void basics(void **state)
 {
-    struct ram_store store = {0};
-    struct ram_image *a = ram_image_create(&store, PAGES);
+    struct page_store store = {0};
+    struct page_image *a = page_image_create(&store, PAGES);
     (void)state;
     assert_non_null(a);
     u64 empty = store.bytes;
     assert_true(empty > 0 && empty < PAGES * 16);
     for (u64 i = 0; i < PAGES; i++)
-        assert_null(ram_image_page(a, i));
+        assert_null(page_image_page(a, i));
     set(a, 3, 0); /* zeros over zeros take nothing */
     set(a, PAGES - 1, 0);
     assert_int_equal(store.bytes, empty);
@@ -69,20 +69,20 @@ static void basics(void **state)
     set(a, 3, 0);
     assert_true(holds(a, 3, 0));
     assert_true(store.bytes <= two - PAGE_SIZE);
-    ram_image_destroy(a);
+    page_image_destroy(a);
     assert_int_equal(store.bytes, 0);
-    ram_image_destroy(NULL);
+    page_image_destroy(NULL);
 }
 
 static void copies(void **state)
 {
-    struct ram_store store = {0};
-    struct ram_image *a = ram_image_create(&store, PAGES);
+    struct page_store store = {0};
+    struct page_image *a = page_image_create(&store, PAGES);
     (void)state;
     for (u64 i = 0; i < PAGES; i += 3)
         set(a, i, i + 1);
     u64 one = store.bytes;
-    struct ram_image *b = ram_image_copy(a);
+    struct page_image *b = page_image_copy(a);
     assert_true(store.bytes < one + PAGE_SIZE); /* shared */
     set(b, 0, 77);
     set(b, 1, 78);
@@ -91,26 +91,26 @@ static void copies(void **state)
     assert_true(holds(b, 0, 77) && holds(b, 1, 78) && holds(b, 3, 0));
     set(a, 6, 79); /* the older changes, too */
     assert_true(holds(b, 6, 7) && holds(a, 6, 79));
-    struct ram_image *c = ram_image_copy(b);
-    ram_image_destroy(a);
-    ram_image_destroy(b);
+    struct page_image *c = page_image_copy(b);
+    page_image_destroy(a);
+    page_image_destroy(b);
     assert_true(holds(c, 0, 77) && holds(c, 1, 78) && holds(c, 3, 0) && holds(c, 6, 7));
     for (u64 i = 9; i < PAGES; i++)
         assert_true(holds(c, i, i % 3 ? 0 : i + 1));
-    ram_image_destroy(c);
+    page_image_destroy(c);
     assert_int_equal(store.bytes, 0);
 }
 
 static void differences(void **state)
 {
     static u8 seen[PAGES + 512];
-    struct ram_store store = {0};
-    struct ram_image *a = ram_image_create(&store, PAGES);
+    struct page_store store = {0};
+    struct page_image *a = page_image_create(&store, PAGES);
     (void)state;
     for (u64 i = 0; i < PAGES; i++)
         set(a, i, i + 1);
-    struct ram_image *b = ram_image_copy(a);
-    ram_image_diff(a, b, collect, seen);
+    struct page_image *b = page_image_copy(a);
+    page_image_diff(a, b, collect, seen);
     for (u64 i = 0; i < PAGES; i++)
         assert_int_equal(seen[i], 0);
     set(b, 5, 0);
@@ -118,15 +118,15 @@ static void differences(void **state)
     set(a, PAGES - 1, 4);
     for (int turn = 0; turn < 2; turn++) {
         memset(seen, 0, sizeof(seen));
-        ram_image_diff(turn ? b : a, turn ? a : b, collect, seen);
+        page_image_diff(turn ? b : a, turn ? a : b, collect, seen);
         u64 n = 0;
         for (u64 i = 0; i < PAGES; i++)
             n += seen[i];
         assert_true(seen[5] == 1 && seen[600] == 1 && seen[PAGES - 1] == 1);
         assert_true(n < 600); /* not everything */
     }
-    ram_image_destroy(a);
-    ram_image_destroy(b);
+    page_image_destroy(a);
+    page_image_destroy(b);
     assert_int_equal(store.bytes, 0);
 }
 
@@ -137,17 +137,17 @@ static void random_changes(void **state)
     enum { IMAGES = 6, SMALL = 1100 };
     static u8 model[IMAGES][SMALL];
     static u8 seen[SMALL + 512];
-    struct ram_store store = {0};
-    struct ram_image *image[IMAGES];
+    struct page_store store = {0};
+    struct page_image *image[IMAGES];
     (void)state;
     srand(5);
     for (int i = 0; i < IMAGES; i++)
-        image[i] = ram_image_create(&store, SMALL);
+        image[i] = page_image_create(&store, SMALL);
     for (int turn = 0; turn < 20000; turn++) {
         int i = rand() % IMAGES, j = rand() % IMAGES;
         if (rand() % 100 == 0 && i != j) {
-            ram_image_destroy(image[i]);
-            image[i] = ram_image_copy(image[j]);
+            page_image_destroy(image[i]);
+            image[i] = page_image_copy(image[j]);
             memcpy(model[i], model[j], SMALL);
         }
         u64 index = (u64)rand() % SMALL;
@@ -157,14 +157,14 @@ static void random_changes(void **state)
         if (turn % 200)
             continue;
         memset(seen, 0, sizeof(seen));
-        ram_image_diff(image[i], image[j], collect, seen);
+        page_image_diff(image[i], image[j], collect, seen);
         for (u64 p = 0; p < SMALL; p++) {
             assert_true(holds(image[j], p, model[j][p]));
             assert_true(seen[p] <= 1 && (seen[p] || model[i][p] == model[j][p]));
         }
     }
     for (int i = 0; i < IMAGES; i++)
-        ram_image_destroy(image[i]);
+        page_image_destroy(image[i]);
     assert_int_equal(store.bytes, 0);
 }
 

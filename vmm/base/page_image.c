@@ -1,4 +1,4 @@
-#include "replay/ram_image.h"
+#include "base/page_image.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -16,8 +16,8 @@ struct leaf {
     struct blob *page[LEAF_PAGES]; /* NULL: zeros */
 };
 
-struct ram_image {
-    struct ram_store *store;
+struct page_image {
+    struct page_store *store;
     u64 leaves;
     struct leaf *leaf[]; /* NULL: zeros */
 };
@@ -25,10 +25,10 @@ struct ram_image {
 /* malloc's own share of a block. */
 #define OVERHEAD 16u
 
-struct ram_image *ram_image_create(struct ram_store *store, u64 pages)
+struct page_image *page_image_create(struct page_store *store, u64 pages)
 {
     u64 n = (pages + LEAF_PAGES - 1) / LEAF_PAGES;
-    struct ram_image *image = calloc(1, sizeof(*image) + n * sizeof(image->leaf[0]));
+    struct page_image *image = calloc(1, sizeof(*image) + n * sizeof(image->leaf[0]));
     if (!image)
         return NULL;
     image->store = store;
@@ -37,7 +37,7 @@ struct ram_image *ram_image_create(struct ram_store *store, u64 pages)
     return image;
 }
 
-static void put_blob(struct ram_store *store, struct blob *b)
+static void put_blob(struct page_store *store, struct blob *b)
 {
     if (b && --b->refs == 0) {
         free(b);
@@ -45,7 +45,7 @@ static void put_blob(struct ram_store *store, struct blob *b)
     }
 }
 
-static void put_leaf(struct ram_store *store, struct leaf *l)
+static void put_leaf(struct page_store *store, struct leaf *l)
 {
     if (!l || --l->refs)
         return;
@@ -55,9 +55,9 @@ static void put_leaf(struct ram_store *store, struct leaf *l)
     store->bytes -= sizeof(*l) + OVERHEAD;
 }
 
-struct ram_image *ram_image_copy(const struct ram_image *from)
+struct page_image *page_image_copy(const struct page_image *from)
 {
-    struct ram_image *image = ram_image_create(from->store, from->leaves * LEAF_PAGES);
+    struct page_image *image = page_image_create(from->store, from->leaves * LEAF_PAGES);
     if (!image)
         return NULL;
     for (u64 i = 0; i < from->leaves; i++) {
@@ -68,7 +68,7 @@ struct ram_image *ram_image_copy(const struct ram_image *from)
     return image;
 }
 
-void ram_image_destroy(struct ram_image *image)
+void page_image_destroy(struct page_image *image)
 {
     if (!image)
         return;
@@ -78,7 +78,7 @@ void ram_image_destroy(struct ram_image *image)
     free(image);
 }
 
-const u8 *ram_image_page(const struct ram_image *image, u64 index)
+const u8 *page_image_page(const struct page_image *image, u64 index)
 {
     const struct leaf *l = image->leaf[index / LEAF_PAGES];
     const struct blob *b = l ? l->page[index % LEAF_PAGES] : NULL;
@@ -86,7 +86,7 @@ const u8 *ram_image_page(const struct ram_image *image, u64 index)
 }
 
 /* The leaf, made this image's own. */
-static struct leaf *own_leaf(struct ram_image *image, u64 n)
+static struct leaf *own_leaf(struct page_image *image, u64 n)
 {
     struct leaf *old = image->leaf[n];
     if (old && old->refs == 1)
@@ -113,10 +113,9 @@ static bool is_zero(const u8 *p)
     return p[0] == 0 && memcmp(p, p + 1, PAGE_SIZE - 1) == 0;
 }
 
-int ram_image_set(struct ram_image *image, u64 index, const u8 *data)
+static int set(struct page_image *image, u64 index, const u8 *data, bool zero)
 {
-    const u8 *now = ram_image_page(image, index);
-    bool zero = is_zero(data);
+    const u8 *now = page_image_page(image, index);
     if (now ? !zero && memcmp(now, data, PAGE_SIZE) == 0 : zero)
         return 0;
     struct blob *b = NULL;
@@ -139,8 +138,30 @@ int ram_image_set(struct ram_image *image, u64 index, const u8 *data)
     return 0;
 }
 
-void ram_image_diff(const struct ram_image *a, const struct ram_image *b,
-                    void (*fn)(void *opaque, u64 index), void *opaque)
+int page_image_set(struct page_image *image, u64 index, const u8 *data)
+{
+    return set(image, index, data, is_zero(data));
+}
+
+int page_image_put(struct page_image *image, u64 index, const u8 *data)
+{
+    return set(image, index, data, false);
+}
+
+int page_image_drop(struct page_image *image, u64 index)
+{
+    if (!page_image_page(image, index))
+        return 0;
+    struct leaf *l = own_leaf(image, index / LEAF_PAGES);
+    if (!l)
+        return -ENOMEM;
+    put_blob(image->store, l->page[index % LEAF_PAGES]);
+    l->page[index % LEAF_PAGES] = NULL;
+    return 0;
+}
+
+void page_image_diff(const struct page_image *a, const struct page_image *b,
+                     void (*fn)(void *opaque, u64 index), void *opaque)
 {
     static const struct leaf none;
     for (u64 n = 0; n < a->leaves; n++) {

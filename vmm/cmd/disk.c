@@ -1,0 +1,146 @@
+/* `reprise disk`: the disks of a recording, as they were at any point. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/travel.h"
+
+enum { O_AT = 256, O_DISK, O_FORCE, O_JSON };
+
+/* clang-format off */
+static const struct argp_option options[] = {
+    {"at", O_AT, "POINT", 0, "export: as it was there (default: the recording's end)", 0},
+    {"disk", O_DISK, "N", 0, "export: which one (default 0)", 0},
+    {"output", 'o', "FILE", 0, "export: where the raw image goes (required)", 0},
+    {"force", O_FORCE, NULL, 0, "With -o: replace FILE", 0},
+    {"json", O_JSON, NULL, 0, "Print the result as JSON", 0},
+    {0},
+};
+/* clang-format on */
+
+static const char doc[] =
+    "`reprise disk DIR` lists a recording's disks. `reprise disk DIR export -o FILE` writes one as "
+    "a "
+    "raw image with all that the guest had written by then, as after a power cut at that "
+    "instant. " POINT_HELP EXIT_HELP;
+
+struct disk_args {
+    const char *dir, *verb, *output;
+    struct point at;
+    unsigned disk;
+    bool force, json;
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct disk_args *a = state->input;
+    switch (key) {
+    case O_AT: option_point(state, arg, "--at", &a->at); break;
+    case O_DISK: a->disk = (unsigned)option_number(state, arg, "--disk"); break;
+    case O_FORCE: a->force = true; break;
+    case O_JSON: a->json = true; break;
+    case 'o': a->output = arg; break;
+    case ARGP_KEY_ARG:
+        if (!a->dir)
+            a->dir = arg;
+        else if (!a->verb && !strcmp(arg, "export"))
+            a->verb = arg;
+        else
+            argp_error(state, "'%s': the one thing to do with a disk is `export`", arg);
+        break;
+    case ARGP_KEY_END:
+        if (!a->dir || !*a->dir)
+            argp_error(state, "which recording?");
+        if (a->verb && (!a->output || !*a->output))
+            argp_error(state, "export: -o FILE is missing");
+        if (!a->verb && (a->output || a->force))
+            argp_error(state, "-o and --force are for `export`");
+        break;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+    return 0;
+}
+
+static int list(const struct disk_args *a)
+{
+    struct opened o;
+    struct err err = {0};
+    char size[32], path[1024];
+    if (open_recording(&o, a->dir, &err))
+        return cmd_fail(&err);
+    fputs(a->json ? "[" : "", stdout);
+    for (unsigned i = 0; i < DESCRIPTION_DISKS && o.desc.disk[i].size; i++) {
+        const struct description_disk *d = &o.desc.disk[i];
+        if (a->json) {
+            printf("%s{\"disk\":%u,\"size\":%" PRIu64 ",\"readonly\":%s,\"path\":", i ? "," : "", i,
+                   d->size, d->readonly ? "true" : "false");
+            json_text(stdout, d->path);
+            fputs(",\"serial\":", stdout);
+            json_text(stdout, d->serial);
+            putchar('}');
+        } else {
+            printf("%u  %10s  %-9s  %s\n", i, text_bytes(d->size, size),
+                   d->readonly ? "read-only" : "", text_printable(d->path, path, sizeof(path)));
+        }
+    }
+    fputs(a->json ? "]\n" : "", stdout);
+    close_recording(&o);
+    return EX_FINE;
+}
+
+static int export(const struct disk_args *a, struct travel *tr)
+{
+    struct elf_output out;
+    struct err err = {0};
+    struct machine *m = timeline_machine(tr->t);
+    char size[32];
+    if (a->disk >= machine_disks(m)) {
+        err_set(&err, -ENOENT, "the recording has %u disks; there is no disk %u", machine_disks(m),
+                a->disk);
+        return cmd_fail(&err);
+    }
+    struct disk *d = machine_disk(m, a->disk);
+    int code = elf_output_open(&out, a->output, a->force, &err);
+    if (!code && disk_export(d, fileno(out.file), &err))
+        code = err_prefix(&err, "%s", a->output);
+    if (!code)
+        code = elf_output_commit(&out, &err);
+    elf_output_discard(&out);
+    if (code)
+        return cmd_fail(&err);
+    if (a->json) {
+        printf("{\"disk\":%u,\"size\":%" PRIu64 ",\"position\":%" PRIu64 ",\"file\":", a->disk,
+               d->size, machine_position(m));
+        json_text(stdout, a->output);
+        puts("}");
+    } else {
+        printf("%s: disk %u, %s, as it was at position %" PRIu64 "\n", a->output, a->disk,
+               text_bytes(d->size, size), machine_position(m));
+    }
+    return EX_FINE;
+}
+
+int cmd_disk(int argc, char **argv)
+{
+    static const struct argp argp = {
+        .options = options, .parser = parse, .args_doc = "DIR [export]", .doc = doc};
+    struct disk_args a = {.at = {.kind = POINT_END}};
+    argp_parse(&argp, argc, argv, 0, NULL, &a);
+    if (!a.verb)
+        return list(&a);
+    struct err err = {0};
+    struct elf_output probe;
+    struct travel tr;
+    /* Before the replay, which may take long. */
+    if (elf_output_open(&probe, a.output, a.force, &err))
+        return cmd_fail(&err);
+    elf_output_discard(&probe);
+    int code = travel_open_at(&tr, a.dir, &a.at);
+    if (code == EX_FINE || code == EX_DAMAGE) {
+        int done = export(&a, &tr);
+        code = done ? done : code;
+    }
+    travel_close(&tr);
+    return code;
+}

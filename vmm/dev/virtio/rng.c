@@ -1,0 +1,84 @@
+/*
+ * virtio entropy device (virtio 1.2, 5.4). Its bytes are a function of the machine's seed and of
+ * how many were taken before, so nothing of it is logged; the seed itself comes from the host's
+ * random pool when recording (or --seed) and is kept in the recording.
+ */
+#include "dev/virtio/rng.h"
+
+#include <string.h>
+#include <xxhash.h>
+
+#include "dev/util.h"
+
+#define CHUNK 4096u /* bytes of one request that are filled */
+
+#define RNG_STATE(F, A)                                                                            \
+    VIRTIO_STATE(F, A)                                                                             \
+    F(u64, seed)                                                                                   \
+    F(u64, taken) /* blocks of 16 bytes */
+
+struct rng_state {
+    RNG_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
+};
+
+#define F(t, n)    STATE_FIELD(rng_state, t, n)
+#define A(t, n, c) STATE_FIELD_ARRAY(rng_state, t, n, c)
+static const struct state_field rng_fields[] = {RNG_STATE(F, A)};
+#undef F
+#undef A
+static const struct state_desc rng_desc = {"virtio-rng", rng_fields, ARRAY_SIZE(rng_fields),
+                                           sizeof(struct rng_state)};
+
+/* The guest's kernel mixes what it gets into a cryptographic pool of its own. */
+static void next_bytes(struct rng_state *s, u8 out[16])
+{
+    u64 n = s->taken++;
+    XXH128_hash_t h = XXH3_128bits_withSeed(&n, sizeof(n), s->seed);
+    memcpy(out, &h.low64, 8);
+    memcpy(out + 8, &h.high64, 8);
+}
+
+static void rng_notify(struct device *dev, unsigned queue)
+{
+    struct virtio *v = dev->host;
+    u8 bytes[CHUNK];
+    while (virtio_pop(v, queue)) {
+        u64 len = MIN(v->chain.write_len, (u64)CHUNK);
+        for (u64 i = 0; i < len; i += 16)
+            next_bytes(dev->state, bytes + i);
+        virtio_push(v, queue, v->chain.head, (u32)virtio_write(v, 0, bytes, len));
+    }
+    virtio_signal(v, queue);
+}
+
+static const struct virtio_class rng_class = {
+    .type = 4,
+    .pci_class = {0x00, 0x00, 0x10}, /* network and computing encryption device, as others say */
+    .queues = 1,
+    .queue_max = 64,
+    .notify = rng_notify,
+};
+
+static const struct device_ops rng_ops = {
+    .name = "virtio-rng",
+    .state = &rng_desc,
+    .reset = virtio_reset,
+    .loaded = virtio_loaded,
+};
+
+int virtio_rng_create(struct device *dev, const struct dev_env *env, struct virtio *v,
+                      struct device *pci, unsigned slot, u64 seed, struct err *err)
+{
+    int r = dev_alloc(dev, &rng_ops, env, sizeof(struct rng_state), err);
+    if (r)
+        return r;
+    virtio_connect(v, dev, &rng_class, pci, slot);
+    struct rng_state *s = dev->state;
+    s->seed = seed;
+    return 0;
+}
+
+void virtio_rng_destroy(struct device *dev)
+{
+    dev_free(dev);
+}
