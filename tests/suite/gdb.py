@@ -365,7 +365,7 @@ def many(t):
               f"watch *(long*){names['jiffies_64']:#x} if *(long*){names['jiffies_64']:#x} % 16 == 0\n" +
               "info breakpoints\n" + "continue\nwhen\n" * steps + "echo backwards\\n\n" +
               "reverse-continue\nwhen\n" * steps,
-              file="rec.elf", options=("--to", "console:PCI"))
+              file="rec.elf", options=("--to", "time:90ms"))
     forwards, _, back = out.partition("backwards\n")
     there, again = positions(forwards), positions(back)
     t.equal(there, sorted(there), "the stops forwards")

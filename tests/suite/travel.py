@@ -67,7 +67,7 @@ def points(t):
         t.equal(place(reach(f"event:{event['index']}")), (event["position"], event["time"]),
                 f"the place of event {event['index']}")
     for text, pattern, k in (("alpha", b"alpha", 1), ("alpha#2", b"alpha", 2), ("a", b"a", 1),
-                             ("a#9", b"a", 9), ("alpha\\r\\nbeta", b"alpha\r\nbeta", 1),
+                             ("a#5", b"a", 5), ("alpha\\r\\nbeta", b"alpha\r\nbeta", 1),
                              ("Power down", b"Power down", 1)):
         there = reach("console:" + text)
         shown = there["console"].encode()
