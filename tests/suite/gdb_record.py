@@ -165,7 +165,7 @@ def interrupt(t):
         server.ended()
         same_end(t, "rec")
     # Nobody attaches.
-    server = recorder(t, "rec", "--force", *limit, guest="spin")
+    server = recorder(t, "rec", "--force", *limit, guest="spin", mute=True)
     server.ended()
     same_end(t, "rec")
 
