@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What issue 3 promises about travelling in time, measured in one run (`make bench`, or alone).
+"""What is promised about travelling in time, measured in one run (`make bench`, or alone).
 
 One recording of some 13 G instructions of mixed work with 512 MiB of RAM; checkpoints on disk as
 the recorder wrote them. travel.c times moves through the library, gdb those through the stub, and

@@ -73,7 +73,7 @@ grep -m1 bogomips /proc/cpuinfo
 def workload(model):
     @test("boot/workload-" + model, cost=16)
     def run(t):
-        """Item 4 of what issue 2 is shown by: right answers, and it replays."""
+        """The workload in the guest: right answers, and it replays."""
         if model == "v3":
             t.need_v3()
         r = t.linux("rec", "--cpu", "x86-64-" + model, "--add", GUEST_CHECK, "--add",

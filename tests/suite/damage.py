@@ -1,4 +1,4 @@
-"""Item 5 of what issue 2 is shown by: recorders killed at random moments, recordings damaged."""
+"""Recorders killed at random moments, recordings damaged."""
 import os
 import random
 import re
