@@ -132,8 +132,8 @@ int checkpoint_set_load(struct checkpoint_set *s, u32 first, u32 last,
                         int (*put)(void *opaque, u64 index, const u8 *page), void *opaque,
                         struct err *err);
 /*
- * The other way: what was as in file `from` becomes as in file `to` before it. `put` gets NULL for a
- * page that is as it was at power-on.
+ * The other way: what was as in file `from` becomes as in file `to` before it. `put` gets NULL for
+ * a page that is as it was at power-on.
  */
 int checkpoint_set_load_back(struct checkpoint_set *s, u32 from, u32 to,
                              int (*put)(void *opaque, u64 index, const u8 *page), void *opaque,

@@ -40,15 +40,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         break;
     case O_REMOVE: a->remove = true; break;
     case O_JSON: a->json = true; break;
-    case ARGP_KEY_ARG:
-        if (a->dir)
-            argp_error(state, "only one recording at a time");
-        a->dir = arg;
-        break;
-    case ARGP_KEY_END:
-        if (!a->dir || !*a->dir)
-            argp_error(state, "which recording?");
-        break;
+    case ARGP_KEY_ARG: option_recording(state, arg, &a->dir); break;
+    case ARGP_KEY_END: option_need_recording(state, a->dir); break;
     default: return ARGP_ERR_UNKNOWN;
     }
     return 0;

@@ -59,6 +59,9 @@ int cmd_fail(const struct err *err);
 u64 option_number(struct argp_state *state, const char *arg, const char *what);
 /* With K, M, G: powers of 1024. */
 u64 option_size(struct argp_state *state, const char *arg, const char *what);
+/* The argument DIR of a command that takes one; and at the end, that it was there. */
+void option_recording(struct argp_state *state, const char *arg, const char **dir);
+void option_need_recording(struct argp_state *state, const char *dir);
 /* Of an option whose gdb ENDPOINT may be left out or follow behind a space. */
 const char *option_endpoint(struct argp_state *state);
 double option_seconds(struct argp_state *state, const char *arg, const char *what);

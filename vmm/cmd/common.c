@@ -58,6 +58,19 @@ double option_seconds(struct argp_state *state, const char *arg, const char *wha
     return v;
 }
 
+void option_recording(struct argp_state *state, const char *arg, const char **dir)
+{
+    if (*dir)
+        argp_error(state, "only one recording at a time");
+    *dir = arg;
+}
+
+void option_need_recording(struct argp_state *state, const char *dir)
+{
+    if (!dir || !*dir)
+        argp_error(state, "which recording?");
+}
+
 /* `--gdb ENDPOINT` with a space, although ENDPOINT may be left out: if what follows looks like one,
  * it is one. */
 const char *option_endpoint(struct argp_state *state)

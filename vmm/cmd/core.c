@@ -38,14 +38,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case O_FORCE: a->force = true; break;
     case O_JSON: a->json = true; break;
     case 'o': a->output = arg; break;
-    case ARGP_KEY_ARG:
-        if (a->dir)
-            argp_error(state, "only one recording at a time");
-        a->dir = arg;
-        break;
+    case ARGP_KEY_ARG: option_recording(state, arg, &a->dir); break;
     case ARGP_KEY_END:
-        if (!a->dir || !*a->dir)
-            argp_error(state, "which recording?");
+        option_need_recording(state, a->dir);
         if (!a->output || !*a->output)
             argp_error(state, "-o FILE is missing: where to?");
         if (!strcmp(a->output, "-"))

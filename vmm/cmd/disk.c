@@ -50,8 +50,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "'%s': the one thing to do with a disk is `export`", arg);
         break;
     case ARGP_KEY_END:
-        if (!a->dir || !*a->dir)
-            argp_error(state, "which recording?");
+        option_need_recording(state, a->dir);
         if (a->verb && (!a->output || !*a->output))
             argp_error(state, "export: -o FILE is missing");
         if (!a->verb && (a->output || a->force))

@@ -59,10 +59,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         else
             a->extra[a->nextra++] = arg;
         break;
-    case ARGP_KEY_END:
-        if (!a->dir || !*a->dir)
-            argp_error(state, "which recording?");
-        break;
+    case ARGP_KEY_END: option_need_recording(state, a->dir); break;
     default: return ARGP_ERR_UNKNOWN;
     }
     return 0;

@@ -86,14 +86,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "--checkpoint-memory: cannot be 0");
         break;
     case 'o': a->output = arg; break;
-    case ARGP_KEY_ARG:
-        if (a->dir)
-            argp_error(state, "only one recording at a time");
-        a->dir = arg;
-        break;
+    case ARGP_KEY_ARG: option_recording(state, arg, &a->dir); break;
     case ARGP_KEY_END:
-        if (!a->dir || !*a->dir)
-            argp_error(state, "which recording?");
+        option_need_recording(state, a->dir);
         if (a->force && !a->output)
             argp_error(state, "--force is for -o DIR2");
         if (a->output && !*a->output)

@@ -43,14 +43,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         a->has_to = true;
         break;
     case O_JSON: a->json = true; break;
-    case ARGP_KEY_ARG:
-        if (a->dir)
-            argp_error(state, "only one recording at a time");
-        a->dir = arg;
-        break;
+    case ARGP_KEY_ARG: option_recording(state, arg, &a->dir); break;
     case ARGP_KEY_END:
-        if (!a->dir || !*a->dir)
-            argp_error(state, "which recording?");
+        option_need_recording(state, a->dir);
         if (!a->has_to)
             argp_error(state, "--to POINT is missing: up to where?");
         if (a->has_from && a->has_to && a->from.kind == POINT_INSN && a->to.kind == POINT_INSN &&
