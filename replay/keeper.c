@@ -162,8 +162,10 @@ static bool copy_pages(struct keeper *k, struct machine *m)
     const u32 *written = machine_written(m, &n);
     if (!reserve(j, n))
         return false;
-    memcpy(j->list, written, n * sizeof(*j->list));
-    qsort(j->list, n, sizeof(*j->list), by_index);
+    if (n) {
+        memcpy(j->list, written, n * sizeof(*j->list));
+        qsort(j->list, n, sizeof(*j->list), by_index);
+    }
     for (size_t i = 0; i < n; i++)
         memcpy(j->pages + i * PAGE_SIZE, machine_ram(m)->host + (u64)j->list[i] * PAGE_SIZE,
                PAGE_SIZE);
