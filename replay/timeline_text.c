@@ -8,6 +8,8 @@
 
 static bool append(struct transcript *x, const void *data, size_t len)
 {
+    if (!len)
+        return true;
     if (x->room - x->len < len) {
         size_t room = MAX(2 * x->room, x->len + len + 4096);
         char *bigger = realloc(x->data, room);
