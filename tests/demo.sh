@@ -67,6 +67,9 @@ cat <<EOT
   build/reprise events $rec               the log as text
   build/reprise trace $rec --from 1000000 --to 1000020
                                                   instructions, with the registers they changed
+  build/reprise gdb $rec --to console:VFS
+                                                  gdb where that was printed, forwards and backwards:
+                                                  reverse-stepi, reverse-continue, watch, bt ...
   build/reprise record -o mine --kernel build/images/linux/vmlinuz --initrd build/images/linux/initrd
                                                   a shell on this terminal; Ctrl-A h helps, Ctrl-A x ends
   build/reprise replay --verify mine              and your session again

@@ -74,6 +74,10 @@ def points(t):
         t.check(shown.endswith(pattern) and shown.count(pattern) == k, f"{text}: {shown[-40:]!r}")
         before = go(t, "rec", there["position"] - 1)
         t.equal(before["console_bytes"], len(shown) - 1, f"the console just before {text}")
+    r = t.run(t.reprise, "replay", "--to", "console:alpha", "--console", t.dir / "rec")
+    t.check(r.text.endswith("alpha\n"), f"the console: {r.text[-40:]!r}")
+    t.has(r.error, "^position")
+    t.lacks(r.error, "alpha", "the place, where the console was asked for by itself")
 
 
 @test("travel/marks", cost=4)

@@ -43,7 +43,7 @@ static void print_console_tail(FILE *out, const struct timeline *t, unsigned lin
 {
     size_t known, now;
     const char *text = timeline_output(t, OUT_CONSOLE, &known, &now);
-    size_t at = last_lines(text, now, lines);
+    size_t at = lines ? last_lines(text, now, lines) : now;
     bool first = true;
     while (at < now) {
         const char *end = memchr(text + at, '\n', now - at);
