@@ -126,11 +126,13 @@ static bool reserve(struct job *j, size_t pages)
         return true;
     size_t room = MAX(pages, 2 * j->room);
     u8 *bigger = realloc(j->pages, room * PAGE_SIZE);
-    u32 *list = realloc(j->list, room * sizeof(*list));
-    j->pages = bigger ? bigger : j->pages;
-    j->list = list ? list : j->list;
-    if (!bigger || !list)
+    if (!bigger)
         return false;
+    j->pages = bigger;
+    u32 *list = realloc(j->list, room * sizeof(*list));
+    if (!list)
+        return false;
+    j->list = list;
     j->room = room;
     return true;
 }

@@ -104,7 +104,7 @@ static void thread_packet(struct gdb_server *s, const char *text)
 static void describe_thread(struct gdb_server *s, char *out, size_t size)
 {
     const struct vcpu *c = machine_vcpu(machine(s));
-    snprintf(out, size, "CPU %u (%s), CPL %u", THREAD - 1, c->halted ? "halted" : "running",
+    snprintf(out, size, "CPU %d (%s), CPL %u", THREAD - 1, c->halted ? "halted" : "running",
              gdb_cpl(c));
 }
 
@@ -164,7 +164,7 @@ static void transfer_threads(struct gdb_server *s, const char *text)
     char info[64], object[256];
     describe_thread(s, info, sizeof(info));
     snprintf(object, sizeof(object),
-             "<?xml version=\"1.0\"?><threads><thread id=\"%x\" core=\"%u\">%s</thread></threads>",
+             "<?xml version=\"1.0\"?><threads><thread id=\"%x\" core=\"%d\">%s</thread></threads>",
              THREAD, THREAD - 1, info);
     transfer(s, text, object);
 }

@@ -105,7 +105,8 @@ static struct leaf *own_leaf(struct page_image *image, u64 n)
     }
     l->refs = 1;
     image->store->bytes += sizeof(*l) + OVERHEAD;
-    return image->leaf[n] = l;
+    image->leaf[n] = l;
+    return l;
 }
 
 static bool is_zero(const u8 *p)
