@@ -22,6 +22,15 @@ static inline bool instant_before(struct instant a, struct instant b)
 {
     return a.position != b.position ? a.position < b.position : a.time < b.time;
 }
+static inline bool instant_equal(struct instant a, struct instant b)
+{
+    return a.position == b.position && a.time == b.time;
+}
+/* Does a run to `to` stop at `now`? */
+static inline bool instant_reached(struct instant now, struct instant to)
+{
+    return now.position >= to.position && now.time >= to.time;
+}
 
 struct checkpoint {
     struct instant at;

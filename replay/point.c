@@ -219,8 +219,7 @@ static int event_at(const char *dir, u64 n, struct instant *at, struct err *err)
     return 0;
 }
 
-static int check_within(const struct point *p, struct instant at, struct instant end,
-                        struct err *err)
+static int check_within(struct instant at, struct instant end, struct err *err)
 {
     if (at.position > end.position)
         return err_set(err, -ERANGE,
@@ -229,7 +228,6 @@ static int check_within(const struct point *p, struct instant at, struct instant
     if (at.time > end.time)
         return err_set(err, -ERANGE, "%.9g s lies behind the end of the recording, %.9g s",
                        (double)at.time * 1e-9, (double)end.time * 1e-9);
-    (void)p;
     return 0;
 }
 
@@ -267,20 +265,18 @@ int point_in_log(const struct point *p, const char *dir, struct instant *at, str
     if (p->kind == POINT_END)
         return from_end(p->n, end, at, err);
     *at = p->kind == POINT_TIME ? (struct instant){0, p->n} : (struct instant){p->n, 0};
-    return check_within(p, *at, end, err);
+    return check_within(*at, end, err);
 }
 
 /* The end as the machine finds it, which a log that was cut off does not say. */
 static int seek_end(struct timeline *t, u64 n, enum timeline_stop *stop, struct err *err)
 {
     struct instant at;
-    struct run_end how;
     int code = 0;
-    if (n == 0 || timeline_summary(t)->has_end == false) {
+    if (n == 0 || !timeline_summary(t)->has_end) {
         code = timeline_seek(t, (struct instant){NEVER, 0}, stop, err);
         if (code || *stop == TIMELINE_INTERRUPTED || n == 0)
             return code;
-        (void)timeline_at_end(t, &how);
     }
     code = from_end(n, timeline_end(t), &at, err);
     return code ? code : timeline_seek(t, at, stop, err);

@@ -291,7 +291,7 @@ int move(struct timeline *t, struct instant to, enum move *what, struct err *err
         note_end(t, &end, &run_err);
         return 0;
     }
-    bool there = now.position >= to.position && now.time >= to.time;
+    bool there = instant_reached(now, to);
     *what = there ? MOVE_REACHED : MOVE_PAUSE;
     if (t->fork || there)
         return 0;
@@ -317,7 +317,7 @@ static int run_to(struct timeline *t, struct instant to, enum timeline_stop *sto
     while (!code) {
         struct instant now = timeline_now(t);
         enum move what;
-        if (now.position >= to.position && now.time >= to.time) {
+        if (instant_reached(now, to)) {
             *stop = TIMELINE_REACHED;
             break;
         }
@@ -344,8 +344,8 @@ static int restore_before(struct timeline *t, struct instant to, bool strict, st
 static int go(struct timeline *t, struct instant to, enum timeline_stop *stop, struct err *err)
 {
     struct instant now = timeline_now(t);
-    bool past = now.position >= to.position && now.time >= to.time;
-    bool here = now.position == to.position && now.time == to.time;
+    bool past = instant_reached(now, to);
+    bool here = instant_equal(now, to);
     if (here && !t->fork) {
         *stop = TIMELINE_REACHED;
         return 0;
@@ -364,20 +364,24 @@ static int refuse_branch(struct timeline *t, struct err *err)
     return t->fork ? err_set(err, -EPERM, "this is a what-if branch; go back first") : 0;
 }
 
+/* After an interruption: back to where it began, which is not interrupted again. */
+static int return_to(struct timeline *t, struct instant from, struct err *err)
+{
+    enum timeline_stop ignored;
+    bool (*poll)(void *, pos_t) = t->config.poll;
+    t->config.poll = NULL;
+    int code = go(t, from, &ignored, err);
+    t->config.poll = poll;
+    return code;
+}
+
 int timeline_seek(struct timeline *t, struct instant to, enum timeline_stop *stop, struct err *err)
 {
     struct instant from = timeline_now(t);
     if (refuse_branch(t, err))
         return err->code;
     int code = go(t, to, stop, err);
-    if (!code && *stop == TIMELINE_INTERRUPTED) {
-        enum timeline_stop ignored;
-        bool (*poll)(void *, pos_t) = t->config.poll;
-        t->config.poll = NULL;
-        code = go(t, from, &ignored, err);
-        t->config.poll = poll;
-    }
-    return code;
+    return !code && *stop == TIMELINE_INTERRUPTED ? return_to(t, from, err) : code;
 }
 
 int timeline_set_points(struct timeline *t, const struct debug_point *points, unsigned n,
@@ -446,7 +450,7 @@ static int sweep(struct timeline *t, struct instant end, struct debug_hit *last,
     while (!code) {
         struct instant now = timeline_now(t);
         enum move what;
-        if (now.position >= end.position && now.time >= end.time)
+        if (instant_reached(now, end))
             break;
         code = move(t, end, &what, err);
         if (code || what == MOVE_END || what == MOVE_REACHED)
@@ -512,14 +516,7 @@ int timeline_backward(struct timeline *t, enum timeline_stop *stop, struct err *
         return restore_before(t, (struct instant){0, 0}, false, err);
     }
     int code = backward(t, from, stop, err);
-    if (!code && *stop == TIMELINE_INTERRUPTED) {
-        bool (*poll)(void *, pos_t) = t->config.poll;
-        t->config.poll = NULL;
-        code = go(t, from, stop, err);
-        t->config.poll = poll;
-        *stop = TIMELINE_INTERRUPTED;
-    }
-    return code;
+    return !code && *stop == TIMELINE_INTERRUPTED ? return_to(t, from, err) : code;
 }
 
 int timeline_step_back(struct timeline *t, enum timeline_stop *stop, struct err *err)

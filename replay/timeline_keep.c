@@ -68,8 +68,7 @@ int keep_take(struct timeline *t, struct checkpoint **out, struct err *err)
 static void remove_at(struct timeline *t, unsigned i)
 {
     for (u32 f = 0; f < t->files.count; f++)
-        if (t->loaded[f] && !instant_before(t->files.file[f].at, t->list[i]->at) &&
-            !instant_before(t->list[i]->at, t->files.file[f].at))
+        if (t->loaded[f] && instant_equal(t->files.file[f].at, t->list[i]->at))
             t->loaded[f] = 0;
     checkpoint_destroy(t->list[i]);
     t->count--;
@@ -200,8 +199,7 @@ int keep_restore(struct timeline *t, const struct checkpoint *c, struct err *err
 static const struct checkpoint *loaded_as(const struct timeline *t, u32 n)
 {
     for (unsigned i = 0; t->loaded[n] && i < t->count; i++)
-        if (!instant_before(t->list[i]->at, t->files.file[n].at) &&
-            !instant_before(t->files.file[n].at, t->list[i]->at))
+        if (instant_equal(t->list[i]->at, t->files.file[n].at))
             return t->list[i];
     return NULL;
 }
@@ -309,8 +307,7 @@ static bool not_after(struct instant a, struct instant to, bool strict)
 {
     if (strict)
         return instant_before(a, to);
-    bool reached = a.position >= to.position && a.time >= to.time;
-    return !reached || (a.position == to.position && a.time == to.time);
+    return !instant_reached(a, to) || instant_equal(a, to);
 }
 
 const struct checkpoint *keep_find(struct timeline *t, struct instant to, bool strict,

@@ -214,19 +214,8 @@ static enum gdb_monitor monitor_phys(struct debug_session *s, const char *arg, F
 
 static enum gdb_monitor monitor_console(struct debug_session *s, const char *arg, FILE *out)
 {
-    size_t known, now;
     unsigned lines = (unsigned)strtoul(arg, NULL, 10);
-    const char *text = timeline_output(s->tr->t, OUT_CONSOLE, &known, &now);
-    size_t at = now;
-    lines = lines ? lines : 20;
-    if (at && text[at - 1] == '\n')
-        at--;
-    for (; at; at--)
-        if (text[at - 1] == '\n' && --lines == 0)
-            break;
-    fwrite(text + at, 1, now - at, out);
-    if (now && text[now - 1] != '\n')
-        fputc('\n', out);
+    print_console(out, s->tr->t, lines ? lines : 20);
     return GDB_MONITOR_OK;
 }
 

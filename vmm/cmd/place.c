@@ -127,11 +127,12 @@ void print_registers(FILE *out, struct machine *m)
                 i % 4 == 3 || i + 1 == n ? "\n" : "  ");
 }
 
-void print_console(FILE *out, const struct timeline *t)
+void print_console(FILE *out, const struct timeline *t, unsigned lines)
 {
     size_t known, now;
     const char *text = timeline_output(t, OUT_CONSOLE, &known, &now);
-    fwrite(text, 1, now, out);
+    size_t at = lines ? last_lines(text, now, lines) : 0;
+    fwrite(text + at, 1, now - at, out);
     if (now && text[now - 1] != '\n')
         fputc('\n', out);
 }

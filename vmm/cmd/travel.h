@@ -49,8 +49,8 @@ const struct symbols *travel_symbols(struct travel *tr);
 /* A few lines: position, time, RIP, CPL, what the console showed last. `lines` of console. */
 void print_place(FILE *out, struct travel *tr, unsigned lines);
 void print_registers(FILE *out, struct machine *m);
-/* Everything printed on the console up to here. */
-void print_console(FILE *out, const struct timeline *t);
+/* What was printed on the console up to here: its last `lines`, 0: everything. */
+void print_console(FILE *out, const struct timeline *t, unsigned lines);
 /* ADDR,LEN with ADDR a number, a kernel symbol, or either behind "phys:". */
 int print_memory(FILE *out, struct travel *tr, const char *spec, struct err *err);
 /* The same as one JSON object. */

@@ -35,7 +35,7 @@ int visit(const struct visit *v)
         print_place_json(stdout, &tr, v->registers, v->console, v->memory, v->nmemory);
     } else {
         if (v->console)
-            print_console(stdout, tr.t);
+            print_console(stdout, tr.t, 0);
         print_place(v->console ? stderr : stdout, &tr, v->console ? 0 : 4);
         if (v->registers)
             print_registers(stdout, timeline_machine(tr.t));
