@@ -4,7 +4,7 @@ B    := build/$(MODE)
 CC   ?= gcc
 
 CFLAGS_common := -std=gnu11 -Wall -Wextra -Werror -Wno-unused-parameter -Wmissing-prototypes \
-	-Wstrict-prototypes -Wshadow -Wvla -Ivmm -I. -I$(B)/gen -g -fno-strict-aliasing -Ivmm/cpu/dbt -MMD -MP
+	-Wstrict-prototypes -Wshadow -Wvla -Ivmm -I. -I$(B)/gen -isystem /usr/include/slirp -g -fno-strict-aliasing -Ivmm/cpu/dbt -MMD -MP
 CFLAGS_rel   := -O2
 CFLAGS_dev   := -O1
 CFLAGS_asan  := -O1 -fsanitize=address -fno-omit-frame-pointer
@@ -12,7 +12,7 @@ CFLAGS_ubsan := -O1 -fsanitize=undefined -fno-sanitize-recover=all -fno-sanitize
 CFLAGS_cov   := -O0 --coverage
 CFLAGS       := $(CFLAGS_common) $(CFLAGS_$(MODE)) $(EXTRA_CFLAGS)
 LDFLAGS      := $(CFLAGS_$(MODE))
-LDLIBS       := -lZydis -lZycore -llz4 -lxxhash -lfdt -lz -llzma -lzstd -lpthread
+LDLIBS       := -lslirp -lZydis -lZycore -llz4 -lxxhash -lfdt -lz -llzma -lzstd -lpthread
 
 # Code that runs between two pieces of translated code must not touch vector registers: they hold
 # the guest's (vmm/cpu/dbt/README.md).

@@ -107,9 +107,20 @@ static int open_disks(struct opened *o, struct disk **disks, unsigned *n, struct
     return 0;
 }
 
+unsigned machine_nets(const struct machine_description *d, struct machine_net *nets)
+{
+    unsigned n = 0;
+    for (; n < DESCRIPTION_NETS && d->net[n].mtu; n++) {
+        nets[n].mtu = (u16)d->net[n].mtu;
+        memcpy(nets[n].mac, d->net[n].mac, sizeof(nets[n].mac));
+    }
+    return n;
+}
+
 int build_machine(struct opened *o, struct machine **m, struct err *err)
 {
     struct disk *disks[DESCRIPTION_DISKS];
+    struct machine_net nets[DESCRIPTION_NETS];
     const struct machine_description *d = &o->desc;
     struct machine_config config = {
         .memory = d->memory,
@@ -118,6 +129,7 @@ int build_machine(struct opened *o, struct machine **m, struct err *err)
         .wall_clock = d->wall_clock,
         .append = d->append,
         .disks = disks,
+        .nets = nets,
     };
     void *kernel = NULL, *initrd = NULL;
     size_t kernel_size = 0;
@@ -133,6 +145,7 @@ int build_machine(struct opened *o, struct machine **m, struct err *err)
         code = recording_load(&o->rec, &initrd_hash, "initrd", &initrd, &config.initrd_size, err);
     if (!code)
         code = open_disks(o, disks, &config.ndisks, err);
+    config.nnets = machine_nets(d, nets);
     if (!code) {
         config.kernel = image.elf;
         config.kernel_size = image.elf_size;

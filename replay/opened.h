@@ -22,6 +22,9 @@ void close_recording(struct opened *o);
  * machine must be gone before the recording is closed. */
 int build_machine(struct opened *o, struct machine **m, struct err *err);
 
+/* The networks of a description; room for DESCRIPTION_NETS. Returns how many there are. */
+unsigned machine_nets(const struct machine_description *d, struct machine_net *nets);
+
 struct hash128 description_hash128(const u8 bytes[DESCRIPTION_HASH_SIZE]);
 
 /* A file name as a shell takes it, for the commands that we suggest; malloc'ed. */

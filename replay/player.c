@@ -45,7 +45,8 @@ static void gather_ram(struct player *p)
 static void perturb(struct player *p)
 {
     struct record *rec = &p->rec;
-    if (rec->type == REC_CONSOLE)
+    struct input in;
+    if (record_input(rec, &in) && in.len)
         return; /* when handed out: the record's bytes belong to the log */
     rec->position++;
     rec->time++;
@@ -82,21 +83,23 @@ static pos_t next_position(struct input_source *src, struct machine *m)
 
 static int give_input(struct player *p, struct machine *m, struct input *in, struct err *err)
 {
-    const struct record *rec = &p->rec;
-    u64 cpu = rec->type == REC_CONSOLE        ? rec->console.cpu
-              : rec->type == REC_LINE_BREAK   ? rec->line_break.cpu
-              : rec->type == REC_NMI          ? rec->nmi.cpu
-              : rec->type == REC_POWER_BUTTON ? rec->power_button.cpu
-                                              : rec->quit.cpu;
-    int code = player_check_cpu(p, m, cpu, err);
+    int code = player_check_cpu(p, m, record_input_cpu(&p->rec), err);
     if (code)
         return code;
-    record_input(rec, in);
-    if (in->kind == INPUT_CONSOLE && in->len > machine_console_room(m))
-        return player_diverge(p, m, err, "the console has room for %u bytes, %u were typed here",
-                              machine_console_room(m), in->len);
-    if (in->kind == INPUT_CONSOLE && p->inputs == p->config.perturb)
-        in->data[0] ^= 1;
+    record_input(&p->rec, in);
+    u32 room = machine_room(m, in->kind, in->unit);
+    if (MAX(in->len, 1u) > room) {
+        char what[96];
+        player_name_record(&p->rec, what);
+        return player_diverge(p, m, err, "the machine has room for %u bytes of it, not %u, at %s",
+                              room, in->len, what);
+    }
+    /* The record's bytes go with its chunk. */
+    if (in->len)
+        memcpy(p->data, in->data, in->len);
+    in->data = p->data;
+    if (in->len && p->inputs == p->config.perturb)
+        p->data[in->len - 1] ^= 1;
     consume(p);
     return 1;
 }

@@ -36,9 +36,13 @@ void player_remember(struct player *p)
 {
     struct past_event *e = &p->events[p->nevents++ % EVENTS];
     e->rec = p->rec;
-    if (p->rec.type == REC_CONSOLE) {
-        memcpy(e->data, p->rec.console.data.data, p->rec.console.data.len);
-        e->rec.console.data.data = e->data;
+    if (record_input(&p->rec, NULL)) {
+        struct log_bytes *b = record_input_bytes(&e->rec);
+        if (b) {
+            b->len = MIN(b->len, (u32)sizeof(e->data));
+            memcpy(e->data, b->data, b->len);
+            b->data = e->data;
+        }
     } else if (p->rec.type == REC_PROGRESS) {
         e->rec.progress.components.count = p->rec.progress.components.count ? 1 : 0;
         if (p->rec.progress.components.count)

@@ -32,6 +32,7 @@ struct player {
     struct past_event events[EVENTS];
     char *report;
     struct digests now;
+    u8 data[INPUT_MAX]; /* of the input handed out last */
 };
 
 /* Sets result, text and report. Returns the error code for take() and idle(). */

@@ -9,6 +9,7 @@
  */
 #include "replay/record.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* clang-format off */
@@ -210,11 +211,77 @@ size_t record_encode(const struct record *rec, struct record_base *base, u8 *out
     return head.at + len;
 }
 
+/* Which inputs are which records, and where their parts are: `cpu` is the first field of each. */
+struct input_row {
+    enum input_kind kind;
+    u64 type;
+    u32 unit, arg, data; /* offsets in struct record; 0: it has none */
+    u32 least, most;     /* bytes */
+};
+
+#define AT(name, field)   (u32) offsetof(struct record, name.field)
+#define BYTES(name, a, z) .data = AT(name, data), .least = (a), .most = (z)
+#define CPU_FIRST(name)   static_assert(AT(name, cpu) == AT(quit, cpu), "cpu is the first field")
+static const struct input_row input_rows[] = {
+    {INPUT_CONSOLE, REC_CONSOLE, BYTES(console, 1, INPUT_CONSOLE_MAX)},
+    {INPUT_BREAK, REC_LINE_BREAK, .unit = 0},
+    {INPUT_NMI, REC_NMI, .unit = 0},
+    {INPUT_POWER_BUTTON, REC_POWER_BUTTON, .unit = 0},
+    {INPUT_QUIT, REC_QUIT, .arg = AT(quit, why)},
+    {INPUT_PACKET, REC_PACKET, .unit = AT(packet, unit), BYTES(packet, 14, INPUT_MAX)},
+    {INPUT_LINK, REC_LINK, .unit = AT(link, unit), .arg = AT(link, up)},
+    {INPUT_PORT, REC_PORT, .unit = AT(port, unit), BYTES(port, 1, INPUT_MAX)},
+    {INPUT_PORT_OPEN, REC_PORT_OPEN, .unit = AT(port_open, unit), .arg = AT(port_open, open)},
+    {INPUT_EVENTS, REC_EVENTS, .unit = AT(events, unit),
+     BYTES(events, INPUT_EVENT_SIZE, INPUT_MAX)},
+    {INPUT_DISK_ERROR, REC_DISK_ERROR, .unit = AT(disk_error, unit),
+     .arg = AT(disk_error, request)},
+};
+CPU_FIRST(console);
+CPU_FIRST(line_break);
+CPU_FIRST(nmi);
+CPU_FIRST(power_button);
+CPU_FIRST(packet);
+CPU_FIRST(link);
+CPU_FIRST(port);
+CPU_FIRST(port_open);
+CPU_FIRST(events);
+CPU_FIRST(disk_error);
+
+static const struct input_row *row_of(u64 type)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(input_rows); i++)
+        if (input_rows[i].type == type)
+            return &input_rows[i];
+    return NULL;
+}
+
+static const u64 *number_at(const struct record *rec, u32 offset)
+{
+    return (const u64 *)(const void *)((const u8 *)rec + offset);
+}
+
+static const struct log_bytes *bytes_at(const struct record *rec, u32 offset)
+{
+    return (const struct log_bytes *)(const void *)((const u8 *)rec + offset);
+}
+
 /* What the table cannot say: limits that the machine relies on. */
 static bool record_valid(const struct record *rec)
 {
+    const struct input_row *r = row_of(rec->type);
+    if (r && r->data) {
+        u32 len = bytes_at(rec, r->data)->len;
+        if (len < r->least || len > r->most)
+            return false;
+    }
+    if (r && ((r->unit && *number_at(rec, r->unit) > UINT32_MAX) ||
+              (r->arg && *number_at(rec, r->arg) > UINT32_MAX)))
+        return false;
     switch (rec->type) {
-    case REC_CONSOLE: return rec->console.data.len >= 1 && rec->console.data.len <= 64;
+    case REC_LINK: return rec->link.up <= 1;
+    case REC_PORT_OPEN: return rec->port_open.open <= 1;
+    case REC_EVENTS: return rec->events.data.len % INPUT_EVENT_SIZE == 0;
     case REC_QUIT: return rec->quit.why >= QUIT_USER && rec->quit.why <= QUIT_IDLE;
     case REC_END: return rec->end.reason >= RUN_POWEROFF && rec->end.reason <= RUN_ERROR;
     default: return true;
@@ -259,53 +326,48 @@ size_t record_decode(struct record *rec, struct record_base *base, const u8 *in,
 
 bool record_input(const struct record *rec, struct input *in)
 {
-    struct input tmp = {0};
-    switch (rec->type) {
-    case REC_CONSOLE:
-        tmp.kind = INPUT_CONSOLE;
-        tmp.len = (u16)rec->console.data.len;
-        memcpy(tmp.data, rec->console.data.data, tmp.len);
-        break;
-    case REC_LINE_BREAK: tmp.kind = INPUT_BREAK; break;
-    case REC_NMI: tmp.kind = INPUT_NMI; break;
-    case REC_POWER_BUTTON: tmp.kind = INPUT_POWER_BUTTON; break;
-    case REC_QUIT:
-        tmp.kind = INPUT_QUIT;
-        tmp.arg = (u32)rec->quit.why;
-        break;
-    default: return false;
+    const struct input_row *r = row_of(rec->type);
+    if (!r || !in)
+        return r;
+    *in = (struct input){.kind = r->kind};
+    if (r->unit)
+        in->unit = (u32)*number_at(rec, r->unit);
+    if (r->arg)
+        in->arg = (u32)*number_at(rec, r->arg);
+    if (r->data) {
+        in->len = bytes_at(rec, r->data)->len;
+        in->data = bytes_at(rec, r->data)->data;
     }
-    if (in)
-        *in = tmp;
     return true;
+}
+
+u64 record_input_cpu(const struct record *rec)
+{
+    return rec->quit.cpu;
+}
+
+struct log_bytes *record_input_bytes(struct record *rec)
+{
+    const struct input_row *r = row_of(rec->type);
+    return r && r->data ? (struct log_bytes *)(void *)((u8 *)rec + r->data) : NULL;
 }
 
 void record_from_input(struct record *rec, const struct input *in, u64 cpu)
 {
-    switch (in->kind) {
-    case INPUT_CONSOLE:
-        rec->type = REC_CONSOLE;
-        rec->console.data = (struct log_bytes){in->len, in->data};
-        rec->console.cpu = cpu;
-        break;
-    case INPUT_BREAK:
-        rec->type = REC_LINE_BREAK;
-        rec->line_break.cpu = cpu;
-        break;
-    case INPUT_NMI:
-        rec->type = REC_NMI;
-        rec->nmi.cpu = cpu;
-        break;
-    case INPUT_POWER_BUTTON:
-        rec->type = REC_POWER_BUTTON;
-        rec->power_button.cpu = cpu;
-        break;
-    case INPUT_QUIT:
-        rec->type = REC_QUIT;
-        rec->quit.cpu = cpu;
-        rec->quit.why = in->arg;
-        break;
-    }
+    const struct input_row *r = input_rows;
+    while (r->kind != in->kind)
+        r++;
+    u8 *bytes = (u8 *)rec;
+    u64 unit = in->unit, arg = in->arg;
+    struct log_bytes data = {in->len, in->data};
+    rec->type = r->type;
+    rec->quit.cpu = cpu;
+    if (r->unit)
+        memcpy(bytes + r->unit, &unit, sizeof(unit));
+    if (r->arg)
+        memcpy(bytes + r->arg, &arg, sizeof(arg));
+    if (r->data)
+        memcpy(bytes + r->data, &data, sizeof(data));
 }
 
 u64 digest_at(const struct log_digests *list, u32 index)

@@ -127,9 +127,14 @@ size_t record_encode(const struct record *rec, struct record_base *base, u8 *out
 size_t record_decode(struct record *rec, struct record_base *base, const u8 *in, size_t len,
                      const char **why);
 
-/* Is it something that enters the machine? Then fills *in (not when NULL). */
+/* Is it something that enters the machine? Then fills *in (not when NULL), whose bytes are the
+ * record's. */
 bool record_input(const struct record *rec, struct input *in);
-/* The record of an input; bytes stay in `in`. */
+/* Of such a record: the digest of the first component just before. */
+u64 record_input_cpu(const struct record *rec);
+/* Its bytes; NULL: it has none. */
+struct log_bytes *record_input_bytes(struct record *rec);
+/* The record of an input; bytes stay where they are. */
 void record_from_input(struct record *rec, const struct input *in, u64 cpu);
 
 u64 digest_at(const struct log_digests *list, u32 index);

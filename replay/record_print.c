@@ -5,6 +5,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#define SHORT_BYTES 64u /* of a packet, on one line */
+
 const char *quit_reason_name(u64 reason)
 {
     static const char *const names[] = {
@@ -127,6 +129,10 @@ static void print_field(FILE *out, const struct record_field *f, const void *val
     case FIELD_reason: fputs(run_reason_name(v), out); break;
     case FIELD_hash: fprintf(out, "%016" PRIx64 "%016" PRIx64, h->hi, h->lo); break;
     case FIELD_bytes:
+        json_string(out, b->data, all ? b->len : MIN(b->len, SHORT_BYTES));
+        if (!all && b->len > SHORT_BYTES)
+            fprintf(out, "... %u bytes", b->len);
+        break;
     case FIELD_text: json_string(out, b->data, b->len); break;
     case FIELD_digests: print_digests(out, value, all); break;
     case FIELD_runs:

@@ -17,7 +17,17 @@ enum input_kind {
     INPUT_NMI,          /* the NMI button */
     INPUT_POWER_BUTTON, /* ACPI power button */
     INPUT_QUIT,         /* end of the recording at the user's wish; arg is enum quit_reason */
+    INPUT_PACKET,       /* an Ethernet frame for network `unit`, 14 bytes to INPUT_MAX */
+    INPUT_LINK,         /* link of network `unit`; arg is 1 up, 0 down */
+    INPUT_PORT,         /* bytes for port `unit` of the virtio console */
+    INPUT_PORT_OPEN,    /* the host's end of port `unit`; arg is 1 opened, 0 closed */
+    INPUT_EVENTS,       /* for input device `unit`: 8 bytes each (virtio 1.2, 5.8.6) */
+    INPUT_DISK_ERROR,   /* the host cannot do request `arg` of disk `unit` */
 };
+
+#define INPUT_MAX         (32u << 10) /* bytes of one input */
+#define INPUT_CONSOLE_MAX 64u         /* of INPUT_CONSOLE */
+#define INPUT_EVENT_SIZE  8u
 
 enum quit_reason {
     QUIT_USER = 1, /* Ctrl-A x */
@@ -31,9 +41,9 @@ enum quit_reason {
 
 struct input {
     enum input_kind kind;
-    u32 arg;
-    u16 len; /* INPUT_CONSOLE */
-    u8 data[64];
+    u32 unit, arg;
+    u32 len;
+    const u8 *data; /* the source's, until it is asked again */
 };
 
 struct input_source;

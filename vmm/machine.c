@@ -29,6 +29,7 @@
 #define LAST_EVENTS   20
 #define SLOT_RNG      2
 #define SLOT_DISK     3                     /* the first of them */
+#define SLOT_NET      7                     /* the first of them */
 #define SEED_RNG      0x726e675f76697274ull /* so that it is not the kernel's own seed again */
 #define CYCLE_LIMIT   1000 /* deadlines in a row at one virtual instant: a device is stuck */
 
@@ -81,6 +82,21 @@ static void env_output(void *opaque, enum dev_output channel, const void *data, 
     m->out[channel].bytes += len;
     if (m->output)
         m->output(m->output_opaque, channel, data, len);
+}
+
+static void env_emit(void *opaque, enum dev_emit kind, unsigned unit, const void *data, size_t len)
+{
+    struct machine *m = opaque;
+    if (m->emit)
+        m->emit(m->emit_opaque, kind, unit, data, len);
+}
+
+static void env_failed(void *opaque, const struct err *why)
+{
+    struct machine *m = opaque;
+    if (!m->failed.code)
+        m->failed = *why;
+    env_changed(m);
 }
 
 static void env_event(void *opaque, enum dev_event event, u32 arg)
@@ -243,13 +259,20 @@ static int create_devices(struct machine *m, const struct machine_config *config
     if (!r)
         r = virtio_rng_create(&d[DEV_RNG], env, &m->rng, &d[DEV_PCI], SLOT_RNG,
                               config->seed ^ SEED_RNG, err);
-    m->ndev = DEV_DISK;
+    m->ndev = DEV_FIXED;
     for (unsigned i = 0; !r && i < config->ndisks; i++) {
         char name[16];
         snprintf(name, sizeof(name), "disk%u", i);
-        r = virtio_blk_create(&d[DEV_DISK + i], env, &m->blk[i], &d[DEV_PCI], SLOT_DISK + i,
+        r = virtio_blk_create(&d[m->ndev], env, &m->blk[i], &d[DEV_PCI], SLOT_DISK + i,
                               config->disks[i], name, err);
         m->ndev += !r;
+        m->ndisks += !r;
+    }
+    for (unsigned i = 0; !r && i < config->nnets; i++) {
+        r = virtio_net_create(&d[m->ndev], env, &m->net[i], &d[DEV_PCI], SLOT_NET + i, i,
+                              config->nets[i].mac, config->nets[i].mtu, err);
+        m->ndev += !r;
+        m->nnets += !r;
     }
     if (r)
         return r;
@@ -313,6 +336,8 @@ int machine_create(struct machine **out, const struct machine_config *config, st
                                   .changed = env_changed,
                                   .output = env_output,
                                   .event = env_event,
+                                  .emit = env_emit,
+                                  .failed = env_failed,
                                   .dma_read = env_dma_read,
                                   .dma_write = env_dma_write};
     m->engine_env = (struct engine_env){.machine = m,
@@ -372,8 +397,10 @@ void machine_destroy(struct machine *m)
     acpi_pm_destroy(&m->dev[DEV_ACPI]);
     debugexit_destroy(&m->dev[DEV_EXIT_PORT]);
     misc_destroy(&m->dev[DEV_MISC]);
-    for (unsigned i = DEV_DISK; i < m->ndev; i++)
-        virtio_blk_destroy(&m->dev[i]);
+    for (unsigned i = 0; i < m->ndisks; i++)
+        virtio_blk_destroy(m->blk[i].v.dev);
+    for (unsigned i = 0; i < m->nnets; i++)
+        virtio_net_destroy(m->net[i].v.dev);
     virtio_rng_destroy(&m->dev[DEV_RNG]);
     pci_destroy(&m->dev[DEV_PCI]);
     engine_destroy(m->engine);
@@ -388,6 +415,15 @@ void machine_set_output(struct machine *m,
 {
     m->output = fn;
     m->output_opaque = opaque;
+}
+
+void machine_set_emit(struct machine *m,
+                      void (*fn)(void *opaque, enum dev_emit kind, unsigned unit, const void *data,
+                                 size_t len),
+                      void *opaque)
+{
+    m->emit = fn;
+    m->emit_opaque = opaque;
 }
 
 static void trace_step(void *opaque)
@@ -441,6 +477,12 @@ static void apply(struct machine *m, const struct input *in)
     case INPUT_BREAK: uart_break(&m->dev[DEV_UART]); break;
     case INPUT_NMI: m->st.nmi_pending = 1; break;
     case INPUT_POWER_BUTTON: acpi_power_button(&m->dev[DEV_ACPI]); break;
+    case INPUT_PACKET: virtio_net_receive(m->net[in->unit].v.dev, in->data, in->len); break;
+    case INPUT_LINK: virtio_net_link(m->net[in->unit].v.dev, in->arg); break;
+    case INPUT_DISK_ERROR: virtio_blk_fail(m->blk[in->unit].v.dev, in->arg); break;
+    case INPUT_PORT:
+    case INPUT_PORT_OPEN:
+    case INPUT_EVENTS: break;
     case INPUT_QUIT:
         if (!m->end_requested) {
             m->end_requested = true;
@@ -526,6 +568,12 @@ int machine_run(struct machine *m, struct input_source *src, const struct run_li
             return 0;
         }
         expire(m);
+        if (m->failed.code) {
+            *err = m->failed;
+            m->failed.code = 0;
+            *end = (struct run_end){RUN_ERROR, 0};
+            return err->code;
+        }
         struct input in;
         int r;
         while ((r = src->ops->take(src, m, &in, err)) > 0)
@@ -616,7 +664,32 @@ bool machine_idle(const struct machine *m)
     return engine_vcpu(m->engine)->halted;
 }
 
-unsigned machine_console_room(const struct machine *m)
+u32 machine_room(const struct machine *m, enum input_kind kind, u32 unit)
 {
-    return uart_room(&m->dev[DEV_UART]);
+    switch (kind) {
+    case INPUT_CONSOLE: return unit ? 0 : uart_room(&m->dev[DEV_UART]);
+    case INPUT_PACKET: return unit < m->nnets ? virtio_net_room(m->net[unit].v.dev) : 0;
+    case INPUT_LINK: return unit < m->nnets;
+    case INPUT_DISK_ERROR: return unit < m->ndisks;
+    case INPUT_PORT:
+    case INPUT_PORT_OPEN:
+    case INPUT_EVENTS: return 0;
+    case INPUT_BREAK:
+    case INPUT_NMI:
+    case INPUT_POWER_BUTTON:
+    case INPUT_QUIT: break;
+    }
+    return 1;
+}
+
+bool machine_disk_failing(struct machine *m, struct input *in)
+{
+    for (unsigned i = 0; i < m->ndisks; i++) {
+        u32 request;
+        if (virtio_blk_failing(m->blk[i].v.dev, &request)) {
+            *in = (struct input){.kind = INPUT_DISK_ERROR, .unit = i, .arg = request};
+            return true;
+        }
+    }
+    return false;
 }

@@ -20,9 +20,16 @@
 #include "dev/device.h"
 #include "input.h"
 
-#define MACHINE_DISKS 8u
+#define MACHINE_DISKS 4u
+#define MACHINE_NETS  4u
 
 struct disk;
+
+struct machine_net {
+    u8 mac[6];
+    u16 mtu;
+};
+
 struct machine_config {
     u64 memory; /* bytes of RAM, a multiple of 2 MiB */
     enum cpu_model model;
@@ -33,9 +40,11 @@ struct machine_config {
     size_t kernel_size;
     const void *kernel_header; /* the bzImage's first bytes (setup header), NULL for a bare ELF */
     size_t kernel_header_size;
-    struct disk **disks; /* virtio-blk, in order; they outlive the machine */
-    unsigned ndisks;     /* at most MACHINE_DISKS */
-    const void *initrd;  /* NULL when none */
+    struct disk **disks;            /* virtio-blk, in order; they outlive the machine */
+    unsigned ndisks;                /* at most MACHINE_DISKS */
+    const struct machine_net *nets; /* virtio-net, in order */
+    unsigned nnets;                 /* at most MACHINE_NETS */
+    const void *initrd;             /* NULL when none */
     size_t initrd_size;
 };
 
@@ -75,6 +84,12 @@ void machine_set_output(struct machine *m,
                                    size_t len),
                         void *opaque);
 
+/* Where the guest's datagrams go (dev/device.h); NULL for nowhere. Never affects the guest. */
+void machine_set_emit(struct machine *m,
+                      void (*fn)(void *opaque, enum dev_emit kind, unsigned unit, const void *data,
+                                 size_t len),
+                      void *opaque);
+
 /* Called before each instruction in trace mode (one at a time, slow); NULL switches it off. */
 void machine_set_trace(struct machine *m, void (*fn)(void *opaque, struct machine *m),
                        void *opaque);
@@ -94,8 +109,12 @@ pos_t machine_position(const struct machine *m);
 vns_t machine_now(const struct machine *m);
 bool machine_idle(const struct machine *m);
 
-/* Bytes the console can take now (the UART's receive FIFO). */
-unsigned machine_console_room(const struct machine *m);
+/* Bytes of that kind of input which the machine can take now, at most INPUT_MAX: 0 while a queue or
+ * a FIFO is full, or if there is no such unit. Kinds without bytes: 1 or 0. */
+u32 machine_room(const struct machine *m, enum input_kind kind, u32 unit);
+/* Has the host failed to do a request of a disk, which the guest is still to be told? Fills *in
+ * with the INPUT_DISK_ERROR that would tell it. */
+bool machine_disk_failing(struct machine *m, struct input *in);
 
 /* Components with digests: the vCPU ("cpu0") first, then each device in the machine's one list. */
 unsigned machine_components(const struct machine *m);

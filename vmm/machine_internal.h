@@ -8,6 +8,7 @@
 #include "board/ram.h"
 #include "cpu/engine.h"
 #include "dev/virtio/blk.h"
+#include "dev/virtio/net.h"
 #include "machine.h"
 
 /* The one list: order of expiry, of digests, of saved state. */
@@ -23,8 +24,8 @@ enum {
     DEV_MISC,
     DEV_PCI,
     DEV_RNG,
-    DEV_DISK, /* the first of them */
-    DEV_MAX = DEV_DISK + MACHINE_DISKS
+    DEV_FIXED, /* from here on what the configuration asks for, in its order */
+    DEV_MAX = DEV_FIXED + MACHINE_DISKS + MACHINE_NETS + 4
 };
 
 /* The machine's own saved state. */
@@ -49,9 +50,12 @@ struct machine {
     struct engine_env engine_env;
     struct dev_env dev_env;
     struct device dev[DEV_MAX];
-    unsigned ndev; /* DEV_DISK and the disks there are */
+    unsigned ndev;
     struct virtio rng;
     struct virtio_blk blk[MACHINE_DISKS];
+    struct virtio_net net[MACHINE_NETS];
+    unsigned ndisks, nnets;
+    struct err failed; /* of the host, at something a device needs; code 0: none */
     struct bus_range ports[64], windows[16];
     unsigned nports, nwindows;
     bool end_requested;
@@ -69,6 +73,8 @@ struct machine {
     u64 zero_digest; /* of a RAM region of zeros */
     void (*output)(void *opaque, enum dev_output channel, const void *data, size_t len);
     void *output_opaque;
+    void (*emit)(void *opaque, enum dev_emit kind, unsigned unit, const void *data, size_t len);
+    void *emit_opaque;
     void (*trace)(void *opaque, struct machine *m);
     void *trace_opaque;
 };

@@ -248,7 +248,7 @@ void machine_output_compute(struct machine *m, enum dev_output channel, const vo
 
 unsigned machine_disks(const struct machine *m)
 {
-    return m->ndev - DEV_DISK;
+    return m->ndisks;
 }
 
 struct disk *machine_disk(const struct machine *m, unsigned i)

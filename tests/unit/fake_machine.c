@@ -72,7 +72,7 @@ static bool apply(struct machine *m, const struct input *in, struct run_end *end
         *end = (struct run_end){RUN_QUIT, in->arg};
         return true;
     }
-    m->number = mix(m->number, in->kind);
+    m->number = mix(m->number, in->kind + 256ull * in->unit + ((u64)in->arg << 32));
     for (unsigned i = 0; i < in->len; i++)
         m->number = mix(m->number, in->data[i]);
     m->halted = false;
@@ -141,8 +141,16 @@ bool machine_idle(const struct machine *m)
     return m->halted;
 }
 
-unsigned machine_console_room(const struct machine *m)
+bool machine_disk_failing(struct machine *m, struct input *in)
 {
+    return false;
+}
+
+u32 machine_room(const struct machine *m, enum input_kind kind, u32 unit)
+{
+    (void)unit;
+    if (kind != INPUT_CONSOLE)
+        return kind == INPUT_PACKET || kind == INPUT_EVENTS ? INPUT_MAX : 1;
     return m->c.room;
 }
 

@@ -26,6 +26,7 @@ struct noise {
     unsigned inputs, most; /* given, and at most */
     bool quits;
     u64 slow_ns; /* host time each take() costs: makes progress records due */
+    u8 bytes[INPUT_MAX];
 };
 
 static unsigned draw(struct noise *n)
@@ -54,12 +55,22 @@ static int noise_take(struct input_source *src, struct machine *m, struct input 
         return 0;
     }
     n->inputs++;
-    *in = (struct input){.kind = (enum input_kind)(1 + draw(n) % 4)};
-    if (in->kind == INPUT_CONSOLE) {
-        in->len = (u16)(1 + draw(n) % machine_console_room(m));
-        for (unsigned i = 0; i < in->len; i++)
-            in->data[i] = (u8)draw(n);
-    }
+    static const enum input_kind kinds[] = {INPUT_CONSOLE, INPUT_BREAK,      INPUT_NMI,
+                                            INPUT_PACKET,  INPUT_LINK,       INPUT_PORT_OPEN,
+                                            INPUT_EVENTS,  INPUT_DISK_ERROR, INPUT_POWER_BUTTON};
+    *in = (struct input){.kind = kinds[draw(n) % ARRAY_SIZE(kinds)], .data = n->bytes};
+    if (in->kind == INPUT_CONSOLE)
+        in->len = 1 + draw(n) % machine_room(m, INPUT_CONSOLE, 0);
+    else if (in->kind == INPUT_PACKET)
+        in->len = 14 + draw(n) % (draw(n) % 8 ? 1500 : INPUT_MAX - 13);
+    else if (in->kind == INPUT_EVENTS)
+        in->len = INPUT_EVENT_SIZE * (1 + draw(n) % 5);
+    else if (in->kind == INPUT_LINK || in->kind == INPUT_PORT_OPEN)
+        in->arg = draw(n) % 2;
+    else if (in->kind == INPUT_DISK_ERROR)
+        in->arg = draw(n);
+    for (unsigned i = 0; i < in->len; i++)
+        n->bytes[i] = (u8)draw(n);
     return 1;
 }
 

@@ -40,6 +40,10 @@ struct row {
         FIELD("disk" #n, "readonly", KIND_U32, disk[n].readonly),                                  \
         FIELD("disk" #n, "serial", KIND_TEXT, disk[n].serial)
 
+#define NET(n)                                                                                     \
+    FIELD("net" #n, "mac", KIND_BYTES, net[n].mac), FIELD("net" #n, "mtu", KIND_U32, net[n].mtu),  \
+        FIELD("net" #n, "backend", KIND_TEXT, net[n].backend)
+
 /* Rows of one node stand together; nodes are written in this order. "format" is first, so that a
  * recording of another version is told from a damaged one. Rows are only ever appended to a node.
  */
@@ -64,17 +68,23 @@ static const struct row rows[] = {
     DISK(1),
     DISK(2),
     DISK(3),
+    NET(0),
+    NET(1),
+    NET(2),
+    NET(3),
 };
 
 /* Nodes that are there only if the machine has what they describe. */
 static bool optional(const char *node)
 {
-    return !strncmp(node, "disk", 4);
+    return !strncmp(node, "disk", 4) || !strncmp(node, "net", 3);
 }
 
 static bool absent(const struct machine_description *d, const char *node)
 {
-    return optional(node) && !d->disk[node[4] - '0'].size;
+    if (!strncmp(node, "disk", 4))
+        return !d->disk[node[4] - '0'].size;
+    return !strncmp(node, "net", 3) && !d->net[node[3] - '0'].mtu;
 }
 
 #define COMPATIBLE "reprise,machine"
@@ -182,6 +192,14 @@ static int check_values(const struct machine_description *d, struct err *err)
             return err_set(err, -EINVAL, "disk %u is missing", i);
         if (k->size && (k->readonly > 1 || k->size % 512 || !k->path[0]))
             return err_set(err, -EINVAL, "disk %u makes no sense", i);
+    }
+    for (unsigned i = 0; i < DESCRIPTION_NETS; i++) {
+        const struct description_net *n = &d->net[i];
+        if (!n->mtu && i + 1 < DESCRIPTION_NETS && d->net[i + 1].mtu)
+            return err_set(err, -EINVAL, "network %u is missing", i);
+        if (n->mtu &&
+            (n->mtu < DESCRIPTION_MTU_MIN || n->mtu > DESCRIPTION_MTU_MAX || (n->mac[0] & 1)))
+            return err_set(err, -EINVAL, "network %u makes no sense", i);
     }
     return 0;
 }

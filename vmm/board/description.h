@@ -17,12 +17,22 @@
 #define DESCRIPTION_HASH_SIZE  16 /* XXH3-128, canonical (big-endian) */
 
 #define DESCRIPTION_DISKS 4
+#define DESCRIPTION_NETS  4
+
+#define DESCRIPTION_MTU_MIN 576u
+#define DESCRIPTION_MTU_MAX 32000u
 
 struct description_disk {
     char path[1024]; /* of the base image, absolute */
     char serial[21];
     u64 size; /* bytes; 0: no such disk */
     u32 readonly;
+};
+
+struct description_net {
+    u8 mac[6];
+    u32 mtu;          /* 0: no such network */
+    char backend[64]; /* what it was connected to, for people */
 };
 
 struct machine_description {
@@ -46,6 +56,8 @@ struct machine_description {
     u8 initrd_hash[DESCRIPTION_HASH_SIZE];
 
     struct description_disk disk[DESCRIPTION_DISKS]; /* the first ones are used */
+
+    struct description_net net[DESCRIPTION_NETS]; /* the first ones are used */
 
     u32 realtime; /* recorded with pacing (1) or without (0) */
 };

@@ -175,8 +175,11 @@ static int load_disk(struct guest *g, const char *spec, struct err *err)
     return code;
 }
 
-void guest_close_disks(struct guest *g)
+void guest_close_host(struct guest *g)
 {
+    for (unsigned i = 0; i < g->nnets; i++)
+        net_destroy(g->nets[i]);
+    g->nnets = 0;
     for (unsigned i = 0; i < DESCRIPTION_DISKS; i++)
         disk_close(&g->disks[i]);
 }
@@ -200,17 +203,30 @@ int guest_load(struct guest *g, const struct guest_config *c, struct err *err)
         code = make_append(g, c->append, err);
     for (unsigned i = 0; i < c->ndisks && !code; i++)
         code = load_disk(g, c->disk[i], err);
+    for (unsigned i = 0; i < c->nnets && !code; i++) {
+        struct net_identity id;
+        code = net_create(&g->nets[i], c->net[i], i, &id, err);
+        if (code)
+            break;
+        g->nnets++;
+        memcpy(d->net[i].mac, id.mac, sizeof(id.mac));
+        memcpy(d->net[i].backend, id.backend, sizeof(id.backend));
+        d->net[i].mtu = id.mtu;
+    }
     return code ? code : load_initrd(g, c, err);
 }
 
 int guest_create_machine(struct guest *g, struct machine **m, struct err *err)
 {
     struct disk *disks[DESCRIPTION_DISKS];
+    struct machine_net nets[DESCRIPTION_NETS];
     for (unsigned i = 0; i < g->ndisks; i++)
         disks[i] = &g->disks[i];
     struct machine_config config = {
         .disks = disks,
         .ndisks = g->ndisks,
+        .nets = nets,
+        .nnets = machine_nets(&g->desc, nets),
         .memory = g->desc.memory,
         .model = cpu_model_find(g->desc.cpu_model),
         .seed = g->desc.seed,

@@ -9,6 +9,7 @@
 #include "board/kernel.h"
 #include "cmd/cmd.h"
 #include "host/disk.h"
+#include "host/net.h"
 
 struct guest_config {
     const char *kernel, *initrd, *append, *cpu;
@@ -16,6 +17,8 @@ struct guest_config {
     size_t nadd;
     const char *disk[DESCRIPTION_DISKS]; /* FILE[,readonly][,serial=TEXT] */
     unsigned ndisks;
+    const char *net[DESCRIPTION_NETS]; /* as --net */
+    unsigned nnets;
     u64 memory, seed;
     bool realtime;
 };
@@ -30,6 +33,8 @@ struct guest {
     size_t initrd_size;
     struct disk disks[DESCRIPTION_DISKS]; /* the machine's; closed by guest_close_disks */
     unsigned ndisks;
+    struct net *nets[DESCRIPTION_NETS]; /* closed by guest_close_host */
+    unsigned nnets;
 };
 
 /* Reads, extracts, adds, describes. */
@@ -37,7 +42,8 @@ int guest_load(struct guest *g, const struct guest_config *config, struct err *e
 int guest_create_machine(struct guest *g, struct machine **m, struct err *err);
 /* Keeps kernel, initrd and description in the recording. */
 int guest_keep(struct guest *g, struct recording *r, struct err *err);
-void guest_fini(struct guest *g);        /* safe on a zeroed struct */
-void guest_close_disks(struct guest *g); /* once the machine is gone */
+void guest_fini(struct guest *g); /* safe on a zeroed struct */
+/* What is connected to the machine, once it is gone. */
+void guest_close_host(struct guest *g);
 
 #endif

@@ -90,6 +90,12 @@ static void print_text(const char *dir, const struct opened *o, const struct log
         hash_line(d->initrd_hash, hash);
         printf("initrd        %s, %s\n", text_bytes(d->initrd_size, a), hash);
     }
+    for (unsigned i = 0; i < DESCRIPTION_NETS && d->net[i].mtu; i++) {
+        const u8 *e = d->net[i].mac;
+        printf("network %u     %s, %02x:%02x:%02x:%02x:%02x:%02x, MTU %u\n", i,
+               text_printable(d->net[i].backend, name, sizeof(name)), e[0], e[1], e[2], e[3], e[4],
+               e[5], d->net[i].mtu);
+    }
     for (unsigned i = 0; i < DESCRIPTION_DISKS && d->disk[i].size; i++)
         printf("disk %u        %s, %s%s\n", i, text_printable(d->disk[i].path, name, sizeof(name)),
                text_bytes(d->disk[i].size, a), d->disk[i].readonly ? ", read-only" : "");

@@ -28,6 +28,7 @@ enum {
     O_ADD = 256,
     O_CHECKPOINT,
     O_DISK,
+    O_NET,
     O_GDB,
     O_GDB_WAIT,
     O_APPEND_,
@@ -53,6 +54,7 @@ static const struct argp_option options[] = {
     {"cpu", O_CPU, "MODEL", 0, "x86-64-v2 (default) or x86-64-v3", 0},
     {"seed", O_SEED, "N", 0, "The guest's entropy (default: random, and recorded)", 0},
     {"disk", O_DISK, "FILE[,readonly][,serial=TEXT]", 0, "A disk with the contents of the raw image FILE, which is never written; up to 4", 0},
+    {"net", O_NET, "user[,OPTION=...]|tap,ifname=NAME|none", 0, "A network; up to 4 (default: none)", 0},
     {"add", O_ADD, "FILE[:PATH]", 0, "Put a file or directory into the guest, appended to the initrd; may be repeated", 0},
     {"timeout", O_TIMEOUT, "SECONDS", 0, "Quit after that much host time", 0},
     {"max-insns", O_MAX, "N", 0, "Quit at exactly position N", 0},
@@ -84,6 +86,8 @@ struct record_args {
     size_t nadd;
     const char *disk[DESCRIPTION_DISKS];
     unsigned ndisks;
+    const char *net[DESCRIPTION_NETS];
+    unsigned nnets;
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -112,6 +116,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         if (!*arg || *arg == ',')
             argp_error(state, "--disk: the file has no name");
         a->disk[a->ndisks++] = arg;
+        break;
+    case O_NET:
+        if (!strcmp(arg, "none")) {
+            a->nnets = 0;
+            break;
+        }
+        if (a->nnets == DESCRIPTION_NETS)
+            argp_error(state, "--net: at most %d of them", DESCRIPTION_NETS);
+        a->net[a->nnets++] = arg;
         break;
     case O_TIMEOUT: a->timeout = option_seconds(state, arg, "--timeout"); break;
     case O_MAX: a->max_position = option_number(state, arg, "--max-insns"); break;
@@ -162,7 +175,19 @@ struct session {
     struct live *live;
     struct recorder *recorder;
     struct console console;
+    struct guest *guest;
+    struct feed *feeds[LIVE_FEEDS];
+    unsigned nfeeds;
 };
+
+/* What the guest sends goes to the host at once; a feed that has an answer gives it at the next
+ * stop. */
+static void on_emit(void *opaque, enum dev_emit kind, unsigned unit, const void *data, size_t len)
+{
+    struct session *s = opaque;
+    if (kind == EMIT_PACKET && unit < s->guest->nnets)
+        net_send(s->guest->nets[unit], data, len);
+}
 
 static void on_output(void *opaque, enum dev_output channel, const void *data, size_t len)
 {
@@ -186,6 +211,9 @@ static int start(struct session *s, const struct record_args *a, struct guest *g
     int code = guest_create_machine(g, &s->m, err);
     if (code)
         return code;
+    s->guest = g;
+    for (unsigned i = 0; i < g->nnets; i++)
+        s->feeds[s->nfeeds++] = net_feed(g->nets[i]);
     struct live_config live = {
         .fd = STDIN_FILENO,
         .realtime = a->realtime,
@@ -194,6 +222,8 @@ static int start(struct session *s, const struct record_args *a, struct guest *g
         .idle_limit = (vns_t)(a->idle_limit * 1e9),
         .stop_at = a->stop_at,
         .signals = true,
+        .feeds = s->feeds,
+        .nfeeds = s->nfeeds,
         .help = stderr,
     };
     if (a->gdb) {
@@ -290,6 +320,7 @@ static int run(struct session *s, const struct record_args *a)
     s->console.log_bytes = log_size;
     s->console.opaque = s->recorder;
     machine_set_output(s->m, on_output, s);
+    machine_set_emit(s->m, on_emit, s);
     int failed = run_machine(s, a, &limits, &end, &err);
     int unfinished = recorder_finish(s->recorder, s->m, &end, &finish);
     console_done(&s->console);
@@ -338,11 +369,13 @@ int cmd_record(int argc, char **argv)
                                   .add = a.add,
                                   .nadd = a.nadd,
                                   .ndisks = a.ndisks,
+                                  .nnets = a.nnets,
                                   .cpu = a.cpu,
                                   .memory = a.memory,
                                   .seed = a.seed,
                                   .realtime = a.realtime};
     memcpy(config.disk, a.disk, sizeof(config.disk));
+    memcpy(config.net, a.net, sizeof(config.net));
     if (!a.seeded && getrandom(&config.seed, sizeof(config.seed), 0) != sizeof(config.seed))
         config.seed = (u64)time(NULL); /* no entropy so early after the host's boot */
     int code = guest_load(&g, &config, &err);
@@ -356,7 +389,7 @@ int cmd_record(int argc, char **argv)
     live_destroy(s.live);
     if (s.m)
         machine_destroy(s.m);
-    guest_close_disks(&g);
+    guest_close_host(&g);
     recording_close(&s.rec);
     free(a.add);
     return code;

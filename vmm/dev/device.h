@@ -20,6 +20,14 @@ enum dev_output {
     OUT_COUNT
 };
 
+/* What leaves the machine other than as a stream of bytes. The device keeps a running digest of it
+ * in its state. */
+enum dev_emit {
+    EMIT_PACKET,    /* an Ethernet frame from network `unit` */
+    EMIT_PORT,      /* bytes from port `unit` of the virtio console */
+    EMIT_PORT_OPEN, /* the guest opened (1 byte: 1) or closed (0) the port */
+};
+
 enum dev_event {
     DEV_RESET, /* the guest asked for a reset (port 0xcf9, ACPI RESET_REG, keyboard controller) */
     DEV_POWEROFF, /* ACPI S5 */
@@ -42,7 +50,10 @@ struct dev_env {
      */
     void (*changed)(void *machine);
     void (*output)(void *machine, enum dev_output channel, const void *data, size_t len);
+    void (*emit)(void *machine, enum dev_emit kind, unsigned unit, const void *data, size_t len);
     void (*event)(void *machine, enum dev_event event, u32 arg);
+    /* The host failed the device at something that the guest cannot be told: the run ends. */
+    void (*failed)(void *machine, const struct err *why);
     /* DMA: copies; false, and nothing done, unless all of the range is RAM. From notifications and
      * expire() only, so that it falls on exact positions. */
     bool (*dma_read)(void *machine, gpa_t gpa, void *out, size_t len);

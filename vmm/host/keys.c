@@ -61,13 +61,14 @@ bool keys_take(struct keys *k, unsigned room, struct input *in)
                                  : key == KEY_NMI   ? INPUT_NMI
                                  : key == KEY_POWER ? INPUT_POWER_BUTTON
                                                     : INPUT_CONSOLE};
-    unsigned max = in->kind == INPUT_CONSOLE ? MIN(room, (unsigned)sizeof(in->data)) : 1;
+    unsigned max = in->kind == INPUT_CONSOLE ? MIN(room, INPUT_CONSOLE_MAX) : 1;
+    in->data = k->taken;
     for (unsigned n = 0; n < max && k->count; n++) {
         key = k->queue[k->head];
         if (in->kind == INPUT_CONSOLE) {
             if (key > 255)
                 break;
-            in->data[in->len++] = (u8)key;
+            k->taken[in->len++] = (u8)key;
         }
         k->head = (k->head + 1) % KEYS_ROOM;
         k->count--;

@@ -15,7 +15,8 @@ enum key { KEY_BREAK = 256, KEY_NMI, KEY_POWER, KEY_QUIT };
 struct keys {
     u16 queue[KEYS_ROOM];
     unsigned head, count;
-    bool escape; /* Ctrl-A was the last byte */
+    u8 taken[INPUT_CONSOLE_MAX]; /* bytes of the last keys_take */
+    bool escape;                 /* Ctrl-A was the last byte */
     bool script; /* not typed by a person: Ctrl-A x waits for what stands before it */
 };
 

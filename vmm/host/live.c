@@ -16,6 +16,8 @@
 #include "host/terminal.h"
 #include "machine.h"
 
+#define FDS_OWN 4 /* terminal, signals, a debugger's two */
+
 #define POLL_NS 1000000u /* a busy machine looks at stdin and signals this often */
 
 /*
@@ -53,11 +55,14 @@ struct live {
     u64 pace_host;         /* host time that corresponds to ... */
     vns_t pace_virtual;    /* ... this virtual time */
     struct keys keys;
-    char *text; /* stop_at */
+    struct pollfd *fds; /* room for nfds; at least FDS_OWN */
+    unsigned nfds;
+    unsigned turn; /* the feed that is asked first */
+    char *text;    /* stop_at */
     size_t text_len, text_at;
     size_t *text_fail; /* for each prefix of the text, its longest proper border */
     bool text_seen;
-    bool printed;      /* since the last look at the idle limit */
+    bool printed, fed; /* since the last look at the idle limit */
     vns_t quiet_since; /* neither input, nor output, nor work */
     vns_t window_time; /* where the window of IDLE_WINDOW_NS began */
     pos_t window_position;
@@ -68,8 +73,12 @@ static struct live *self(struct input_source *src)
     return (struct live *)src;
 }
 
+/* May input come at a time that the host decides? */
 static bool is_live(const struct live *l)
 {
+    for (unsigned i = 0; i < l->config.nfeeds; i++)
+        if (l->config.feeds[i]->ops->live(l->config.feeds[i]))
+            return true;
     return l->fd >= 0 && !l->file;
 }
 
@@ -113,16 +122,43 @@ static void read_signal(struct live *l)
     }
 }
 
-/* Waits until host time `until` (0: does not wait) for typed input or a signal, and reads it. */
+/* Room for a feed's descriptors from l->fds[at] on; returns how many there are. */
+static unsigned prepare_feed(struct live *l, unsigned i, unsigned at, u64 *until)
+{
+    struct feed *f = l->config.feeds[i];
+    u64 ignored = NEVER;
+    for (;;) {
+        unsigned room = l->nfds - at;
+        unsigned n = f->ops->prepare(f, l->fds + at, room, until ? until : &ignored);
+        if (n <= room)
+            return n;
+        struct pollfd *more = realloc(l->fds, (at + n) * sizeof(*more));
+        if (!more)
+            return f->ops->prepare(f, l->fds + at, 0, &ignored), 0; /* served next time */
+        l->fds = more;
+        l->nfds = at + n;
+    }
+}
+
+/* Waits until host time `until` (0: does not wait) for typed input, a signal or a feed, and reads
+ * it. */
 static void look(struct live *l, u64 until)
 {
     bool typed = l->fd >= 0 && (keys_room(&l->keys) || l->raw);
-    struct pollfd fds[4] = {{.fd = typed ? l->fd : -1, .events = POLLIN},
-                            {.fd = l->signal_fd, .events = POLLIN}};
     int more[2];
-    unsigned n = l->config.fds ? l->config.fds(l->config.debugger, more) : 0;
-    for (unsigned i = 0; i < n; i++)
-        fds[2 + i] = (struct pollfd){.fd = more[i], .events = POLLIN};
+    unsigned n = 2, debugger = l->config.fds ? l->config.fds(l->config.debugger, more) : 0;
+    struct pollfd *fds = l->fds;
+    fds[0] = (struct pollfd){.fd = typed ? l->fd : -1, .events = POLLIN};
+    fds[1] = (struct pollfd){.fd = l->signal_fd, .events = POLLIN};
+    for (unsigned i = 0; i < debugger; i++)
+        fds[n++] = (struct pollfd){.fd = more[i], .events = POLLIN};
+    unsigned first[LIVE_FEEDS + 1];
+    for (unsigned i = 0; i < l->config.nfeeds; i++) {
+        first[i] = n;
+        n += prepare_feed(l, i, n, until ? &until : NULL);
+    }
+    first[l->config.nfeeds] = n;
+    fds = l->fds; /* may have moved */
     struct timespec wait = {0}, *timeout = &wait;
     if (until == NEVER) {
         timeout = NULL;
@@ -132,7 +168,12 @@ static void look(struct live *l, u64 until)
         wait.tv_sec = (time_t)(ns / 1000000000u);
         wait.tv_nsec = (long)(ns % 1000000000u);
     }
-    if (ppoll(fds, 2 + n, timeout, NULL) <= 0)
+    bool ready = ppoll(fds, n, timeout, NULL) > 0;
+    for (unsigned i = 0; i < l->config.nfeeds; i++) {
+        struct feed *f = l->config.feeds[i];
+        f->ops->serve(f, fds + first[i], ready ? first[i + 1] - first[i] : 0);
+    }
+    if (!ready)
         return;
     if (fds[1].revents)
         read_signal(l);
@@ -140,10 +181,52 @@ static void look(struct live *l, u64 until)
         read_typed(l);
 }
 
+/* Virtual time at which the first of the feeds' inputs is due that know theirs; NEVER: none. */
+static vns_t feeds_due(const struct live *l)
+{
+    vns_t due = NEVER;
+    for (unsigned i = 0; i < l->config.nfeeds; i++) {
+        const struct feed *f = l->config.feeds[i];
+        if (f->ops->due)
+            due = MIN(due, f->ops->due(f));
+    }
+    return due;
+}
+
+static bool feed_ready(struct live *l, struct machine *m)
+{
+    struct input in;
+    for (unsigned i = 0; i < l->config.nfeeds; i++)
+        if (l->config.feeds[i]->ops->peek(l->config.feeds[i], m, &in))
+            return true;
+    return false;
+}
+
+/* They take turns, so that a busy one does not keep the others waiting. */
+static bool take_fed(struct live *l, struct machine *m, struct input *in)
+{
+    for (unsigned k = 0; k < l->config.nfeeds; k++) {
+        unsigned i = (l->turn + k) % l->config.nfeeds;
+        struct feed *f = l->config.feeds[i];
+        if (!f->ops->peek(f, m, in))
+            continue;
+        f->ops->taken(f, in);
+        l->turn = i + 1;
+        l->fed = true;
+        return true;
+    }
+    return false;
+}
+
 static pos_t next_position(struct input_source *src, struct machine *m)
 {
     struct live *l = self(src);
-    return l->config.max_position > machine_position(m) ? l->config.max_position : NEVER;
+    pos_t position = machine_position(m);
+    pos_t next = l->config.max_position > position ? l->config.max_position : NEVER;
+    vns_t due = feeds_due(l), now = machine_now(m);
+    if (due != NEVER && due > now)
+        next = MIN(next, position + (due - now));
+    return next;
 }
 
 static int take(struct input_source *src, struct machine *m, struct input *in, struct err *err)
@@ -167,7 +250,11 @@ static int take(struct input_source *src, struct machine *m, struct input *in, s
         *in = (struct input){.kind = INPUT_QUIT, .arg = l->quit};
         return 1;
     }
-    return l->keys.count && keys_take(&l->keys, machine_console_room(m), in);
+    if (machine_disk_failing(m, in))
+        return 1;
+    if (l->keys.count && keys_take(&l->keys, machine_room(m, INPUT_CONSOLE, 0), in))
+        return 1;
+    return take_fed(l, m, in);
 }
 
 /* Forgets what host and virtual time are apart when that is more than a little. */
@@ -208,9 +295,9 @@ static vns_t quiet_for(struct live *l, struct machine *m)
         l->window_time = now;
         l->window_position = position;
     }
-    if (!over || worked || l->printed) {
+    if (!over || worked || l->printed || l->fed) {
         l->quiet_since = now;
-        l->printed = false;
+        l->printed = l->fed = false;
     }
     return now - l->quiet_since;
 }
@@ -226,7 +313,9 @@ static void check_quiet(struct live *l, struct machine *m, vns_t deadline)
 
 static bool something(struct live *l, struct machine *m)
 {
-    return l->quit || keys_ready(&l->keys, machine_console_room(m));
+    struct input in;
+    return l->quit || keys_ready(&l->keys, machine_room(m, INPUT_CONSOLE, 0)) || feed_ready(l, m) ||
+           machine_disk_failing(m, &in);
 }
 
 /*
@@ -244,17 +333,18 @@ static int idle(struct input_source *src, struct machine *m, vns_t deadline, vns
         return l->quit_given && deadline == NEVER;
     }
     bool paced = l->config.realtime && is_live(l);
-    if (!paced && deadline != NEVER) {
-        /* Time is about to jump: what was typed before comes first. */
-        if (l->fd >= 0 && !l->keys.count)
+    vns_t due = feeds_due(l), end = MIN(deadline, due);
+    if (!paced && end != NEVER) {
+        /* Time is about to jump: what came before is first. */
+        if ((l->fd >= 0 && !l->keys.count) || l->config.nfeeds)
             look(l, 0);
-        *until = something(l, m) ? now : deadline;
+        *until = something(l, m) ? now : end;
         return 0;
     }
     u64 began = host_ns();
     rebase(l, began, now);
     for (;;) {
-        u64 target = host_time_of(l, deadline);
+        u64 target = host_time_of(l, end);
         u64 look_again = keys_quit_next(&l->keys) ? began + SCRIPT_QUIT_NS : NEVER;
         u64 stop = MIN(MIN(target, MIN(l->alarm, look_again)), l->timeout_at);
         if (!is_live(l))
@@ -272,12 +362,12 @@ static int idle(struct input_source *src, struct machine *m, vns_t deadline, vns
             l->alarm = NEVER;
         if (something(l, m) || (alarm && host < target)) {
             /* When it came, but never at the deadline: what is due there happens first. */
-            vns_t last = deadline == NEVER ? (vns_t)INT64_MAX : deadline - 1;
+            vns_t last = end == NEVER ? (vns_t)INT64_MAX : end == deadline ? deadline - 1 : end;
             *until = virtual_time_of(l, host, now, last);
             return 0;
         }
-        if (host >= target || (deadline != NEVER && !is_live(l))) {
-            *until = deadline; /* reached; or the input closed and there is no pacing any more */
+        if (host >= target || (end != NEVER && !is_live(l))) {
+            *until = end; /* reached; or the input closed and there is no pacing any more */
             return 0;
         }
         /* Nothing left to come, or it would have to pass what the guest has no room for. */
@@ -327,6 +417,12 @@ int live_create(struct live **out, const struct live_config *config, struct err 
         return err_set(err, -ENOMEM, "no memory");
     l->src.ops = &ops;
     l->config = *config;
+    l->fds = calloc(FDS_OWN, sizeof(*l->fds));
+    l->nfds = FDS_OWN;
+    if (!l->fds) {
+        free(l);
+        return err_set(err, -ENOMEM, "no memory");
+    }
     l->fd = config->fd;
     l->signal_fd = -1;
     l->alarm = NEVER;
@@ -421,6 +517,7 @@ void live_destroy(struct live *l)
         close(l->signal_fd);
     if (l->config.signals)
         sigprocmask(SIG_SETMASK, &l->old_mask, NULL);
+    free(l->fds);
     free(l->text);
     free(l->text_fail);
     free(l);

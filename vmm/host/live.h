@@ -18,9 +18,11 @@
 
 #include <stdio.h>
 
-#include "input.h"
+#include "host/feed.h"
 
 struct live;
+
+#define LIVE_FEEDS 16u
 
 struct live_config {
     int fd;              /* where typed input comes from; -1: nowhere */
@@ -36,6 +38,8 @@ struct live_config {
     bool (*wants)(void *debugger);
     unsigned (*fds)(void *debugger, int fds[2]);
     void *debugger;
+    struct feed **feeds; /* they outlive the source */
+    unsigned nfeeds;     /* at most LIVE_FEEDS */
 };
 
 int live_create(struct live **out, const struct live_config *config, struct err *err);

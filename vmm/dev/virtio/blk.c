@@ -291,6 +291,15 @@ static const struct device_ops blk_ops = {
     .loaded = blk_loaded,
 };
 
+bool virtio_blk_failing(struct device *dev, u32 *request)
+{
+    return false;
+}
+
+void virtio_blk_fail(struct device *dev, u32 request)
+{
+}
+
 int virtio_blk_create(struct device *dev, const struct dev_env *env, struct virtio_blk *b,
                       struct device *pci, unsigned slot, struct disk *disk, const char *name,
                       struct err *err)

@@ -16,4 +16,10 @@ int virtio_blk_create(struct device *dev, const struct dev_env *env, struct virt
                       struct err *err);
 void virtio_blk_destroy(struct device *dev);
 
+/* Has the host failed at a request that is under way, which the guest is not told yet? *request is
+ * its running number. */
+bool virtio_blk_failing(struct device *dev, u32 *request);
+/* The request, if it is under way, completes with VIRTIO_BLK_S_IOERR, and nothing of it is done. */
+void virtio_blk_fail(struct device *dev, u32 request);
+
 #endif

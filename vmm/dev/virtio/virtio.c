@@ -189,6 +189,30 @@ static bool follow(struct virtio *v, gpa_t table, u32 size, u16 index, bool indi
     return false; /* a loop */
 }
 
+/* The segments stay: clearing 16 KiB would cost more than most chains. */
+static void begin_chain(struct virtio *v, u16 head)
+{
+    struct virtio_chain *c = &v->chain;
+    c->head = head;
+    c->nread = c->nwrite = 0;
+    c->read_len = c->write_len = 0;
+}
+
+bool virtio_available(const struct virtio *v, unsigned queue)
+{
+    const struct virtio_state *s = v->dev->state;
+    const struct dev_env *env = v->dev->env;
+    u16 avail;
+    return virtio_ready(v) && s->q_enable[queue] &&
+           env->dma_read(env->machine, s->q_driver[queue] + 2, &avail, sizeof(avail)) &&
+           avail != s->q_avail[queue];
+}
+
+void virtio_unpop(struct virtio *v, unsigned queue, unsigned n)
+{
+    state(v)->q_avail[queue] -= (u16)n;
+}
+
 bool virtio_pop(struct virtio *v, unsigned queue)
 {
     struct virtio_state *s = state(v);
@@ -211,7 +235,7 @@ bool virtio_pop(struct virtio *v, unsigned queue)
                   sizeof(head)) ||
         head >= size)
         goto broken;
-    v->chain = (struct virtio_chain){.head = head};
+    begin_chain(v, head);
     if (!follow(v, s->q_desc[queue], size, head, false))
         goto broken;
     s->q_avail[queue]++;
@@ -226,7 +250,7 @@ bool virtio_again(struct virtio *v, unsigned queue, u16 head)
     struct virtio_state *s = state(v);
     if (!virtio_ready(v) || !s->q_enable[queue])
         return false;
-    v->chain = (struct virtio_chain){.head = head};
+    begin_chain(v, head);
     if (follow(v, s->q_desc[queue], s->q_size[queue], head, false) && v->chain.write_len)
         return true;
     virtio_broken(v);

@@ -100,6 +100,10 @@ int virtio_loaded(struct device *dev, struct err *err);
 
 /* Takes the next chain of a queue into v->chain. 0: none (or the driver broke a rule). */
 bool virtio_pop(struct virtio *v, unsigned queue);
+/* Would virtio_pop find something (or something broken)? Changes nothing. */
+bool virtio_available(const struct virtio *v, unsigned queue);
+/* Gives the last `n` chains that were taken back to be taken again. */
+void virtio_unpop(struct virtio *v, unsigned queue, unsigned n);
 /* Follows the chain of a head that was taken before once more; false: the driver changed it into
  * something that is none. */
 bool virtio_again(struct virtio *v, unsigned queue, u16 head);
