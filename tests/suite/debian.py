@@ -1,0 +1,150 @@
+"""A Debian server on a disk: booted, used over the network, recorded under load, replayed."""
+import http.client
+import math
+import shutil
+import socket
+import subprocess
+import time
+
+from suite.harness import IMAGES, Failure, test
+
+DEBIAN = IMAGES / "debian"
+PROGRAM = r"""
+#include <math.h>
+#include <stdio.h>
+int main(void)
+{
+    double sum = 0;
+    for (int i = 1; i <= 100000; i++)
+        sum += sqrt(i) / i;
+    printf("%.12f\n", sum);
+    return 0;
+}
+"""
+COMPILE = f"""cat >/root/p.c <<'END'
+{PROGRAM}
+END
+gcc -O2 -Wall -o /root/p /root/p.c -lm && /root/p"""
+SUM = f"{sum(math.sqrt(i) / i for i in range(1, 100001)):.12f}"
+FILL = ("sqlite3 /root/t.db \"create table t (n integer primary key, v text, w real); "
+        "with recursive c(n) as (select 1 union all select n+1 from c where n<20000) "
+        "insert into t select n, hex(n*n), n/7.0 from c; "
+        "create index i on t(v); select count(*), sum(length(v)) from t; "
+        "select n from t where v = hex(144); pragma integrity_check;\"")
+CLASSES = ["cpu", "vm", "io", "fork", "futex", "sigsegv", "sigfpe", "sigq", "sigrt", "sigpending"]
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Server:
+    """A Debian guest while it is recorded."""
+
+    def __init__(self, t, name, *options, disk=None):
+        if not (DEBIAN / "disk.img").exists():
+            t.skip("build/images/debian is not built: make image-debian")
+        if not shutil.which("ssh"):
+            t.skip("ssh is not installed")
+        self.t, self.name = t, name
+        self.ssh_port, self.http_port = free_port(), free_port()
+        self.key = t.dir / "key"
+        shutil.copy(DEBIAN / "id_ed25519", self.key)
+        self.key.chmod(0o600)
+        self.log = t.dir / (name + ".console")
+        self.out = open(self.log, "wb")
+        self.child = t.start(
+            [t.reprise, "record", "-o", t.dir / name, "--memory", "1G",
+             "--kernel", DEBIAN / "vmlinuz", "--initrd", DEBIAN / "initrd",
+             "--append", "root=/dev/vda1 ro quiet", "--disk", disk or DEBIAN / "disk.img",
+             "--net", f"user,hostfwd=tcp::{self.ssh_port}-:22,hostfwd=tcp::{self.http_port}-:80",
+             *options], stdout=self.out)
+
+    def ssh(self, command, timeout=120, code=0):
+        """Runs a command in the guest; its output."""
+        return self.t.run("ssh", "-i", self.key, "-p", str(self.ssh_port), "-o", "BatchMode=yes",
+                          "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
+                          "-o", "LogLevel=ERROR", "-o", "ConnectTimeout=20",
+                          "-o", "ServerAliveInterval=30", "root@127.0.0.1", command,
+                          timeout=timeout, code=code).text
+
+    def ready(self, seconds=120):
+        """Waits until somebody can log in."""
+        end = time.monotonic() + seconds * self.t.slow
+        while time.monotonic() < end:
+            if self.child.poll() is not None:
+                self.finish()
+                raise Failure("the recorder ended before the guest was ready")
+            r = self.t.run("ssh", "-i", self.key, "-p", str(self.ssh_port), "-o", "BatchMode=yes",
+                           "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
+                           "-o", "LogLevel=ERROR", "-o", "ConnectTimeout=5", "root@127.0.0.1",
+                           "systemctl is-system-running --wait", timeout=90, code=None)
+            if r.text.strip() in ("running", "degraded"):
+                return r.text.strip()
+            time.sleep(0.5)
+        raise Failure(f"nobody can log in after {seconds} s")
+
+    def get(self, connection, path="/"):
+        connection.request("GET", path)
+        return connection.getresponse().read()
+
+    def requests(self, n, each=50):
+        """n pages of nginx, so many on one connection; the bytes of all."""
+        total = 0
+        for first in range(0, n, each):
+            c = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=30)
+            for _ in range(min(each, n - first)):
+                page = self.get(c)
+                self.t.check(b"Welcome to nginx" in page, f"a page is {page[:60]!r}")
+                total += len(page)
+            c.close()
+        return total
+
+    def finish(self, timeout=120):
+        try:
+            _, err = self.child.communicate(timeout=timeout * self.t.slow)
+        except subprocess.TimeoutExpired:
+            self.child.kill()
+            _, err = self.child.communicate()
+            raise Failure(f"the recorder did not end within {timeout} s")
+        finally:
+            self.out.close()
+            self.t.show(self.child.returncode, self.log.read_bytes(), err)
+        return self.child.returncode
+
+    def off(self):
+        self.ssh("systemctl poweroff", code=None)
+        self.t.equal(self.finish(), 0, "the recorder's exit code")
+
+    def verify(self):
+        r = self.t.replay(self.name, timeout=600)
+        self.t.equal(r.out, self.log.read_bytes(), "the console of the replay")
+        return r
+
+
+def session(t, name="rec", requests=2000, stress=10, *options):
+    """The session of the issue: everything a small server does in a day."""
+    s = Server(t, name, *options)
+    s.ready()
+    t.equal(s.ssh(COMPILE).strip(), SUM, "what the compiled program printed")
+    got = s.ssh(FILL).split()
+    t.equal(got[0].split("|")[0], "20000", "rows in the table")
+    t.equal(got[-1], "ok", "sqlite's integrity check")
+    s.requests(requests)
+    if stress:
+        args = " ".join(f"--{c} 1" for c in CLASSES)
+        out = s.ssh(f"stress-ng {args} --vm-bytes 64M -t {stress}s --verify --metrics-brief 2>&1",
+                    timeout=60 + 20 * stress)
+        t.has(out, r"successful run completed", "stress-ng")
+    s.off()
+    return s
+
+
+@test("debian/session", cost=150)
+def debian_session(t):
+    s = session(t, requests=300, stress=3)
+    r = s.verify()
+    i = t.info("rec")
+    return f"{r.seconds:.0f} s to replay"
