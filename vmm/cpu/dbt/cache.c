@@ -11,12 +11,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define HASH_SIZE (1u << 17)
+#define HASH_SIZE (1u << 19)
 
 static u32 hash(u64 lin, u64 phys, u32 mode)
 {
     u64 h = (phys ^ (lin << 20) ^ mode) * 0x9e3779b97f4a7c15ull;
-    return (u32)(h >> 47);
+    return (u32)(h >> 45);
 }
 
 static void *map(size_t size)

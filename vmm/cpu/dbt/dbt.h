@@ -36,8 +36,8 @@
 
 #define BLOCK_MAX    64 /* instructions */
 #define DBT_SLACK    16 /* positions a block may run before its budget check */
-#define CODE_SIZE    (64u << 20)
-#define MAX_BLOCKS   (1u << 19)
+#define CODE_SIZE    (128u << 20)
+#define MAX_BLOCKS   (1u << 20)
 #define MAX_FILLED   16384u
 #define MAX_INSN_OFF (8u << 20)
 

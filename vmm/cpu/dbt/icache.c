@@ -4,7 +4,7 @@
  */
 #include "dbt.h"
 
-#define ICACHE_BITS 15
+#define ICACHE_BITS 16
 
 static u32 hash_key(const u8 key[16])
 {

@@ -212,6 +212,21 @@ static int step(struct engine *d, struct insn *in)
     return finish(d, r, tf);
 }
 
+/* An instruction that crosses into the next page is in no block: looked at before anything is
+ * made ready for translating it, because a hot loop may have one. */
+static bool crosses(struct engine *d, const u8 *page, unsigned offset)
+{
+    u8 key[16] __attribute__((aligned(8))) = {0};
+    unsigned avail = PAGE_SIZE - offset;
+    if (avail >= 15)
+        return false;
+    for (unsigned i = 0; i < avail; i++)
+        key[i] = page[offset + i];
+    key[15] = (u8)avail;
+    const struct insn *in = icache_get(d, key);
+    return !in->len || in->len > avail;
+}
+
 /* The block at RIP, translated if need be. NULL: run one instruction by hand. */
 static struct block *lookup(struct engine *d, int *result, bool remember)
 {
@@ -227,6 +242,8 @@ static struct block *lookup(struct engine *d, int *result, bool remember)
     const u8 *page;
     *result = fetch_page(d, rip, &gpa, &page);
     if (*result)
+        return NULL;
+    if (crosses(d, page, gpa & (PAGE_SIZE - 1)))
         return NULL;
     struct block *b = cache_find(d, rip, gpa, d->mode);
     if (!b) {
