@@ -1,11 +1,16 @@
 """A Debian server on a disk: booted, used over the network, recorded under load, replayed."""
 import http.client
+import json
 import math
+import os
+import random
 import shutil
 import socket
+import sqlite3
 import subprocess
 import time
 
+from suite.disk import tool
 from suite.harness import IMAGES, Failure, test
 
 DEBIAN = IMAGES / "debian"
@@ -148,3 +153,108 @@ def debian_session(t):
     r = s.verify()
     i = t.info("rec")
     return f"{r.seconds:.0f} s to replay"
+
+
+WRITER = """cat >/root/writer.py <<'END'
+import hashlib, sqlite3
+db = sqlite3.connect("/root/cut.db")
+db.execute("create table t (n integer primary key, v text)")
+n = 0
+while True:
+    with db:
+        for _ in range(5):
+            db.execute("insert into t values (?, ?)",
+                       (n, hashlib.md5(str(n).encode()).hexdigest() * 4))
+            n += 1
+        if n % 20 == 0:
+            db.execute("delete from t where n % 7 = 3 and n > ?", (n - 40,))
+END
+nohup python3 /root/writer.py >/dev/null 2>&1 &
+sleep 4"""
+ASK = "pragma integrity_check; select count(*), max(n), sum(length(v)) from t;"
+
+
+def partition(path, out):
+    """The first partition of a disk, by sfdisk, as a file of its own with holes."""
+    sfdisk = shutil.which("sfdisk", path=os.environ.get("PATH", "") + ":/sbin:/usr/sbin")
+    table = json.loads(subprocess.run([sfdisk, "--json", path], check=True,
+                                      capture_output=True).stdout)["partitiontable"]
+    size = table.get("sectorsize", 512)
+    first = table["partitions"][0]
+    with open(path, "rb") as f, open(out, "wb") as g:
+        f.seek(first["start"] * size)
+        left = first["size"] * size
+        while left:
+            piece = f.read(min(left, 1 << 20))
+            if piece.count(0) == len(piece):
+                g.seek(len(piece), 1)
+            else:
+                g.write(piece)
+            left -= len(piece)
+        g.truncate(first["size"] * size)
+
+
+def ask_on_host(t, image):
+    """What fsck and sqlite say of a disk, here."""
+    part = t.dir / "part.img"
+    partition(image, part)
+    fsck = t.run(tool("e2fsck"), "-fy", part, code=(0, 1)).text
+    for name in ("cut.db", "cut.db-journal", "cut.db-wal"):
+        target = t.dir / name
+        target.unlink(missing_ok=True)
+        t.run(tool("debugfs"), "-R", f"dump /root/{name} {target}", part)
+        if target.exists() and target.stat().st_size == 0:
+            target.unlink()
+    part.unlink()
+    db = sqlite3.connect(t.dir / "cut.db")
+    said = [row[0] for row in db.execute("pragma integrity_check")]
+    said.append("|".join(str(v) for v in
+                         db.execute("select count(*), max(n), sum(length(v)) from t").fetchone()))
+    db.close()
+    return fsck, said
+
+
+def ask_in_guest(t, image):
+    """The same of a guest that boots from it."""
+    s = Server(t, "after", disk=image)
+    s.ready()
+    fsck = s.ssh("journalctl -b -o cat -u systemd-fsck-root; dmesg | grep -i 'EXT4-fs'", code=None)
+    said = s.ssh(f"sqlite3 /root/cut.db '{ASK}'").split()
+    s.off()
+    return fsck, said
+
+
+def cut(t, position):
+    image = t.dir / "cut.img"
+    image.unlink(missing_ok=True)
+    t.run(t.reprise, "disk", t.dir / "rec", "export", "--at", f"insn:{position}", "-o", image,
+          timeout=300)
+    fsck, here = ask_on_host(t, image)
+    t.equal(here[0], "ok", f"sqlite's integrity check of the disk at {position}")
+    t.lacks(fsck, "Multiply-claimed|Corrupt|lost\\+found", "e2fsck")
+    booted, there = ask_in_guest(t, image)
+    t.equal(there, here, f"what sqlite says inside a guest booted from the disk at {position}")
+    t.has(booted, "recovery complete|clean", "the guest's fsck and journal")
+    image.unlink()
+    return here[1]
+
+
+@test("debian/powercut", cost=120)
+def powercut(t):
+    """A database whose machine lost power at a random position, as this host and a guest see it."""
+    for name in ("sfdisk", "e2fsck", "debugfs"):
+        if not tool(name):
+            t.skip(f"{name} is not installed")
+    seed = int(os.environ.get("REPRISE_TEST_SEED") or random.getrandbits(32))
+    t.log.write(f"REPRISE_TEST_SEED={seed}\n")
+    rnd = random.Random(seed)
+    s = Server(t, "rec")
+    s.ready()
+    s.ssh(WRITER)
+    s.child.terminate()
+    s.finish()
+    end = t.info("rec")["position"]
+    # The last seconds: the writer was at work from about there on.
+    position = rnd.randrange(end - end // 20, end)
+    rows = cut(t, position)
+    return f"seed {seed}, position {position}: {rows}"
