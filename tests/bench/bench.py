@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`make bench`: what issues 2 and 3 promise about speed and memory, as ratios measured in one run.
+"""`make bench`: what is promised about speed and memory, as ratios measured in one run.
 
 Medians of --runs runs, taken in turns so that a noisy minute hits all alike. CPU time is user plus
 system of the child (getrusage); resident memory is its VmHWM. QEMU is optional.
@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 
+import server
 import travel
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -108,19 +109,24 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
-    parser.add_argument("--part", choices=("record", "travel", "all"), default="all",
-                        help="recording and replay, travel in time (travel.py), or both")
+    parser.add_argument("--part", choices=("record", "travel", "server", "all"), default="all",
+                        help="recording and replay, travel in time (travel.py), a Debian server "
+                        "(server.py), or all")
     args = parser.parse_args()
     place = tempfile.mkdtemp(prefix="reprise-bench-")
     result = {"rows": [], "notes": [], "runs": args.runs}
     try:
-        if args.part != "travel":
+        if args.part in ("record", "all"):
             result = measure(Bench(place, args.runs))
-        if args.part != "record":
+        if args.part in ("travel", "all"):
             more = travel.measure(place, args.runs)
             result["rows"] += more["rows"]
             result["notes"] += more["notes"]
             result["travel"] = more["samples"]
+        if args.part in ("server", "all"):
+            more = server.measure(place)
+            result["rows"] += more["rows"]
+            result["notes"] += more["notes"]
     finally:
         shutil.rmtree(place)
     if args.json:
