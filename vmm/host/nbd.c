@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -210,11 +211,14 @@ static int negotiate(struct nbd_source *s)
 int nbd_source_connect(struct nbd_source **out, const char *uri, unsigned timeout, struct err *err)
 {
     struct nbd_source *s = create(timeout, err);
+    const char *at = strstr(uri, "?socket=");
     if (!s)
         return err->code;
     if (strncmp(uri, "nbd://", 6) && strncmp(uri, "nbd+unix://", 11))
         err_set(&s->failed, -EINVAL,
                 "the URI is neither nbd://HOST[:PORT]/EXPORT nor nbd+unix:///EXPORT?socket=PATH");
+    else if (at && at[8] != '/' && strncasecmp(at + 8, "%2f", 3))
+        err_set(&s->failed, -EINVAL, "the socket's path in the URI is not absolute");
     else if (nbd_aio_connect_uri(s->nbd, uri) < 0)
         err_set(&s->failed, -(nbd_get_errno() ? nbd_get_errno() : EIO), "%s", nbd_get_error());
     else
