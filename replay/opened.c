@@ -95,8 +95,11 @@ static int open_disks(struct opened *o, struct disk **disks, unsigned *n, struct
     for (*n = 0; *n < DESCRIPTION_DISKS && o->desc.disk[*n].size; ++*n) {
         const struct description_disk *k = &o->desc.disk[*n];
         struct disk *d = &o->disks[*n];
-        struct disk_config config = {
-            .file = k->path, .format = k->format, .serial = k->serial, .readonly = k->readonly};
+        struct disk_config config = {.file = k->path,
+                                     .format = k->format,
+                                     .serial = k->serial,
+                                     .readonly = k->readonly,
+                                     .again = true};
         int code = disk_open(d, &config, err);
         if (code)
             return err_prefix(err, "disk %u of the recording", *n);

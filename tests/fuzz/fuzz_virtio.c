@@ -158,7 +158,8 @@ static void blk_create(struct world *w)
     for (unsigned i = 0; i < 2; i++) {
         unsigned slot;
         struct device *d = add(w, &slot);
-        struct disk_config c = {image_path, "raw", "serial", i, 0};
+        struct disk_config c = {
+            .file = image_path, .format = "raw", .serial = "serial", .readonly = i};
         if (disk_open(&w->disk[i], &c, &err) ||
             virtio_blk_create(d, &w->env, &w->blk[i], &w->pci, slot, &w->disk[i], "disk", &err))
             abort();

@@ -109,6 +109,7 @@ int disk_open(struct disk *d, const struct disk_config *c, struct err *err)
     int code = 0;
     memset(d, 0, sizeof(*d));
     d->readonly = c->readonly;
+    d->again = c->again;
     snprintf(d->serial, sizeof(d->serial), "%s", c->serial);
     d->path = strdup(c->file);
     if (!d->path)
@@ -173,6 +174,15 @@ static int explain(struct disk *d, int error, struct err *err)
     return err_errno(err, "cannot read the disk image %s", d->path);
 }
 
+/* What could not be performed although it should be. */
+static int failed(struct disk *d, int code, const char *then)
+{
+    size_t n = strlen(d->failed.text);
+    if (d->again)
+        snprintf(d->failed.text + n, sizeof(d->failed.text) - n, "; %s when it was recorded", then);
+    return code;
+}
+
 /* Sets *error at once, or soon (nbd_source_read). */
 static void start_read(struct disk *d, u64 offset, u8 *out, u32 len, int *error)
 {
@@ -209,7 +219,7 @@ static int read_now(struct disk *d, u64 offset, u8 *out, size_t len)
         if (d->nbd)
             nbd_source_wait(d->nbd);
         if (error)
-            return explain(d, error, &d->failed);
+            return failed(d, explain(d, error, &d->failed), "it could be");
         if (at || n < PAGE_SIZE)
             memcpy(out, page + at, n);
         out += n;
@@ -374,7 +384,8 @@ static int put(struct disk *d, u64 page, const u8 *data)
     if (!code)
         return 0;
     errno = -code;
-    return err_errno(&d->failed, "no room for what the guest writes to the disk %s", d->path);
+    err_errno(&d->failed, "no room for what the guest writes to the disk %s", d->path);
+    return failed(d, code, "there was");
 }
 
 /* in NULL: zeros. */

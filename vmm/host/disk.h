@@ -27,6 +27,7 @@ struct disk_config {
     const char *format; /* disk_format.h; NULL or "auto": guessed */
     const char *serial; /* at most 20 bytes */
     bool readonly;
+    bool again;       /* the disk of a recording: errors say that there were none then */
     unsigned timeout; /* of a server, seconds; 0: DISK_TIMEOUT */
 };
 
@@ -36,7 +37,7 @@ struct disk {
     char *path;
     char format[DISK_FORMAT_MAX]; /* "nbd" for a URI */
     u64 size;                     /* bytes, a multiple of DISK_SECTOR */
-    bool readonly;
+    bool readonly, again;
     char serial[21];            /* 20 characters at most, NUL */
     struct page_store store;    /* what `written` takes */
     struct page_image *written; /* pages that differ from the base */

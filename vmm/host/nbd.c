@@ -184,6 +184,8 @@ static struct nbd_source *create(unsigned timeout, struct err *err)
     s->said = -1;
     s->timeout = timeout;
     nbd_set_pread_initialize(s->nbd, false);
+    /* With them, qemu-nbd 7.2 ends the connection where it cannot read. */
+    nbd_set_request_structured_replies(s->nbd, false);
     return s;
 }
 
@@ -390,7 +392,7 @@ int nbd_source_start(struct nbd_source **out, const char *path, const char *form
         return fail(out, s, err);
     }
     if (nbd_aio_connect_socket(s->nbd, connected) < 0) /* takes the descriptor */
-        err_set(&s->failed, -EIO, "%s", nbd_get_error());
+        lost(s, nbd_get_error());
     else
         negotiate(s);
     if (s->failed.code)
