@@ -40,11 +40,24 @@ struct target {
     void (*destroy)(struct world *w);
     /* Something that only such a device knows (a request, a packet that arrives); NULL: nothing. */
     void (*special)(struct world *w, unsigned slot, struct program *s);
+    /* After each step: what comes from the host, taken or replayed; NULL: nothing. */
+    void (*inputs)(struct world *w);
     const u8 *sample; /* a program that reaches the device's requests */
     size_t sample_size;
 };
 
+/* An input that was recorded. */
+struct failure {
+    u32 step, device, request;
+};
+
+#define FAILURES_MAX 1024u
+
 struct world {
+    bool replay;
+    u32 step;
+    struct failure *failures; /* room for FAILURES_MAX */
+    u32 nfailures;            /* how many there are, or how many were replayed */
     u8 ram[RAM_SIZE];
     vns_t now;
     u64 messages;
@@ -75,6 +88,14 @@ static void world_msi(void *w, u64 address, u32 data)
 static void world_changed(void *w)
 {
     (void)w;
+}
+
+/* Whatever the host cannot do is known before it is done. */
+static void world_failed(void *w, const struct err *why)
+{
+    (void)w;
+    fprintf(stderr, "%s\n", why->text);
+    abort();
 }
 
 static bool world_read(void *opaque, gpa_t gpa, void *out, size_t len)
@@ -136,30 +157,29 @@ static const u8 rng_sample[] = {0x00, 0x3b, 0x00,                    /* set_up s
 
 /* ---- block: one that is written, one read-only ---- */
 
-static char image_path[64];
+static int image = -1;
 
 static void make_image(void)
 {
     static u8 bytes[DISK_SIZE];
-    if (image_path[0])
-        return;
-    int fd = memfd_create("disk", 0);
+    if (image < 0)
+        image = memfd_create("disk", 0);
     for (unsigned i = 0; i < DISK_SIZE; i++)
         bytes[i] = (u8)(i / 512 + i);
-    if (fd < 0 || write(fd, bytes, sizeof(bytes)) != (ssize_t)sizeof(bytes))
+    if (image < 0 || pwrite(image, bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
         abort();
-    snprintf(image_path, sizeof(image_path), "/proc/self/fd/%d", fd);
 }
 
 static void blk_create(struct world *w)
 {
     struct err err;
+    char path[64];
     make_image();
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", image);
     for (unsigned i = 0; i < 2; i++) {
         unsigned slot;
         struct device *d = add(w, &slot);
-        struct disk_config c = {
-            .file = image_path, .format = "raw", .serial = "serial", .readonly = i};
+        struct disk_config c = {.file = path, .format = "raw", .serial = "serial", .readonly = i};
         if (disk_open(&w->disk[i], &c, &err) ||
             virtio_blk_create(d, &w->env, &w->blk[i], &w->pci, slot, &w->disk[i], "disk", &err))
             abort();
@@ -170,17 +190,57 @@ static void blk_destroy(struct world *w)
 {
     for (unsigned i = 0; i < 2; i++) {
         virtio_blk_destroy(&w->dev[i]);
+        if (w->disk[i].store.reserved)
+            abort(); /* a promise that nobody gave back */
         disk_close(&w->disk[i]);
     }
+}
+
+/* The host: the image ends early, or there is room for so many pages of what the guest writes. */
+static void blk_trouble(struct world *w, unsigned how)
+{
+    struct page_store *store = &w->disk[0].store;
+    if (w->replay)
+        return;
+    if (how & 1) {
+        store->limit = MAX(1 + (how >> 1) % 8, store->pages);
+        store->ndirs = 0;
+        return;
+    }
+    make_image();
+    if (how & 2 && ftruncate(image, (off_t)((how >> 2) % 41) * 512))
+        abort();
 }
 
 /* A request's header at 0x4000; after that a range to zero. */
 static void blk_special(struct world *w, unsigned slot, struct program *s)
 {
     static const u8 types[] = {0, 1, 4, 8, 11, 13, 14, 255};
-    w->ram[0x4000] = types[take(s, 1) % 8];
-    w->ram[0x4008] = w->ram[0x4010] = (u8)take(s, 1);
+    u8 what = (u8)take(s, 1), sector = (u8)take(s, 1);
+    (void)slot;
+    if (what >= 0xc0) {
+        blk_trouble(w, sector);
+        return;
+    }
+    w->ram[0x4000] = types[what % 8];
+    w->ram[0x4008] = w->ram[0x4010] = sector;
     w->ram[0x4018] = (u8)take(s, 1) % 50;
+}
+
+static void blk_inputs(struct world *w)
+{
+    const struct failure *f = w->failures + w->nfailures;
+    for (; w->replay && w->nfailures < FAILURES_MAX && f->step == w->step; f++, w->nfailures++)
+        virtio_blk_fail(&w->dev[f->device], f->request);
+    for (u32 i = 0; !w->replay && i < 2; i++) {
+        u32 request;
+        while (virtio_blk_failing(&w->dev[i], &request)) {
+            if (w->nfailures == FAILURES_MAX)
+                abort();
+            w->failures[w->nfailures++] = (struct failure){w->step, i, request};
+            virtio_blk_fail(&w->dev[i], request);
+        }
+    }
 }
 
 static const u8 blk_sample[] = {0x00, 0x3b, 0x00,       /* set_up slot 1 */
@@ -198,8 +258,8 @@ static const u8 blk_sample[] = {0x00, 0x3b, 0x00,       /* set_up slot 1 */
 #define SAMPLE(bytes) bytes, sizeof(bytes)
 
 static const struct target targets[] = {
-    {"virtio-rng", rng_create, rng_destroy, NULL, SAMPLE(rng_sample)},
-    {"virtio-blk", blk_create, blk_destroy, blk_special, SAMPLE(blk_sample)},
+    {"virtio-rng", rng_create, rng_destroy, NULL, NULL, SAMPLE(rng_sample)},
+    {"virtio-blk", blk_create, blk_destroy, blk_special, blk_inputs, SAMPLE(blk_sample)},
 };
 
 static const struct target *target;
@@ -217,15 +277,24 @@ static void choose_target(void)
     }
 }
 
-static struct world *world_create(void)
+/* `failures` has room for FAILURES_MAX. */
+static struct world *world_create(bool replay, struct failure *failures)
 {
-    struct world *w = calloc(1, sizeof(*w));
+    static struct world *w; /* one for all: allocating it takes longer than a program */
     struct err err;
+    if (!w)
+        w = malloc(sizeof(*w));
+    if (!w)
+        abort();
+    memset(w, 0, sizeof(*w));
+    w->replay = replay;
+    w->failures = failures;
     w->env = (struct dev_env){.machine = w,
                               .now = world_now,
                               .irq = world_irq,
                               .msi = world_msi,
                               .changed = world_changed,
+                              .failed = world_failed,
                               .dma_read = world_read,
                               .dma_write = world_write};
     if (pci_create(&w->pci, &w->env, &err))
@@ -238,7 +307,6 @@ static void world_destroy(struct world *w)
 {
     target->destroy(w);
     pci_destroy(&w->pci);
-    free(w);
 }
 
 /* ---- programs ---- */
@@ -271,13 +339,15 @@ static void set_up(struct world *w, unsigned slot, u64 how)
         store(w, slot, 12, 4, i ? 1 : (u32)(how & 7) << 28);
     }
     store(w, slot, 0x14, 1, 11);
-    store(w, slot, 0x16, 2, 0);
-    store(w, slot, 0x18, 2, 1u << (how >> 3 & 7));
-    store(w, slot, 0x1a, 2, how >> 6 & 3);
-    store(w, slot, 0x20, 8, 0x1000);
-    store(w, slot, 0x28, 8, 0x2000);
-    store(w, slot, 0x30, 8, 0x3000);
-    store(w, slot, 0x1c, 2, 1);
+    for (unsigned q = 0; q <= (how >> 10 & 3); q++) { /* with the same rings, why not */
+        store(w, slot, 0x16, 2, q);
+        store(w, slot, 0x18, 2, 1u << (how >> 3 & 7));
+        store(w, slot, 0x1a, 2, how >> 6 & 3);
+        store(w, slot, 0x20, 8, 0x1000);
+        store(w, slot, 0x28, 8, 0x2000);
+        store(w, slot, 0x30, 8, 0x3000);
+        store(w, slot, 0x1c, 2, 1);
+    }
     store(w, slot, 0x14, 1, 15);
     if (how & 256) { /* MSI-X, vector 1 maybe masked */
         config(w, slot, 0x9a, 2, 0x8000);
@@ -328,7 +398,7 @@ static void run(struct world *w, const u8 *data, size_t size)
         switch (op & 15) {
         case 0: set_up(w, slot, take(&s, 2)); break;
         case 1: offer(w, &s); break;
-        case 2: store(w, slot, 0x3000 + 4 * ((op >> 6) & 1), 2, 0); break;
+        case 2: store(w, slot, 0x3000 + 4 * (op >> 6), 2, 0); break;
         case 3:
             w->now += take(&s, 3);
             expire(w);
@@ -351,9 +421,10 @@ static void run(struct world *w, const u8 *data, size_t size)
             at = (unsigned)take(&s, 2) & 0x3fff;
             w->messages += w->pci.ops->mmio_read(&w->pci, bar(slot) + at, 1u << (op >> 6));
             break;
-        case 9: /* common configuration */
+        case 9: /* common and device configuration */
             at = (unsigned)take(&s, 1) & 0x3f;
             store(w, slot, at, 1u << (op >> 6), take(&s, 8));
+            w->messages += w->pci.ops->mmio_read(&w->pci, bar(slot) + 0x2000 + at, 1u << (op >> 6));
             break;
         case 10:
             if (target->special)
@@ -365,6 +436,9 @@ static void run(struct world *w, const u8 *data, size_t size)
             for (unsigned i = 0; i < n; i++)
                 w->ram[(at + i) % RAM_SIZE] = (u8)take(&s, 1);
         }
+        if (target->inputs)
+            target->inputs(w);
+        w->step++;
     }
     w->now += 1000000000;
     expire(w);
@@ -386,11 +460,13 @@ static u64 outcome(struct world *w)
 
 int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 {
+    static struct failure failures[FAILURES_MAX];
     u64 h[2];
     if (!target)
         choose_target();
+    memset(failures, 0xff, sizeof(failures));
     for (int i = 0; i < 2; i++) {
-        struct world *w = world_create();
+        struct world *w = world_create(i, failures);
         run(w, data, size);
         h[i] = outcome(w);
         world_destroy(w);
