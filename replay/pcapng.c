@@ -7,14 +7,14 @@
 #define BLOCK_INTERFACE 1u
 #define BLOCK_PACKET    6u
 
-#define OPT_END         0u
-#define OPT_COMMENT     1u
-#define SHB_USERAPPL    4u
-#define IF_NAME         2u
-#define IF_DESCRIPTION  3u
-#define IF_MACADDR      6u
-#define IF_TSRESOL      9u
-#define EPB_FLAGS       2u
+#define OPT_END        0u
+#define OPT_COMMENT    1u
+#define SHB_USERAPPL   4u
+#define IF_NAME        2u
+#define IF_DESCRIPTION 3u
+#define IF_MACADDR     6u
+#define IF_TSRESOL     9u
+#define EPB_FLAGS      2u
 
 #define LINKTYPE_ETHERNET 1u
 

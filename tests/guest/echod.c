@@ -56,8 +56,7 @@ int main(void)
             static char buf[65536];
             struct sockaddr_in6 from;
             socklen_t len = sizeof(from);
-            ssize_t got =
-                recvfrom(fds[1].fd, buf, sizeof(buf), 0, (struct sockaddr *)&from, &len);
+            ssize_t got = recvfrom(fds[1].fd, buf, sizeof(buf), 0, (struct sockaddr *)&from, &len);
             if (got >= 0)
                 sendto(fds[1].fd, buf, (size_t)got, 0, (struct sockaddr *)&from, len);
         }

@@ -65,7 +65,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         if (!strcmp(a->output, "-") && a->json)
             argp_error(state, "-o - and --json: both would go to standard output");
         if (!strcmp(a->output, "-") && isatty(STDOUT_FILENO))
-            argp_error(state, "-o -: packets are not for a terminal; pipe them, as to `tshark -r -`");
+            argp_error(state,
+                       "-o -: packets are not for a terminal; pipe them, as to `tshark -r -`");
         break;
     default: return ARGP_ERR_UNKNOWN;
     }

@@ -12,7 +12,7 @@
 #include "host/net_user.h"
 #include "machine.h"
 
-#define WAITING_MAX (4u << 20) /* bytes that wait for a guest that does not take them */
+#define WAITING_MAX (4u << 20)  /* bytes that wait for a guest that does not take them */
 #define STALE_NS    2000000000u /* a frame is not kept longer for a guest that has no room */
 
 /* Ethernet header and up to two VLAN tags. */

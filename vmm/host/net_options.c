@@ -52,7 +52,9 @@ static bool address(struct piece *p, u32 *out)
 
 static int hex_digit(char c)
 {
-    return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
+    return c >= '0' && c <= '9'                 ? c - '0'
+           : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
+                                                : -1;
 }
 
 static bool mac(struct piece *p, u8 out[6])
@@ -181,8 +183,7 @@ static bool parse_value(struct net_options *o, enum option which, struct piece p
     case MAC:
         o->has_mac = mac(&p, o->mac) && !(o->mac[0] & 1) && memcmp(o->mac, none, 6);
         return o->has_mac;
-    case MTU:
-        return number(&p, NET_MTU_MAX, &o->mtu) && o->mtu >= NET_MTU_MIN && done(&p);
+    case MTU: return number(&p, NET_MTU_MAX, &o->mtu) && o->mtu >= NET_MTU_MIN && done(&p);
     }
     return false;
 }

@@ -35,9 +35,9 @@ struct net_options {
     u32 mtu; /* 0: the backend's default */
     /* user; addresses in the host's byte order */
     enum net_switch restricted, ipv6;
-    u32 net, mask;         /* guest's network */
-    u32 host, dhcp, dns;   /* in it: the host, DHCP's first address, the name server */
-    char hostname[64];     /* DHCP tells the guest that it is called so; "": nothing */
+    u32 net, mask;       /* guest's network */
+    u32 host, dhcp, dns; /* in it: the host, DHCP's first address, the name server */
+    char hostname[64];   /* DHCP tells the guest that it is called so; "": nothing */
     unsigned nforwards;
     struct net_forward forward[NET_FORWARDS];
     /* tap */

@@ -172,12 +172,14 @@ static int attach(struct tap *t, struct err *err)
                          "mode tap user $USER` (as root, after `ip link del %s`)",
                          t->name, t->name, t->name);
     if (errno == EBUSY)
-        return err_errno(err, "--net tap: another program uses %s; a recording needs a tap device "
-                              "of its own",
+        return err_errno(err,
+                         "--net tap: another program uses %s; a recording needs a tap device "
+                         "of its own",
                          t->name);
     if (errno == EINVAL)
-        return err_errno(err, "--net tap: %s is no tap device (made by `ip tuntap add dev NAME "
-                              "mode tap user $USER`)",
+        return err_errno(err,
+                         "--net tap: %s is no tap device (made by `ip tuntap add dev NAME "
+                         "mode tap user $USER`)",
                          t->name);
     return err_errno(err, "--net tap: cannot open %s", t->name);
 }

@@ -158,7 +158,6 @@ static void user_destroy(struct net *n)
 
 static const struct net_backend backend = {user_prepare, user_serve, user_send, user_destroy};
 
-
 /* ---- creation ---- */
 
 struct listing {
