@@ -18,8 +18,7 @@ static const struct {
     {"record", cmd_record},         {"replay", cmd_replay}, {"info", cmd_info},
     {"events", cmd_events},         {"trace", cmd_trace},   {"diff", cmd_diff},
     {"symbols", cmd_symbols},       {"core", cmd_core},     {"gdb", cmd_gdb},
-    {"checkpoint", cmd_checkpoint}, {"disk", cmd_disk},
-    {"pcap", cmd_pcap},
+    {"checkpoint", cmd_checkpoint}, {"disk", cmd_disk},     {"pcap", cmd_pcap},
 };
 
 const char *argp_program_version = "reprise " REPRISE_VERSION;
