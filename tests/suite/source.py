@@ -38,6 +38,7 @@ FILE_SCOPE = {
     "vmm/cmd/visit.o": "what its signal handler sets",
     "vmm/cmd/gdb.o": "what its signal handler sets",
     "vmm/cmd/checkpoint.o": "what its signal handler sets",
+    "vmm/cmd/pcap.o": "what its signal handler sets",
 }
 
 

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "host/net_options.h"
 #include "version.h"
 
 static int read_user_file(const char *path, const char *what, u64 max, void **out, size_t *size,
@@ -229,6 +230,9 @@ void guest_close_host(struct guest *g)
     for (unsigned i = 0; i < DESCRIPTION_DISKS; i++)
         disk_close(&g->disks[i]);
 }
+
+_Static_assert(NET_MTU_MIN == DESCRIPTION_MTU_MIN && NET_MTU_MAX == DESCRIPTION_MTU_MAX,
+               "what is recorded must be readable");
 
 int guest_load(struct guest *g, const struct guest_config *c, struct err *err)
 {

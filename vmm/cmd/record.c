@@ -54,12 +54,12 @@ static const struct argp_option options[] = {
     {"cpu", O_CPU, "MODEL", 0, "x86-64-v2 (default) or x86-64-v3", 0},
     {"seed", O_SEED, "N", 0, "The guest's entropy (default: random, and recorded)", 0},
     {"disk", O_DISK, "FILE[,OPTION]...", 0, "A disk with the contents of the image FILE, which is never written; up to 4. FILE may be nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH. Options: format=raw, qcow2, vmdk, vdi, vhdx ... (default auto: by first bytes and name), readonly, serial=TEXT, timeout=SECONDS for a server's answer (default 30)", 0},
-    {"net", O_NET, "user[,OPTION=...]|tap,ifname=NAME|none", 0, "A network; up to 4 (default: none)", 0},
+    {"net", O_NET, "user[,OPTION=...]|tap,ifname=NAME[,OPTION=...]|none", 0, "A network; up to 4 (default: none). Options: mac=, mtu=; of user also hostfwd=tcp|udp:[ADDRESS]:PORT-[ADDRESS]:PORT (repeatable; from port 0: any free one), restrict=on, ipv6=off, net=, dhcpstart=, dns=, hostname=", 0},
     {"add", O_ADD, "FILE[:PATH]", 0, "Put a file or directory into the guest, appended to the initrd; may be repeated", 0},
     {"timeout", O_TIMEOUT, "SECONDS", 0, "Quit after that much host time", 0},
     {"max-insns", O_MAX, "N", 0, "Quit at exactly position N", 0},
     {"stop-at", O_STOP, "TEXT", 0, "Quit once the guest's console printed TEXT", 0},
-    {"idle-limit", O_IDLE, "SECONDS", 0, "Quit when no input is left and the guest has only waited for that much virtual time (default 3600; 0: never)", 0},
+    {"idle-limit", O_IDLE, "SECONDS", 0, "Quit when no input is left and the guest has only waited for that much virtual time (default 3600, with a network never; 0: never)", 0},
     {"no-realtime", O_NORT, NULL, 0, "Let time jump when the guest is idle even if somebody is typing", 0},
     {"checkpoint-every", O_CHECKPOINT, "SECONDS", 0, "Write a checkpoint each so many seconds of host time, so that the recording opens anywhere at once", 0},
     {"gdb", O_GDB, "ENDPOINT", OPTION_ARG_OPTIONAL, "Let gdb attach while recording: HOST:PORT (default 127.0.0.1 and any free port) or unix:PATH", 0},
@@ -78,7 +78,7 @@ struct record_args {
     const char *cpu;
     u64 memory, seed;
     pos_t max_position;
-    double timeout, idle_limit;
+    double timeout, idle_limit; /* negative: not given */
     bool seeded, realtime, force, gdb_wait;
     double checkpoint_every; /* 0: none */
     const char *gdb;
@@ -214,12 +214,17 @@ static int start(struct session *s, const struct record_args *a, struct guest *g
     s->guest = g;
     for (unsigned i = 0; i < g->nnets; i++)
         s->feeds[s->nfeeds++] = net_feed(g->nets[i]);
+    /* A server waits for as long as it takes. */
+    bool waits = false;
+    for (unsigned i = 0; i < s->nfeeds; i++)
+        waits = waits || s->feeds[i]->ops->live(s->feeds[i]);
+    double idle_limit = a->idle_limit >= 0 ? a->idle_limit : waits ? 0 : DEFAULT_IDLE_LIMIT;
     struct live_config live = {
         .fd = STDIN_FILENO,
         .realtime = a->realtime,
         .timeout = a->timeout,
         .max_position = a->max_position,
-        .idle_limit = (vns_t)(a->idle_limit * 1e9),
+        .idle_limit = (vns_t)(idle_limit * 1e9),
         .stop_at = a->stop_at,
         .signals = true,
         .feeds = s->feeds,
@@ -294,6 +299,8 @@ static int run_machine(struct session *s, const struct record_args *a, struct ru
                        struct run_end *end, struct err *err)
 {
     int failed = 0;
+    for (unsigned i = 0; i < s->guest->nnets; i++)
+        fputs(net_notice(s->guest->nets[i]), stderr);
     if (s->attach) {
         attach_set_recorder(s->attach, s->recorder);
         fprintf(stderr, "reprise: in gdb: target remote %s\n", attach_address(s->attach));
@@ -364,7 +371,7 @@ int cmd_record(int argc, char **argv)
     struct record_args a = {.memory = DEFAULT_MEMORY,
                             .cpu = "x86-64-v2",
                             .max_position = NEVER,
-                            .idle_limit = DEFAULT_IDLE_LIMIT,
+                            .idle_limit = -1,
                             .realtime = true};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
     struct err err = {0};
