@@ -11,8 +11,11 @@
 #include "host/disk.h"
 #include "host/net.h"
 
+#define GUEST_KERNEL_AUTO "auto" /* kernel, initrd and command line of the disks' own boot entry */
+
 struct guest_config {
     const char *kernel, *initrd, *append, *cpu;
+    const char *boot_entry; /* with GUEST_KERNEL_AUTO as kernel; NULL: the default one */
     const char **add;
     size_t nadd;
     const char *disk[DESCRIPTION_DISKS]; /* FILE[,readonly][,serial=TEXT] */
@@ -39,6 +42,8 @@ struct guest {
 
 /* Reads, extracts, adds, describes. */
 int guest_load(struct guest *g, const struct guest_config *config, struct err *err);
+/* Prints the boot entries of the disks. */
+int guest_list_entries(const struct guest_config *config, struct err *err);
 int guest_create_machine(struct guest *g, struct machine **m, struct err *err);
 /* Keeps kernel, initrd and description in the recording. */
 int guest_keep(struct guest *g, struct recording *r, struct err *err);
