@@ -33,7 +33,7 @@ build/images/guest/%: tests/guest/%.c
 
 # tests/fuzz: `make fuzz T=log` runs one for long; `make test` a fixed number of mutations of each,
 # always with the address sanitizer.
-FUZZ_NAMES := log kernel boot description keys checkpoint kallsyms rsp virtio
+FUZZ_NAMES := log kernel boot bootentry description keys checkpoint kallsyms rsp virtio
 FUZZ_BIN   := $(FUZZ_NAMES:%=$(B)/tests/fuzz/fuzz_%)
 $(B)/tests/fuzz/fuzz_log: $(TOY_OBJ)
 $(FUZZ_BIN): $(B)/tests/fuzz/fuzz_%: $(B)/tests/fuzz/fuzz_%.o $(B)/tests/fuzz/mutate.o $(B)/libreprise.a

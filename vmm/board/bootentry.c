@@ -359,6 +359,8 @@ int boot_menu_bls(struct boot_menu *m, const char *name, const char *text, size_
         code = bls_line(m, e, root, key, key_len, expanded(m, value, value_len), &foreign, err);
     if (!code && !e->options) /* as GRUB's blscfg does */
         code = put(&e->options, expanded(m, "$default_kernelopts", 19), false, err);
+    for (size_t end = e->options ? strlen(e->options) : 0; end && e->options[end - 1] == ' ';)
+        e->options[--end] = 0; /* where variables stood for nothing */
     if (code || !e->kernel || foreign)
         boot_entry_clear(&m->entry[--m->count]);
     return code;

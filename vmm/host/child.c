@@ -90,20 +90,21 @@ static bool signal_pending(void)
                                      sigismember(&pending, SIGHUP) == 1);
 }
 
-static int collect(struct stream *out, struct stream *diagnostics, const struct child_limits *l)
+/* Until the child has ended: *status is how. */
+static int collect(pid_t child, struct stream *out, struct stream *diagnostics,
+                   const struct child_limits *l, int *status)
 {
     u64 until = host_ns() + l->seconds * 1000000000ull;
-    bool open = true, talks = true;
+    bool open = true, talks = true, ended = false;
     int code = 0;
-    while ((open || talks) && !code) {
-        u64 now = host_ns();
+    while (!ended && !code) {
         struct pollfd p[2] = {{.fd = open ? out->fd : -1, .events = POLLIN},
                               {.fd = talks ? diagnostics->fd : -1, .events = POLLIN}};
-        if (now >= until)
+        if (host_ns() >= until)
             return -ETIMEDOUT;
         if (signal_pending())
             return -EINTR;
-        if (poll(p, 2, 100) < 0 && errno != EINTR)
+        if (poll(p, 2, open || talks ? 100 : 1) < 0 && errno != EINTR)
             return -errno;
         if (p[0].revents)
             open = take(out, l->output, &code);
@@ -116,6 +117,8 @@ static int collect(struct stream *out, struct stream *diagnostics, const struct 
                 diagnostics->len = DIAGNOSTICS;
             }
         }
+        if (!open && !talks)
+            ended = waitpid(child, status, WNOHANG) == child;
     }
     return code;
 }
@@ -207,11 +210,13 @@ int child_run(const char *const *argv, const struct child_limits *limits, char *
             exec_error = 0;
         printed.fd = pipes[0][0];
         diagnostics.fd = pipes[1][0];
-        int collected = collect(&printed, &diagnostics, limits);
-        if (collected)
+        int collected = collect(child, &printed, &diagnostics, limits, &status);
+        if (collected) {
+            kill(-child, SIGKILL); /* with what it started; or it has no group yet */
             kill(child, SIGKILL);
-        while (waitpid(child, &status, 0) < 0 && errno == EINTR)
-            ;
+            while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+                ;
+        }
         code = verdict(argv[0], collected, status, exec_error, limits, &diagnostics, err);
     }
     for (unsigned i = 0; i < 3; i++)
