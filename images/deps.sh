@@ -13,9 +13,9 @@ liblzma-dev libzstd-dev libslirp-dev acpica-tools"
 # Building images: apt-get downloads packages, dpkg-deb unpacks them, cpio makes the initramfs;
 # the rest is for make image-debian.
 images="apt dpkg cpio mmdebstrap uidmap fdisk e2fsprogs"
-# Tests: cmocka; their driver is in Python; gdb and packers as peers; iasl (acpica-tools) is in the first list.
+# Tests: cmocka; their driver is in Python; gdb and packers as peers; file systems; iasl (acpica-tools) is in the first list.
 tests="libcmocka-dev python3 binutils gdb gzip xz-utils zstd lz4 device-tree-compiler
-python3-drgn"
+python3-drgn grub-common mtools btrfs-progs xfsprogs qemu-utils"
 packages="$(echo $build $images $tests)"
 
 missing() {

@@ -48,8 +48,8 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
             break;
         }
     }
-    int code = boot_menu_grub(&m, part[0], len[0], "disk", "(disk)/boot/grub", part[1], len[1],
-                              &err);
+    int code =
+        boot_menu_grub(&m, part[0], len[0], "disk", "(disk)/boot/grub", part[1], len[1], &err);
     if (code && !err.text[0])
         abort();
     for (size_t i = 2; i < n && !code; i++) {

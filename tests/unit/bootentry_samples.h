@@ -1,6 +1,6 @@
 /*
- * Boot menus as distributions write them: what grub-mkconfig makes on Debian, Ubuntu (cloud image) and
- * Arch, Fedora's grub.cfg with its entries, and entries for systemd-boot. Shortened.
+ * Boot menus as distributions write them: what grub-mkconfig makes on Debian, Ubuntu (cloud image)
+ * and Arch, Fedora's grub.cfg with its entries, and entries for systemd-boot. Shortened.
  */
 #ifndef REPRISE_BOOTENTRY_SAMPLES_H
 #define REPRISE_BOOTENTRY_SAMPLES_H

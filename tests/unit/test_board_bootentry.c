@@ -61,7 +61,8 @@ static void debian(void **state)
     assert_int_equal(boot_menu_find(&m, m.entry[recovery].title), recovery);
     assert_int_equal(boot_menu_find(&m, m.entry[recovery].id), recovery);
     assert_int_equal(boot_menu_find(&m, "Advanced options for Debian GNU/Linux>1"), recovery);
-    assert_int_equal(boot_menu_find(&m, "1"), boot_menu_find(&m, "1>0")); /* of a submenu, the first */
+    assert_int_equal(boot_menu_find(&m, "1"),
+                     boot_menu_find(&m, "1>0")); /* of a submenu, the first */
     assert_int_equal(boot_menu_find(&m, "2"), -1);
     assert_int_equal(boot_menu_find(&m, "1>2"), -1);
     assert_int_equal(boot_menu_find(&m, "0>0"), -1);
@@ -131,7 +132,8 @@ static void arch(void **state)
        "root=UUID=77 rw \"init=/bin/my init\" loglevel=3",
        "(hd0,gpt1)/intel-ucode.img (hd0,gpt1)/initramfs-linux-lts.img");
     assert_string_equal(m.entry[3].title, "Memory test memtest.efi");
-    assert_string_equal(m.entry[3].kernel, "(disk)/memtest.efi"); /* what an entry sets ends with it */
+    assert_string_equal(m.entry[3].kernel,
+                        "(disk)/memtest.efi"); /* what an entry sets ends with it */
     boot_menu_free(&m);
 }
 
@@ -238,9 +240,9 @@ static void refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(debian),       cmocka_unit_test(ubuntu),   cmocka_unit_test(fedora),
-        cmocka_unit_test(arch),         cmocka_unit_test(systemd_boot),
-        cmocka_unit_test(language),     cmocka_unit_test(refused),
+        cmocka_unit_test(debian),  cmocka_unit_test(ubuntu),       cmocka_unit_test(fedora),
+        cmocka_unit_test(arch),    cmocka_unit_test(systemd_boot), cmocka_unit_test(language),
+        cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

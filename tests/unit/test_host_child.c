@@ -53,8 +53,8 @@ static void output(void **state)
 {
     good("echo hello; echo error >&2", "hello\n");
     good("exit 0", "");
-    good("cat", "");                                                   /* no input of ours */
-    good("echo $HOME$REPRISE_TEST$LC_ALL", "C\n");                     /* no environment of ours */
+    good("cat", "");                               /* no input of ours */
+    good("echo $HOME$REPRISE_TEST$LC_ALL", "C\n"); /* no environment of ours */
     good("head -c 300000 /dev/zero >&2; echo still here", "still here\n");
     char *out;
     size_t size;

@@ -204,8 +204,8 @@ void boot_menu_place(const struct boot_menu *m, int entry, char *out, size_t siz
         chain[depth++] = entry;
     *out = 0;
     while (depth-- > 0) {
-        int n = snprintf(text, sizeof(text), "%s%u", used ? ">" : "",
-                         m->entry[chain[depth]].number);
+        int n =
+            snprintf(text, sizeof(text), "%s%u", used ? ">" : "", m->entry[chain[depth]].number);
         if (used + (size_t)n >= size)
             return;
         memcpy(out + used, text, (size_t)n + 1);
@@ -320,8 +320,8 @@ static int bls_line(const struct boot_menu *m, struct boot_entry *e, const char 
     if (is(key, len, "initrd"))
         return bls_initrds(e, root, value, err);
     if (value && is(key, len, "architecture"))
-        *foreign = strcasecmp(value, "x64") && strcasecmp(value, "x86_64") &&
-                   strcasecmp(value, "x86-64");
+        *foreign =
+            strcasecmp(value, "x64") && strcasecmp(value, "x86_64") && strcasecmp(value, "x86-64");
     char **field = is(key, len, "title")        ? &e->title
                    : is(key, len, "version")    ? &e->version
                    : is(key, len, "machine-id") ? &e->machine

@@ -3,9 +3,9 @@
  * chapter "Writing your own configuration file") and the Boot Loader Specification's files
  * (loader/entries/NAME.conf). Text in, menu out: no file is opened here, and the text is hostile.
  *
- * The script is run, not searched: variables, if, for, while, functions, submenus and the contents of
- * grubenv count. Commands without influence on what is booted do nothing; other files are not read
- * in (source, configfile), and tests for files say no, but for grubenv.
+ * The script is run, not searched: variables, if, for, while, functions, submenus and the contents
+ * of grubenv count. Commands without influence on what is booted do nothing; other files are not
+ * read in (source, configfile), and tests for files say no, but for grubenv.
  */
 #ifndef REPRISE_BOOTENTRY_H
 #define REPRISE_BOOTENTRY_H
@@ -27,8 +27,8 @@ struct boot_entry {
     char **initrd;
     size_t ninitrd;
     bool submenu;
-    int parent;      /* the submenu this is in, an index; -1: none */
-    unsigned number; /* within its menu, from 0 */
+    int parent;                         /* the submenu this is in, an index; -1: none */
+    unsigned number;                    /* within its menu, from 0 */
     char *sort_key, *machine, *version; /* of the Boot Loader Specification; may be NULL */
 };
 
@@ -46,8 +46,8 @@ struct boot_menu {
 
 /*
  * Runs a grub.cfg. `root` is the device it is on, `prefix` its folder ("(DEVICE)/boot/grub"); `env`
- * the contents of grubenv, NULL if there is none. *m is zeroed first and is to be freed also after an
- * error. -EINVAL: not a script (the text says the line), or one that does not come to an end.
+ * the contents of grubenv, NULL if there is none. *m is zeroed first and is to be freed also after
+ * an error. -EINVAL: not a script (the text says the line), or one that does not come to an end.
  */
 int boot_menu_grub(struct boot_menu *m, const char *text, size_t size, const char *root,
                    const char *prefix, const char *env, size_t env_size, struct err *err);
@@ -73,7 +73,8 @@ const char *boot_menu_variable(const struct boot_menu *m, const char *name);
  */
 int boot_menu_find(const struct boot_menu *m, const char *wanted);
 
-/* The entry that is booted when nobody chooses: `default` of script or loader.conf, or the first. */
+/* The entry that is booted when nobody chooses: `default` of script or loader.conf, or the first.
+ */
 int boot_menu_default(const struct boot_menu *m, const char *loader_default);
 
 /* "1>0", to be passed to boot_menu_find(). */

@@ -14,10 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BUDGET     (32u << 20) /* bytes looked at or made */
-#define MAX_DEPTH  64u         /* of blocks in blocks and calls in calls */
-#define MAX_WORDS  1024u       /* of one command */
-#define WORD_COSTS 16u
+#define BUDGET        (32u << 20) /* bytes looked at or made */
+#define MAX_DEPTH     64u         /* of blocks in blocks and calls in calls */
+#define MAX_WORDS     1024u       /* of one command */
+#define MAX_FUNCTIONS 64u
+#define WORD_COSTS    16u
 
 struct words {
     char **list;
@@ -34,7 +35,7 @@ struct script {
     const char *text; /* all of it, for line numbers */
     const char *env;  /* grubenv; NULL: none */
     size_t env_size;
-    struct function function[64];
+    struct function function[MAX_FUNCTIONS];
     size_t nfunctions;
     const struct words *args; /* $1 ... of the function or entry that runs */
     size_t scope;
@@ -76,7 +77,8 @@ static void words_free(struct words *w)
     *w = (struct words){0};
 }
 
-static int words_add(struct script *s, struct words *w, const char *at, const char *text, size_t len)
+static int words_add(struct script *s, struct words *w, const char *at, const char *text,
+                     size_t len)
 {
     char **list = NULL, *word = strndup(text, len);
     if (w->count == MAX_WORDS) {
@@ -143,7 +145,8 @@ static const char *value_of(struct script *s, const char *name, char **joined)
     return *joined;
 }
 
-/* `$` at c->at: moves behind the name, and puts the value into the word, or several if not quoted. */
+/* `$` at c->at: moves behind the name, and puts the value into the word, or several if not quoted.
+ */
 static int variable(struct script *s, struct cursor *c, bool quoted, bool expand,
                     struct building *b, struct words *w)
 {
@@ -221,11 +224,11 @@ static int next(struct script *s, struct cursor *c, enum token *token, const cha
             break;
     }
     *raw = c->at;
-    *token = c->at == c->end                    ? T_END
+    *token = c->at == c->end                   ? T_END
              : *c->at == '\n' || *c->at == ';' ? T_LINE
-             : *c->at == '{'                    ? T_OPEN
-             : *c->at == '}'                    ? T_CLOSE
-                                                : T_WORD;
+             : *c->at == '{'                   ? T_OPEN
+             : *c->at == '}'                   ? T_CLOSE
+                                               : T_WORD;
     if (*token != T_WORD) {
         c->at += *token != T_END;
         return pay(s, *raw, WORD_COSTS);
@@ -303,7 +306,7 @@ static bool binary(const char *a, const char *op, const char *b, bool *result)
 {
     static const char *const numeric[] = {"-eq", "-ne", "-lt", "-le", "-gt", "-ge"};
     long x = strtol(a, NULL, 10), y = strtol(b, NULL, 10);
-    bool results[] = {x == y, x != y, x < y, x <= y, x > y, x >= y};
+    bool results[] = {x == y, x != y, x<y, x <= y, x> y, x >= y};
     for (unsigned i = 0; i < 6; i++) {
         if (!strcmp(op, numeric[i])) {
             *result = results[i];
@@ -312,10 +315,7 @@ static bool binary(const char *a, const char *op, const char *b, bool *result)
     }
     int d = strcmp(a, b);
     bool equal = !strcmp(op, "=") || !strcmp(op, "==");
-    *result = equal                ? !d
-              : !strcmp(op, "!=") ? d != 0
-              : !strcmp(op, "<")  ? d < 0
-                                   : d > 0;
+    *result = equal ? !d : !strcmp(op, "!=") ? d != 0 : !strcmp(op, "<") ? d < 0 : d > 0;
     return equal || !strcmp(op, "!=") || !strcmp(op, "<") || !strcmp(op, ">");
 }
 
@@ -402,10 +402,12 @@ static int load_env(struct script *s, const struct words *w)
     size_t first = 1;
     while (first < w->count && w->list[first][0] == '-') /* --skip-sig, --file F, -f F */
         first += !strcmp(w->list[first], "-f") || !strcmp(w->list[first], "--file") ? 2 : 1;
-    const char *p = s->env, *end = s->env ? s->env + s->env_size : NULL;
-    s->status = !p;
     int code = 0;
-    while (p && p < end && !code) {
+    s->status = !s->env;
+    if (!s->env)
+        return 0;
+    const char *p = s->env, *end = s->env + s->env_size;
+    while (p < end && !code) {
         const char *equals = NULL, *start = p;
         char *value = malloc((size_t)(end - p) + 1);
         size_t len = 0;
@@ -598,12 +600,15 @@ static int menu_entry(struct script *s, const struct words *w, struct cursor bod
 
 static int define(struct script *s, const struct words *w, struct cursor body)
 {
-    if (w->count < 2 || s->nfunctions == 64)
+    if (w->count < 2 || s->nfunctions == MAX_FUNCTIONS)
         return fail(s, body.at, "a function without a name, or too many of them");
-    char *name = strdup(w->list[1]);
-    if (!name)
+    struct function *f = &s->function[s->nfunctions];
+    f->name = strdup(w->list[1]);
+    if (!f->name)
         return err_set(s->err, -ENOMEM, "no memory for the boot entries");
-    s->function[s->nfunctions++] = (struct function){name, body.at, body.end};
+    f->body = body.at;
+    f->end = body.end;
+    s->nfunctions++;
     return 0;
 }
 
@@ -619,10 +624,10 @@ static int command(struct script *s, const char *at, struct words *w)
 {
     static const char *const linuxes[] = {"linux", "linux16", "linuxefi", NULL},
                              *const initrds[] = {"initrd", "initrd16", "initrdefi", NULL},
-                             *const works[] = {"insmod",  "echo",     "export",   "true",
-                                               "save_env", "terminal_output", "terminal_input",
-                                               "set",     "loadfont", "clear",    ":",
-                                               NULL};
+                             *const works[] = {"insmod",         "echo",     "export",
+                                               "true",           "save_env", "terminal_output",
+                                               "terminal_input", "set",      "loadfont",
+                                               "clear",          ":",        NULL};
     const char *name = w->list[0], *equals = strchr(name, '=');
     struct words args = {w->list + 1, w->count - 1};
     int code = pay(s, at, s->m->nvariables + s->nfunctions);
@@ -659,8 +664,9 @@ static int command(struct script *s, const char *at, struct words *w)
         s->m->blscfg = true;
         return 0;
     }
-    if (equals && equals > name && strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                                "0123456789_") == (size_t)(equals - name))
+    if (equals && equals > name &&
+        strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                     "0123456789_") == (size_t)(equals - name))
         return assign(s, name);
     s->status = !one_of(name, works);
     return 0;
@@ -839,12 +845,24 @@ int boot_menu_grub(struct boot_menu *m, const char *text, size_t size, const cha
 {
     /* What GRUB has set by itself. */
     static const char *const set[] = {
-        "feature_menuentry_id", "feature_all_video_module", "feature_default_font_path",
-        "feature_platform_search_hint", "feature_timeout_style", "feature_chainloader_bpb",
-        "feature_ntldr", "feature_nativedisk_cmd", "feature_200_final",
+        "feature_menuentry_id",
+        "feature_all_video_module",
+        "feature_default_font_path",
+        "feature_platform_search_hint",
+        "feature_timeout_style",
+        "feature_chainloader_bpb",
+        "feature_ntldr",
+        "feature_nativedisk_cmd",
+        "feature_200_final",
     };
-    struct script s = {.m = m, .text = text, .env = env, .env_size = env_size, .entry = -1,
-                       .parent = -1, .budget = BUDGET, .err = err};
+    struct script s = {.m = m,
+                       .text = text,
+                       .env = env,
+                       .env_size = env_size,
+                       .entry = -1,
+                       .parent = -1,
+                       .budget = BUDGET,
+                       .err = err};
     memset(m, 0, sizeof(*m));
     int code = boot_menu_set(m, 0, "root", root, err);
     if (!code)

@@ -11,7 +11,8 @@
 #include "host/disk.h"
 #include "host/net.h"
 
-#define GUEST_KERNEL_AUTO "auto" /* kernel, initrd and command line of the disks' own boot entry */
+/* Kernel, initrd and command line are those of the disks' own boot entry. */
+#define GUEST_KERNEL_AUTO "auto"
 
 struct guest_config {
     const char *kernel, *initrd, *append, *cpu;

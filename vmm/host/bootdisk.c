@@ -34,8 +34,8 @@ struct bootdisk {
     unsigned ndevices;
     struct boot_menu menu;
     char *loader_default;
-    char *config;  /* "(DEVICE)/PATH" of what the menu is from */
-    char *subtree; /* where /boot is on that device: "", "/@rootfs" */
+    char *config;     /* "(DEVICE)/PATH" of what the menu is from */
+    char *subtree;    /* where /boot is on that device: "", "/@rootfs" */
     sigset_t signals; /* to be restored */
 };
 
@@ -152,7 +152,8 @@ static int order(const void *x, const void *y)
 
 /*
  * Device loop0: No known filesystem detected - Sector size 512B - ...
- *     Partition loop0,msdos1: Filesystem type ext* - Label `root' - Last ..., UUID X - Partition ...
+ *     Partition loop0,msdos1: Filesystem type ext* - Label `root' - Last ..., UUID X - Partition
+ * ...
  */
 static int find_devices(struct bootdisk *b, struct err *err)
 {
@@ -431,8 +432,8 @@ static int find_menu(struct bootdisk *b, struct err *err)
 static int copy_raw(struct bootdisk *b, const struct bootdisk_image *image, char **path,
                     struct err *err)
 {
-    const struct child_limits limits = {.seconds = COPY_TIME, .output = 1 << 16, .memory = 4ull << 30,
-                                        .file = 1ull << 42};
+    const struct child_limits limits = {
+        .seconds = COPY_TIME, .output = 1 << 16, .memory = 4ull << 30, .file = 1ull << 42};
     const char *dir = getenv("TMPDIR");
     char *out;
     size_t size;
@@ -448,8 +449,9 @@ static int copy_raw(struct bootdisk *b, const struct bootdisk_image *image, char
         return err->code;
     }
     close(fd);
-    const char *argv[] = {"qemu-img", "convert", "-U", "-f", image->format, "-O", "raw", "--",
-                          image->path, *path, NULL};
+    const char *format = strcmp(image->format, "nbd") ? image->format : "raw"; /* what is served */
+    const char *argv[] = {"qemu-img", "convert", "-U",        "-f",  format, "-O",
+                          "raw",      "--",      image->path, *path, NULL};
     int code = child_run(argv, &limits, &out, &size, err);
     free(out);
     if (code == -ENOENT)
@@ -567,14 +569,15 @@ static void add_list(struct bootdisk *b, struct err *err)
 
 const struct boot_entry *bootdisk_choose(struct bootdisk *b, const char *wanted, struct err *err)
 {
-    int at = wanted ? boot_menu_find(&b->menu, wanted)
-                    : boot_menu_default(&b->menu, b->loader_default);
+    int at =
+        wanted ? boot_menu_find(&b->menu, wanted) : boot_menu_default(&b->menu, b->loader_default);
     if (at >= 0 && b->menu.entry[at].kernel)
         return &b->menu.entry[at];
     if (at >= 0) {
         char *title = printable(strdup(b->menu.entry[at].title));
-        err_set(err, -ENOENT, "the boot entry '%.200s'%s starts no Linux kernel; these do:",
-                title ? title : "", wanted ? "" : ", the default,");
+        err_set(err, -ENOENT,
+                "the boot entry '%.200s'%s starts no Linux kernel; these do:", title ? title : "",
+                wanted ? "" : ", the default,");
         free(title);
     } else {
         err_set(err, -ENOENT, "there is no boot entry '%.200s'; there are:", wanted ? wanted : "0");
@@ -606,7 +609,7 @@ char *bootdisk_describe(struct bootdisk *b, const struct boot_entry *e)
         return strdup("");
     device_text(device, where, sizeof(where));
     return asprintf(&out, "'%.200s' from %s: %.500s", e->title, where, path) < 0 ? NULL
-                                                                                  : printable(out);
+                                                                                 : printable(out);
 }
 
 static int load(struct bootdisk *b, const struct boot_entry *e, const char *what, const char *file,
@@ -618,7 +621,8 @@ static int load(struct bootdisk *b, const struct boot_entry *e, const char *what
     struct err why;
     *out = NULL;
     int code = locate(b, file, device, &path, &why);
-    /* As it stands there; or from where the system has its root on a file system with subvolumes. */
+    /* As it stands there; or from where the system has its root on a file system with subvolumes.
+     */
     for (unsigned i = 0; !*out && (!code || i) && i < 2 && *device; i++) {
         struct err again;
         if (i && (!*b->subtree || code == -EFBIG || code == -EINTR))

@@ -14,7 +14,7 @@
 #include "board/bootentry.h"
 
 struct bootdisk_image {
-    const char *path;   /* or what qemu-img takes, such as an NBD URI */
+    const char *path;   /* of format "nbd": a URI */
     const char *format; /* as qemu calls it; NULL or "raw": the file is read as it is */
 };
 
@@ -29,16 +29,16 @@ int bootdisk_open(struct bootdisk **out, const struct bootdisk_image *images, un
 void bootdisk_close(struct bootdisk *b); /* NULL is safe */
 
 /*
- * The entry `wanted` (boot_menu_find) or, if NULL, the default one. NULL: there is none, or it starts
- * no Linux; the text names those there are.
+ * The entry `wanted` (boot_menu_find) or, if NULL, the default one. NULL: there is none, or it
+ * starts no Linux; the text names those there are.
  */
 const struct boot_entry *bootdisk_choose(struct bootdisk *b, const char *wanted, struct err *err);
 
 /* A line for each entry that starts Linux: what --boot-entry takes, and the title. */
 void bootdisk_list(struct bootdisk *b, FILE *to);
 
-/* "'Debian GNU/Linux' from disk 0 partition 1: /boot/vmlinuz-6.1", with nothing that would control a
- * terminal; malloc'ed, NULL without memory. */
+/* "'Debian GNU/Linux' from disk 0 partition 1: /boot/vmlinuz-6.1", with nothing that would control
+ * a terminal; malloc'ed, NULL without memory. */
 char *bootdisk_describe(struct bootdisk *b, const struct boot_entry *e);
 
 /* malloc'ed. All initrds of the entry become one, as GRUB puts them together; *size 0: none. */

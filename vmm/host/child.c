@@ -85,9 +85,9 @@ static bool take(struct stream *s, u64 max, int *code)
 static bool signal_pending(void)
 {
     sigset_t pending;
-    return !sigpending(&pending) && (sigismember(&pending, SIGINT) == 1 ||
-                                     sigismember(&pending, SIGTERM) == 1 ||
-                                     sigismember(&pending, SIGHUP) == 1);
+    return !sigpending(&pending) &&
+           (sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1 ||
+            sigismember(&pending, SIGHUP) == 1);
 }
 
 /* Until the child has ended: *status is how. */
@@ -112,8 +112,8 @@ static int collect(pid_t child, struct stream *out, struct stream *diagnostics,
             int ignored = 0;
             talks = take(diagnostics, UINT64_MAX, &ignored) && !ignored;
             if (diagnostics->len > DIAGNOSTICS) { /* the last of it says why */
-                memmove(diagnostics->bytes,
-                        diagnostics->bytes + diagnostics->len - DIAGNOSTICS, DIAGNOSTICS);
+                memmove(diagnostics->bytes, diagnostics->bytes + diagnostics->len - DIAGNOSTICS,
+                        DIAGNOSTICS);
                 diagnostics->len = DIAGNOSTICS;
             }
         }
@@ -136,8 +136,8 @@ static void last_line(struct stream *s, char *out, size_t size)
     out[used] = 0;
 }
 
-static int verdict(const char *name, int code, int status, int exec_error, const struct child_limits *l,
-                   struct stream *diagnostics, struct err *err)
+static int verdict(const char *name, int code, int status, int exec_error,
+                   const struct child_limits *l, struct stream *diagnostics, struct err *err)
 {
     char line[512];
     if (exec_error) {
