@@ -4,6 +4,7 @@
  */
 #include "host/bootdisk.h"
 
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -54,7 +55,7 @@ static void boots(const char *path, const char *format)
     assert_non_null(e);
     assert_string_equal(e->title, "One");
     assert_string_equal(e->options, "a=b");
-    if (bootdisk_kernel(b, e, &kernel, &size, &err))
+    if (bootdisk_kernel(b, e, 1 << 24, &kernel, &size, &err))
         fail_msg("%s: %s", path, err.text);
     FILE *f = fopen("tree/boot/kernel", "rb");
     for (size_t i = 0; i < size; i++)
@@ -62,7 +63,9 @@ static void boots(const char *path, const char *format)
             fail_msg("%s: byte %zu of the kernel is another", path, i);
     assert_int_equal(getc(f), EOF);
     fclose(f);
-    assert_int_equal(bootdisk_initrd(b, e, &initrd, &size, &err), 0);
+    assert_int_equal(bootdisk_initrd(b, e, 9, &initrd, &size, &err), -EFBIG);
+    assert_null(initrd);
+    assert_int_equal(bootdisk_initrd(b, e, 10, &initrd, &size, &err), 0);
     assert_int_equal(size, 10); /* each starts at a multiple of 4 */
     assert_memory_equal(initrd, "abcde\0\0\0fg", 10);
     char *text = bootdisk_describe(b, e);

@@ -215,9 +215,9 @@ static int load_entry(struct guest *g, const struct guest_config *c, u8 **initrd
     if (!code && !(e = bootdisk_choose(b, c->boot_entry, err)))
         code = err->code;
     if (!code)
-        code = bootdisk_kernel(b, e, (u8 **)&g->kernel_file, &size, err);
+        code = bootdisk_kernel(b, e, KERNEL_MAX_SIZE, (u8 **)&g->kernel_file, &size, err);
     if (!code && !c->initrd)
-        code = bootdisk_initrd(b, e, initrd, initrd_size, err);
+        code = bootdisk_initrd(b, e, INITRD_MAX_SIZE, initrd, initrd_size, err);
     if (!code) {
         char *text = bootdisk_describe(b, e), *append = entry_append(e, c->append);
         if (!text || !append)

@@ -10,8 +10,6 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include "board/initrd.h"
-#include "board/kernel.h"
 #include "host/child.h"
 
 #define MAX_DEVICES 128u
@@ -645,14 +643,14 @@ static int load(struct bootdisk *b, const struct boot_entry *e, const char *what
     return code;
 }
 
-int bootdisk_kernel(struct bootdisk *b, const struct boot_entry *e, u8 **bytes, size_t *size,
-                    struct err *err)
+int bootdisk_kernel(struct bootdisk *b, const struct boot_entry *e, u64 max, u8 **bytes,
+                    size_t *size, struct err *err)
 {
-    return load(b, e, "kernel", e->kernel, KERNEL_MAX_SIZE, (char **)bytes, size, err);
+    return load(b, e, "kernel", e->kernel, max, (char **)bytes, size, err);
 }
 
-int bootdisk_initrd(struct bootdisk *b, const struct boot_entry *e, u8 **bytes, size_t *size,
-                    struct err *err)
+int bootdisk_initrd(struct bootdisk *b, const struct boot_entry *e, u64 max, u8 **bytes,
+                    size_t *size, struct err *err)
 {
     u8 *all = NULL;
     size_t used = 0;
@@ -660,10 +658,10 @@ int bootdisk_initrd(struct bootdisk *b, const struct boot_entry *e, u8 **bytes, 
     for (size_t i = 0; i < e->ninitrd && !code; i++) {
         char *one;
         size_t n;
-        code = load(b, e, "initrd", e->initrd[i], INITRD_MAX_SIZE - used - 4, &one, &n, err);
+        size_t at = (used + 3) & ~(size_t)3; /* GRUB's padding between them */
+        code = load(b, e, "initrd", e->initrd[i], at < max ? max - at : 0, &one, &n, err);
         if (code)
             break;
-        size_t at = (used + 3) & ~(size_t)3; /* GRUB's padding between them */
         u8 *more = realloc(all, at + n + 1);
         if (more) {
             memset(more + used, 0, at - used);
@@ -674,8 +672,6 @@ int bootdisk_initrd(struct bootdisk *b, const struct boot_entry *e, u8 **bytes, 
             code = no_memory(err);
         }
         free(one);
-        if (!code && used > INITRD_MAX_SIZE - 8)
-            code = err_set(err, -EFBIG, "the initrds of the boot entry are too large");
     }
     if (code) {
         free(all);

@@ -41,10 +41,11 @@ void bootdisk_list(struct bootdisk *b, FILE *to);
  * a terminal; malloc'ed, NULL without memory. */
 char *bootdisk_describe(struct bootdisk *b, const struct boot_entry *e);
 
-/* malloc'ed. All initrds of the entry become one, as GRUB puts them together; *size 0: none. */
-int bootdisk_kernel(struct bootdisk *b, const struct boot_entry *e, u8 **bytes, size_t *size,
-                    struct err *err);
-int bootdisk_initrd(struct bootdisk *b, const struct boot_entry *e, u8 **bytes, size_t *size,
-                    struct err *err);
+/* malloc'ed, at most `max` bytes (-EFBIG). All initrds of the entry become one, as GRUB puts them
+ * together; *size 0: none. */
+int bootdisk_kernel(struct bootdisk *b, const struct boot_entry *e, u64 max, u8 **bytes,
+                    size_t *size, struct err *err);
+int bootdisk_initrd(struct bootdisk *b, const struct boot_entry *e, u64 max, u8 **bytes,
+                    size_t *size, struct err *err);
 
 #endif
