@@ -447,11 +447,17 @@ static int copy_raw(struct bootdisk *b, const struct bootdisk_image *image, char
         return err->code;
     }
     close(fd);
-    const char *format = strcmp(image->format, "nbd") ? image->format : "raw"; /* what is served */
-    const char *argv[] = {"qemu-img", "convert", "-U",        "-f",  format, "-O",
-                          "raw",      "--",      image->path, *path, NULL};
+    /* A file's name in full, so that no part of it is taken for a protocol. */
+    bool served = !strcmp(image->format, "nbd");
+    char *full = served ? strdup(image->path) : realpath(image->path, NULL);
+    if (!full)
+        return err_errno(err, "cannot open the disk image %s", image->path);
+    const char *format = served ? "raw" : image->format;
+    const char *argv[] = {"qemu-img", "convert", "-U", "-f",  format, "-O",
+                          "raw",      "--",      full, *path, NULL};
     int code = child_run(argv, &limits, &out, &size, err);
     free(out);
+    free(full);
     if (code == -ENOENT)
         return err_set(err, code,
                        "to boot from %s takes the program qemu-img (Debian's package qemu-utils)",
