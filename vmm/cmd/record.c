@@ -32,6 +32,7 @@ enum {
     O_GDB,
     O_GDB_WAIT,
     O_APPEND_,
+    O_BOOT_ENTRY,
     O_CPU,
     O_FORCE,
     O_IDLE,
@@ -47,7 +48,8 @@ enum {
 /* clang-format off */
 static const struct argp_option options[] = {
     {"output", 'o', "DIR", 0, "Directory of the recording; created (required)", 0},
-    {"kernel", O_KERNEL, "FILE", 0, "bzImage or ELF vmlinux (required)", 0},
+    {"kernel", O_KERNEL, "FILE", 0, "bzImage or ELF vmlinux (required); 'auto': kernel, initrd and command line of the boot entry that is on a --disk", 0},
+    {"boot-entry", O_BOOT_ENTRY, "ENTRY", 0, "With --kernel=auto: not the default entry, but the one of this title, id, or number (2, 1>0: in a submenu); 'list' prints those there are, and that is all", 0},
     {"initrd", O_INITRD, "FILE", 0, "Initial RAM disk", 0},
     {"append", O_APPEND_, "STR", 0, "Kernel command line; a Linux kernel gets console=ttyS0 and panic=-1 in front unless STR has its own", 0},
     {"memory", 'm', "SIZE", 0, "RAM, a multiple of 2M (default 512M)", 0},
@@ -75,6 +77,7 @@ static const char doc[] =
 
 struct record_args {
     const char *output, *kernel, *initrd, *append, *stop_at;
+    const char *boot_entry;
     const char *cpu;
     u64 memory, seed;
     pos_t max_position;
@@ -97,6 +100,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case 'o': a->output = arg; break;
     case 'm': a->memory = option_size(state, arg, "--memory"); break;
     case O_KERNEL: a->kernel = arg; break;
+    case O_BOOT_ENTRY: a->boot_entry = arg; break;
     case O_INITRD: a->initrd = arg; break;
     case O_APPEND_: a->append = arg; break;
     case O_CPU: a->cpu = arg; break;
@@ -151,6 +155,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         break;
     case ARGP_KEY_ARG: argp_error(state, "'%s' belongs to no option", arg); break;
     case ARGP_KEY_END:
+        if (a->boot_entry && (!a->kernel || strcmp(a->kernel, GUEST_KERNEL_AUTO)))
+            argp_error(state, "--boot-entry goes with --kernel=auto");
+        if (a->kernel && !strcmp(a->kernel, GUEST_KERNEL_AUTO) && !a->ndisks)
+            argp_error(state, "--kernel=auto takes the kernel from a disk: --disk FILE is missing");
+        if (a->boot_entry && !strcmp(a->boot_entry, "list"))
+            break;
         if (!a->output || !*a->output)
             argp_error(state, "-o DIR is missing: where does the recording go?");
         if (a->gdb_wait && !a->gdb)
@@ -380,6 +390,7 @@ int cmd_record(int argc, char **argv)
     struct guest_config config = {.kernel = a.kernel,
                                   .initrd = a.initrd,
                                   .append = a.append,
+                                  .boot_entry = a.boot_entry,
                                   .add = a.add,
                                   .nadd = a.nadd,
                                   .ndisks = a.ndisks,
@@ -390,6 +401,8 @@ int cmd_record(int argc, char **argv)
                                   .realtime = a.realtime};
     memcpy(config.disk, a.disk, sizeof(config.disk));
     memcpy(config.net, a.net, sizeof(config.net));
+    if (a.boot_entry && !strcmp(a.boot_entry, "list"))
+        return guest_list_entries(&config, &err) ? cmd_fail(&err) : EX_FINE;
     if (!a.seeded && getrandom(&config.seed, sizeof(config.seed), 0) != sizeof(config.seed))
         config.seed = (u64)time(NULL); /* no entropy so early after the host's boot */
     int code = guest_load(&g, &config, &err);
