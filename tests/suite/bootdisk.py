@@ -173,6 +173,27 @@ def bootdisk_places(t):
     t.has(r.text, "reprise.entry=first")
 
 
+@test("bootdisk/formats", cost=8)
+def bootdisk_formats(t):
+    """Images in other formats, with a backing file, with a name that looks like a protocol."""
+    need(t)
+    convert = [tool(t, "qemu-img"), "convert", "-O"]
+    raw = blank(t.dir / "raw.img", 64 * MIB)
+    ext4(t, raw, tree(t, files=grub()))
+    t.run(*convert, "vmdk", raw, t.dir / "disk.vmdk")
+    t.equal(entries(t, t.dir / "disk.vmdk").text, entries(t, raw).text, "the list of entries")
+    t.run(*convert, "qcow2", raw, t.dir / "base.qcow2")
+    t.run(convert[0], "create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", "base.qcow2",
+          t.dir / "ssh:disk.qcow2")
+    kept = t.dir / "tmp"
+    kept.mkdir()
+    r = boot(t, "rec", "ssh:disk.qcow2", env={"TMPDIR": kept})
+    t.has(r.error, r"booting 'Small Linux' from disk 0: /boot/vmlinuz-1$")
+    t.has(r.text, "^the second initrd")
+    t.equal(list(kept.iterdir()), [], "what is left in TMPDIR")
+    t.same("rec", r)
+
+
 @test("bootdisk/bls", cost=8)
 def bootdisk_bls(t):
     """Entries of the Boot Loader Specification: with GRUB's blscfg, and on an EFI system partition."""

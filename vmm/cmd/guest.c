@@ -232,7 +232,7 @@ static int open_bootdisk(struct bootdisk **b, const struct guest *g, struct err 
 {
     struct bootdisk_image images[DESCRIPTION_DISKS];
     for (unsigned i = 0; i < g->ndisks; i++)
-        images[i] = (struct bootdisk_image){.path = g->disks[i].path};
+        images[i] = (struct bootdisk_image){g->disks[i].path, g->disks[i].format};
     return bootdisk_open(b, images, g->ndisks, err);
 }
 
