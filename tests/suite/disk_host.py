@@ -129,7 +129,7 @@ class Broken:
 
     def __init__(self, t, spec, name="rec"):
         self.t, self.name = t, name
-        self.s = Session(t, name, "--disk", spec, append="quiet")
+        self.s = Session(t, name, "--disk", spec, append="quiet", env={"TMPDIR": t.dir})
         self.s.prompt()
         t.has(self.s.type("dd if=/dev/vda bs=4k count=1 2>/dev/null | wc -c"), "^4096")
 
@@ -209,6 +209,8 @@ def disk_server_errors(t):
     b.fails(300)  # it is not asked again
     b.end("did not answer within 2 s")
     b.replayed()
+    server.bad = (1600 * 4096, 1601 * 4096)  # as when it was recorded, but not for page 1700
+    b.replayed()
     server.bad = (5 * MIB, 6 * MIB)
     t.has(t.replay("rec", code=ERROR).error, "cannot read the disk nbd.*Input/output error.*"
           "could be when it was recorded")
@@ -248,7 +250,19 @@ def disk_server_killed(t):
     b.replayed()
     server.close()
     t.has(t.replay("two", code=ERROR).error, "disk 0 of the recording.*top.qcow2 as qcow2")
-    t.equal(list((t.dir).glob("reprise-*")), [], "sockets left behind")
+    # We are killed: so is it.
+    raw.write_bytes(data)
+    s = Session(t, "three", "--disk", image, append="quiet", env={"TMPDIR": t.dir})
+    s.prompt()
+    mine = children(s.child.pid)
+    t.equal(len(mine), 1, "qemu-nbd processes")
+    s.child.kill()
+    s.finish(code=None)
+    until = time.monotonic() + 10
+    while os.path.exists(f"/proc/{mine[0]}") and time.monotonic() < until:
+        time.sleep(0.05)
+    t.check(not os.path.exists(f"/proc/{mine[0]}"), "qemu-nbd lives on")
+    t.equal(list(t.dir.glob("reprise-*")), [], "sockets left behind")
 
 
 @test("disk/server-killed-in-replay", cost=8)

@@ -97,8 +97,10 @@ static void print_text(const char *dir, const struct opened *o, const struct log
                e[5], d->net[i].mtu);
     }
     for (unsigned i = 0; i < DESCRIPTION_DISKS && d->disk[i].size; i++)
-        printf("disk %u        %s, %s%s\n", i, text_printable(d->disk[i].path, name, sizeof(name)),
-               text_bytes(d->disk[i].size, a), d->disk[i].readonly ? ", read-only" : "");
+        printf("disk %u        %s, %s, %s%s\n", i,
+               text_printable(d->disk[i].path, name, sizeof(name)),
+               text_printable(d->disk[i].format, b, sizeof(b)), text_bytes(d->disk[i].size, a),
+               d->disk[i].readonly ? ", read-only" : "");
     printf("command line  %s\n", text_printable(d->append, name, sizeof(name)));
     printf("pacing        %s\n", d->realtime ? "real time while there is live input" : "off");
     if (s->has_end) {

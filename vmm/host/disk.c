@@ -138,7 +138,6 @@ int disk_open(struct disk *d, const struct disk_config *c, struct err *err)
     return code;
 }
 
-/* In front of the others. */
 void disk_overlay_in(struct disk *d, const char *dir)
 {
     unsigned last = DISK_OVERLAY_DIRS - 1;

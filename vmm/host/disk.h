@@ -54,8 +54,8 @@ struct disk {
 int disk_open(struct disk *d, const struct disk_config *config, struct err *err);
 void disk_close(struct disk *d); /* safe on zeros; once every copy of d->written is gone */
 
-/* Where more than DISK_MEMORY of what the guest writes may go, before temporary directories: the
- * first call's is tried first. */
+/* Where more than DISK_MEMORY of what the guest writes may go: tried before those of earlier calls
+ * and before the directories for temporary files. */
 void disk_overlay_in(struct disk *d, const char *dir);
 
 /* What a request needs of the host. All zero: nothing. */

@@ -200,8 +200,13 @@ static int negotiate(struct nbd_source *s)
         return lost(s, "the NBD server closed the connection");
     int64_t size = nbd_get_size(s->nbd);
     int64_t largest = nbd_get_block_size(s->nbd, LIBNBD_SIZE_MAXIMUM);
+    int64_t least = nbd_get_block_size(s->nbd, LIBNBD_SIZE_MINIMUM);
     if (size < 0)
         return err_set(&s->failed, -EIO, "%s", nbd_get_error());
+    if (least > (int64_t)PAGE_SIZE)
+        return err_set(&s->failed, -ENOTSUP,
+                       "the NBD server sends no less than %lld bytes at once, more than %u",
+                       (long long)least, PAGE_SIZE);
     s->size = (u64)size;
     s->largest = largest > 0 && largest < LARGEST ? (u32)largest & ~(PAGE_SIZE - 1) : LARGEST;
     if (!s->largest)
@@ -241,8 +246,8 @@ static int private_socket(int *listening, int *connected, struct err *err)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     const char *tmp = getenv("TMPDIR");
-    char dir[80];
-    if (!tmp || tmp[0] != '/' || strlen(tmp) > 50)
+    char dir[sizeof(a.sun_path) - 5]; /* "/nbd" behind it */
+    if (!tmp || tmp[0] != '/' || strlen(tmp) + sizeof("/reprise-XXXXXX") > sizeof(dir))
         tmp = "/tmp";
     snprintf(dir, sizeof(dir), "%s/reprise-XXXXXX", tmp);
     *listening = *connected = -1;
