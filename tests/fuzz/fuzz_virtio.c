@@ -174,14 +174,19 @@ static const u8 rng_sample[] = {0x00, 0x3b, 0x00,                    /* set_up s
 /* ---- block: one that is written, one read-only ---- */
 
 static int image = -1;
+static bool image_whole;
 
 static void make_image(void)
 {
     static u8 bytes[DISK_SIZE];
-    if (image < 0)
+    if (image_whole)
+        return;
+    if (image < 0) {
         image = memfd_create("disk", 0);
-    for (unsigned i = 0; i < DISK_SIZE; i++)
-        bytes[i] = (u8)(i / 512 + i);
+        for (unsigned i = 0; i < DISK_SIZE; i++)
+            bytes[i] = (u8)(i / 512 + i);
+    }
+    image_whole = true;
     if (image < 0 || pwrite(image, bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
         abort();
 }
@@ -224,6 +229,7 @@ static void blk_trouble(struct world *w, unsigned how)
         return;
     }
     make_image();
+    image_whole = !(how & 2);
     if (how & 2 && ftruncate(image, (off_t)((how >> 2) % 41) * 512))
         abort();
 }
