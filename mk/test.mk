@@ -21,7 +21,7 @@ TOOLS := $(B)/tests/tools/format_records $(B)/tests/tools/log_version $(B)/tests
 $(TOOLS): $(B)/tests/tools/%: $(B)/tests/tools/%.o $(B)/libreprise.a
 	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
-GUEST_BIN := $(addprefix build/images/guest/,check heap lines echod)
+GUEST_BIN := $(addprefix build/images/guest/,check heap lines echod frames)
 # For gdb: lines, at addresses where no other program of the guest is.
 build/images/guest/heap: GUEST_FLAGS := -g -Wl,-Ttext-segment=0x10000000
 build/images/guest/lines: GUEST_FLAGS := -g -O0 -Wl,-Ttext-segment=0x20000000

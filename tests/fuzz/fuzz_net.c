@@ -1,11 +1,12 @@
 /*
- * Fuzz target: the two texts of networks. A program of bytes is read as what --net was given, and
- * as an Ethernet frame that is described.
+ * Fuzz target: what reads bytes of networks. An input is read as what --net was given, as an
+ * Ethernet frame that is described, and as a run of fragments.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "host/net_fragments.h"
 #include "host/net_options.h"
 #include "mutate.h"
 #include "replay/frame.h"
@@ -45,10 +46,43 @@ static void frame(const u8 *data, size_t size)
     free(copy);
 }
 
+/* Each 5 bytes: a fragment of one of two datagrams. What comes out is whole. */
+static void fragments(const u8 *data, size_t size)
+{
+    static struct fragments *f;
+    static u64 now; /* what earlier inputs left is too old to matter */
+    u8 bytes[14 + 60 + 256] = {0};
+    if (!f)
+        f = calloc(1, fragments_size());
+    now += 2 * FRAGMENTS_NS;
+    for (; size >= 5; data += 5, size -= 5) {
+        u8 *ip = bytes + 14;
+        const u8 *out;
+        size_t len = 14 + data[3];
+        memcpy(bytes + 12, "\x08\x00", 2);
+        ip[0] = (u8)(0x40 | (data[0] & 15));
+        ip[3] = data[1];
+        ip[5] = data[0] >> 4 & 1;
+        ip[6] = data[2] & 0xe0;
+        ip[7] = data[4];
+        if (data[0] & 0x40)
+            ip[6] = 0x1f;
+        u8 *copy = malloc(len);
+        memcpy(copy, bytes, len);
+        size_t n = fragments_take(f, copy, len, now, &out);
+        if (n > FRAGMENTS_FRAME_MAX ||
+            (n >= 34 && out != copy && ((out[20] | out[21]) || out[14] >> 4 != 4)) ||
+            (n >= 34 && out == copy && n != len) || (n >= 34 && ((out[20] & 0xbf) || out[21])))
+            abort();
+        free(copy);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 {
     options(data, size);
     frame(data, size);
+    fragments(data, size);
     return 0;
 }
 

@@ -29,19 +29,16 @@ done
 ECHO = UP + "/echod\n"
 
 
-def need(t, echo=False):
-    image(t)
-    if echo:
-        t.check((IMAGES / "guest" / "echod").exists(), "build/images/guest/echod is missing")
-
-
 def guest_files(t, name, script):
     for path, text in ((name + ".sh", script), ("lease", LEASE)):
         (t.dir / path).write_text(text)
         (t.dir / path).chmod(0o755)
     files = ["--add", f"{t.dir}/{name}.sh:/script.sh", "--add", f"{t.dir}/lease:/lease"]
-    if "/echod" in script:
-        files += ["--add", f"{IMAGES}/guest/echod:/echod"]
+    for program in ("echod", "frames"):
+        if "/" + program in script:
+            path = IMAGES / "guest" / program
+            t.check(path.exists(), f"{path} is missing: make test-build")
+            files += ["--add", f"{path}:/{program}"]
     return files
 
 
@@ -171,7 +168,7 @@ def payload(packets, port, to_guest):
 def session(t):
     """DHCP, TCP and UDP from the host; the replay is exact, from its checkpoints too; the capture holds
     what the client saw."""
-    need(t, echo=True)
+    image(t)
     g = Guest(t, "rec", ECHO, "--checkpoint-every", "0.3", "--net",
               "user,hostfwd=tcp::0-:7,hostfwd=udp:127.0.0.1:0-:7,hostname=guest-one,mtu=1400")
     t.has(g.out.decode(), r"LEASE 10\.0\.2\.15 router=10\.0\.2\.2 dns=10\.0\.2\.3 name=guest-one")
@@ -252,7 +249,7 @@ def peers(t, packets):
 @test("net/transfer", cost=12)
 def transfer(t):
     """Megabytes each way: hashes agree, and the log takes no more than came in."""
-    need(t)
+    image(t)
     size = 6 << 20
     script = UP + """
 nc -l -p 9 >/tmp/up &
@@ -298,7 +295,7 @@ nc -l -p 10 </tmp/down
 @test("net/perturbed", cost=6)
 def perturbed(t):
     """One bit of one packet changed on replay is found."""
-    need(t)
+    image(t)
     batch(t, "rec", UP + "ping -c 3 -i 0.2 10.0.2.2\n", "--net", "user")
     inputs = [e for e in t.events("rec") if e["type"] not in ("start", "progress", "ram", "end")]
     number = 1 + max(i for i, e in enumerate(inputs) if e["type"] == "packet" and
@@ -313,7 +310,7 @@ def perturbed(t):
 @test("net/two", cost=5)
 def two(t):
     """Two networks: names, addresses, MACs; one of them leads nowhere."""
-    need(t)
+    image(t)
     script = UP + """
 for d in eth0 eth1; do cat /sys/class/net/$d/address /sys/class/net/$d/mtu; done
 ping -c 1 -W 2 10.0.2.2 | grep -c 'from 10.0.2.2'
@@ -342,6 +339,59 @@ ping -c 1 -W 2 192.168.7.2 | grep -c 'from 192.168.7.2'
     t.lacks(none.text, "eth0")
 
 
+@test("net/outside", cost=4)
+def outside(t):
+    """What listens on the host's loopback is 10.0.2.2 to the guest, unless the network is restricted;
+    forwarded ports lead into that one too."""
+    image(t)
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        s.listen()
+        port = s.getsockname()[1]
+        script = UP + f"""/echod &
+echo secret | nc -w 3 10.0.2.2 {port} && echo OUT || echo HELD
+wait
+"""
+        for options, word in (("", "OUT"), (",restrict=on", "HELD")):
+            name = "rec" + word
+            g = Guest(t, name, script, "--net", f"user,hostfwd=tcp::0-:7{options}", ready="^READY")
+            s.settimeout(10 if word == "OUT" else 1)
+            try:
+                c, _ = s.accept()
+                c.settimeout(10)
+                got = c.recv(100)
+                c.close()
+            except socket.timeout:
+                got = None
+            t.equal(got, b"secret\n" if word == "OUT" else None, f"what came out with '{options}'")
+            g.wait(f"^{word}")
+            c = g.tcp(7)
+            t.equal(echo(c, b"in"), b"in", "what came back through hostfwd")
+            c.sendall(b"bye\n")
+            g.finish()
+            t.replay(name)
+
+
+@test("net/hostile", cost=6)
+def hostile(t):
+    """Malformed frames, thousands of them: recorder and backend live on, the capture has them all."""
+    image(t)
+    seed = random.randrange(10 ** 6)
+    count = 20000
+    r = batch(t, "rec", UP + f"""/frames {seed} {count}
+ip addr flush dev eth0
+udhcpc -i eth0 -q -n -s /lease 2>/dev/null
+ping -c 1 10.0.2.2 | grep 'bytes from'
+""", "--net", "user,restrict=on")
+    t.has(r.text, f"FRAMES {count} of {count}", f"seed {seed}")
+    t.equal(r.text.count("LEASE 10.0.2.15"), 2, f"leases (seed {seed})")
+    t.has(r.text, "bytes from 10.0.2.2", f"seed {seed}")
+    t.same("rec", r)
+    _, packets = capture(t, "rec")
+    t.check(sum(not inbound(p) for p in packets) > count, "the capture has what was sent")
+    return f"seed {seed}"
+
+
 # Time
 
 
@@ -355,7 +405,7 @@ def cpu_seconds(pid):
 def pacing(t):
     """With a network, and nobody at the console: a second is a second for host and guest, and costs
     little; a busy guest still answers; a host that was stopped is no time for the guest."""
-    need(t, echo=True)
+    image(t)
     script = UP + """
 /echod &
 uptime_() { cut -d' ' -f1 /proc/uptime; }
@@ -402,7 +452,7 @@ wait
 @test("net/limits", cost=6)
 def limits(t):
     """A server waits for ever unless told otherwise; without pacing its time still jumps."""
-    need(t, echo=True)
+    image(t)
     r = batch(t, "limit", UP + "echo READY\nsleep 100000\n", "--net", "user", "--idle-limit", "2",
               code=HALTED)
     t.has(r.error, "only waits")
@@ -425,7 +475,7 @@ def run_ip(*args):
 @test("net/tap", cost=8)
 def tap(t):
     """A tap device: ping and TCP from the host, its state is the guest's link, it is taken away."""
-    need(t, echo=True)
+    image(t)
     if os.geteuid():
         t.skip("only root makes tap devices")
     if not os.path.exists("/dev/net/tun"):
@@ -492,7 +542,7 @@ while sleep 0.1; do :; done
 @test("net/options", cost=3)
 def options(t):
     """What --net does not take: said clearly, and nothing is left behind."""
-    need(t)
+    image(t)
     kernel = IMAGES / "linux" / "vmlinuz"
 
     def refused(spec, *patterns):
@@ -542,7 +592,7 @@ def options(t):
 @test("net/taken", cost=2)
 def taken(t):
     """Ports and devices that others have or that are not there."""
-    need(t)
+    image(t)
     kernel = IMAGES / "linux" / "vmlinuz"
 
     def refused(spec, *patterns):
@@ -568,7 +618,7 @@ def taken(t):
 @test("net/pcap-options", cost=4)
 def pcap_options(t):
     """`reprise pcap` asked for what is not there."""
-    need(t)
+    image(t)
     batch(t, "none", "true\n")
     pcap = (t.reprise, "pcap")
     out = t.dir / "out"

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "host/clock.h"
+#include "host/net_fragments.h"
 
 #define TIMERS 8
 
@@ -31,6 +32,7 @@ struct user {
     struct pollfd *fds; /* while prepare() gathers */
     unsigned n, cap;
     const struct pollfd *ready; /* while serve() hands out */
+    struct fragments *fragments;
 };
 
 static ssize_t on_packet(const void *frame, size_t len, void *opaque)
@@ -146,13 +148,17 @@ static void user_serve(struct net *n, const struct pollfd *fds, unsigned count)
 static void user_send(struct net *n, const void *frame, size_t len)
 {
     struct user *u = n->state;
-    slirp_input(u->slirp, frame, (int)len);
+    const u8 *whole;
+    size_t size = fragments_take(u->fragments, frame, len, host_ns_coarse(), &whole);
+    if (size)
+        slirp_input(u->slirp, whole, (int)size);
 }
 
 static void user_destroy(struct net *n)
 {
     struct user *u = n->state;
     slirp_cleanup(u->slirp);
+    free(u->fragments);
     free(u);
 }
 
@@ -250,13 +256,19 @@ int net_user_create(struct net *n, const struct net_options *o, struct net_ident
     inet_pton(AF_INET6, "fec0::2", &c.vhost6);
     inet_pton(AF_INET6, "fec0::3", &c.vnameserver6);
     struct user *u = calloc(1, sizeof(*u));
-    if (!u)
+    struct fragments *fragments = calloc(1, fragments_size());
+    if (!u || !fragments) {
+        free(u);
+        free(fragments);
         return err_set(err, -ENOMEM, "no memory for a network");
+    }
+    u->fragments = fragments;
     u->net = n;
     n->state = u;
     n->backend = &backend;
     u->slirp = slirp_new(&c, &callbacks, u);
     if (!u->slirp) {
+        free(fragments);
         free(u);
         return err_set(err, -EIO, "--net user: libslirp does not start");
     }
