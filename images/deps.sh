@@ -9,7 +9,7 @@ set -eu
 
 # Building reprise.
 build="gcc libc6-dev make pkg-config libzydis-dev liblz4-dev libxxhash-dev libfdt-dev zlib1g-dev
-liblzma-dev libzstd-dev libslirp-dev acpica-tools"
+liblzma-dev libzstd-dev libslirp-dev libpng-dev acpica-tools"
 # Building images: apt-get downloads packages, dpkg-deb unpacks them, cpio makes the initramfs.
 images="apt dpkg cpio"
 # Tests: cmocka; their driver is in Python; gdb and packers as peers; iasl (acpica-tools) is in the first list.
