@@ -95,13 +95,19 @@ static int open_disks(struct opened *o, struct disk **disks, unsigned *n, struct
     for (*n = 0; *n < DESCRIPTION_DISKS && o->desc.disk[*n].size; ++*n) {
         const struct description_disk *k = &o->desc.disk[*n];
         struct disk *d = &o->disks[*n];
-        int code = disk_open(d, k->path, k->readonly, k->serial, err);
+        struct disk_config config = {.file = k->path,
+                                     .format = k->format,
+                                     .serial = k->serial,
+                                     .readonly = k->readonly,
+                                     .again = true};
+        int code = disk_open(d, &config, err);
         if (code)
             return err_prefix(err, "disk %u of the recording", *n);
         if (d->size != k->size)
             return err_set(err, -EINVAL,
                            "disk %u of the recording: %s has %llu bytes, it had %llu when recorded",
                            *n, k->path, (unsigned long long)d->size, (unsigned long long)k->size);
+        disk_overlay_in(d, o->rec.path);
         disks[*n] = d;
     }
     return 0;

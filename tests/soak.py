@@ -102,7 +102,7 @@ def devices(t, rnd):
 
 
 def fuzz(t, rnd):
-    name = rnd.choice(["log", "kernel", "boot", "description", "keys"])
+    name = rnd.choice(["log", "kernel", "boot", "description", "keys", "virtio-rng", "virtio-blk"])
     program = ROOT / "build/asan/tests/fuzz" / ("fuzz_" + name)
     if program.exists():
         t.run(program, ROOT / "tests/fuzz/corpus" / name, timeout=600,

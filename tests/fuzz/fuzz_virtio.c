@@ -1,10 +1,14 @@
 /*
- * Fuzz target: the virtio devices from the guest's side. An input is a program of a hostile driver:
- * configuration space, BAR, rings and descriptors in memory, notifications, time. After each
- * program the state must be one that is accepted when loaded, and running the same program again
- * must end in the same state and memory.
+ * Fuzz targets: each virtio device from the guest's side, one program a device (fuzz_virtio-blk
+ * ..., told apart by their names). An input is a program of a hostile driver: configuration space,
+ * BAR, rings and descriptors in memory, notifications, time. After each program the state must be
+ * one that is accepted when loaded, and running the same program again must end in the same state
+ * and memory.
+ *
+ * To add a device: its name in mk/test.mk (FUZZ_VIRTIO) and a row of `targets` below.
  */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,20 +22,52 @@
 #include "host/disk.h"
 #include "mutate.h"
 
-#define RAM_SIZE  65536u
-#define DISK_SIZE (40u * 512u)
-#define SLOTS     3u
+#define RAM_SIZE    65536u
+#define DISK_SIZE   (40u * 512u)
+#define MAX_DEVICES 4u
+
+struct world;
+struct program {
+    const u8 *p;
+    size_t left;
+};
+
+/* A kind of device. */
+struct target {
+    const char *name;
+    /* Creates one or more, each announced by add() in the order of their slots (1, ...). */
+    void (*create)(struct world *w);
+    void (*destroy)(struct world *w);
+    /* Something that only such a device knows (a request, a packet that arrives); NULL: nothing. */
+    void (*special)(struct world *w, unsigned slot, struct program *s);
+    /* After each step: what comes from the host, taken or replayed; NULL: nothing. */
+    void (*inputs)(struct world *w);
+    const u8 *sample; /* a program that reaches the device's requests */
+    size_t sample_size;
+};
+
+/* An input that was recorded. */
+struct failure {
+    u32 step, device, request;
+};
+
+#define FAILURES_MAX 1024u
 
 struct world {
+    bool replay;
+    u32 step;
+    struct failure *failures; /* room for FAILURES_MAX */
+    u32 nfailures;            /* how many there are, or how many were replayed */
     u8 ram[RAM_SIZE];
     vns_t now;
     u64 messages;
     struct dev_env env;
-    struct device pci, rng, blk[2];
-    struct virtio rng_host;
-    struct virtio_blk blk_host[2];
+    struct device pci, dev[MAX_DEVICES];
+    struct device *list[MAX_DEVICES];
+    unsigned ndev;
+    struct virtio rng;
+    struct virtio_blk blk[2];
     struct disk disk[2];
-    struct device *list[3];
 };
 
 static vns_t world_now(void *w)
@@ -54,6 +90,14 @@ static void world_changed(void *w)
     (void)w;
 }
 
+/* Whatever the host cannot do is known before it is done. */
+static void world_failed(void *w, const struct err *why)
+{
+    (void)w;
+    fprintf(stderr, "%s\n", why->text);
+    abort();
+}
+
 static bool world_read(void *opaque, gpa_t gpa, void *out, size_t len)
 {
     struct world *w = opaque;
@@ -72,63 +116,6 @@ static bool world_write(void *opaque, gpa_t gpa, const void *in, size_t len)
     return true;
 }
 
-static char image_path[64];
-
-static void make_image(void)
-{
-    static u8 bytes[DISK_SIZE];
-    if (image_path[0])
-        return;
-    int fd = memfd_create("disk", 0);
-    for (unsigned i = 0; i < DISK_SIZE; i++)
-        bytes[i] = (u8)(i / 512 + i);
-    if (fd < 0 || write(fd, bytes, sizeof(bytes)) != (ssize_t)sizeof(bytes))
-        abort();
-    snprintf(image_path, sizeof(image_path), "/proc/self/fd/%d", fd);
-}
-
-static struct world *world_create(void)
-{
-    struct world *w = calloc(1, sizeof(*w));
-    struct err err;
-    make_image();
-    w->env = (struct dev_env){.machine = w,
-                              .now = world_now,
-                              .irq = world_irq,
-                              .msi = world_msi,
-                              .changed = world_changed,
-                              .dma_read = world_read,
-                              .dma_write = world_write};
-    if (pci_create(&w->pci, &w->env, &err) ||
-        virtio_rng_create(&w->rng, &w->env, &w->rng_host, &w->pci, 1, 7, &err))
-        abort();
-    for (unsigned i = 0; i < 2; i++)
-        if (disk_open(&w->disk[i], image_path, i, "serial", &err) ||
-            virtio_blk_create(&w->blk[i], &w->env, &w->blk_host[i], &w->pci, 2 + i, &w->disk[i],
-                              "disk", &err))
-            abort();
-    w->list[0] = &w->rng;
-    w->list[1] = &w->blk[0];
-    w->list[2] = &w->blk[1];
-    return w;
-}
-
-static void world_destroy(struct world *w)
-{
-    for (unsigned i = 0; i < 2; i++) {
-        virtio_blk_destroy(&w->blk[i]);
-        disk_close(&w->disk[i]);
-    }
-    virtio_rng_destroy(&w->rng);
-    pci_destroy(&w->pci);
-    free(w);
-}
-
-struct program {
-    const u8 *p;
-    size_t left;
-};
-
 static u64 take(struct program *s, unsigned bytes)
 {
     u64 v = 0;
@@ -136,6 +123,193 @@ static u64 take(struct program *s, unsigned bytes)
         v |= (u64)*s->p << (8 * i);
     return v;
 }
+
+/* The next device, for a target to create. */
+static struct device *add(struct world *w, unsigned *slot)
+{
+    if (w->ndev == MAX_DEVICES)
+        abort();
+    struct device *d = &w->dev[w->ndev];
+    w->list[w->ndev++] = d;
+    *slot = w->ndev;
+    return d;
+}
+
+/* ---- entropy ---- */
+
+static void rng_create(struct world *w)
+{
+    struct err err;
+    unsigned slot;
+    struct device *d = add(w, &slot);
+    if (virtio_rng_create(d, &w->env, &w->rng, &w->pci, slot, 7, &err))
+        abort();
+}
+
+static void rng_destroy(struct world *w)
+{
+    virtio_rng_destroy(&w->dev[0]);
+}
+
+static const u8 rng_sample[] = {0x00, 0x3b, 0x00,                    /* set_up slot 1 */
+                                0x01, 0x01, 0,    0, 16, 0, 2, 0, 0, /* offer */
+                                0x02, 0x03, 0,    0, 9 /* notify, wait */};
+
+/* ---- block: one that is written, one read-only ---- */
+
+static int image = -1;
+
+static void make_image(void)
+{
+    static u8 bytes[DISK_SIZE];
+    if (image < 0)
+        image = memfd_create("disk", 0);
+    for (unsigned i = 0; i < DISK_SIZE; i++)
+        bytes[i] = (u8)(i / 512 + i);
+    if (image < 0 || pwrite(image, bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
+        abort();
+}
+
+static void blk_create(struct world *w)
+{
+    struct err err;
+    char path[64];
+    make_image();
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", image);
+    for (unsigned i = 0; i < 2; i++) {
+        unsigned slot;
+        struct device *d = add(w, &slot);
+        struct disk_config c = {.file = path, .format = "raw", .serial = "serial", .readonly = i};
+        if (disk_open(&w->disk[i], &c, &err) ||
+            virtio_blk_create(d, &w->env, &w->blk[i], &w->pci, slot, &w->disk[i], "disk", &err))
+            abort();
+    }
+}
+
+static void blk_destroy(struct world *w)
+{
+    for (unsigned i = 0; i < 2; i++) {
+        virtio_blk_destroy(&w->dev[i]);
+        if (w->disk[i].store.reserved)
+            abort(); /* a promise that nobody gave back */
+        disk_close(&w->disk[i]);
+    }
+}
+
+/* The host: the image ends early, or there is room for so many pages of what the guest writes. */
+static void blk_trouble(struct world *w, unsigned how)
+{
+    struct page_store *store = &w->disk[0].store;
+    if (w->replay)
+        return;
+    if (how & 1) {
+        store->limit = MAX(1 + (how >> 1) % 8, store->pages);
+        store->ndirs = 0;
+        return;
+    }
+    make_image();
+    if (how & 2 && ftruncate(image, (off_t)((how >> 2) % 41) * 512))
+        abort();
+}
+
+/* A request's header at 0x4000; after that a range to zero. */
+static void blk_special(struct world *w, unsigned slot, struct program *s)
+{
+    static const u8 types[] = {0, 1, 4, 8, 11, 13, 14, 255};
+    u8 what = (u8)take(s, 1), sector = (u8)take(s, 1);
+    (void)slot;
+    if (what >= 0xc0) {
+        blk_trouble(w, sector);
+        return;
+    }
+    w->ram[0x4000] = types[what % 8];
+    w->ram[0x4008] = w->ram[0x4010] = sector;
+    w->ram[0x4018] = (u8)take(s, 1) % 50;
+}
+
+static void blk_inputs(struct world *w)
+{
+    const struct failure *f = w->failures + w->nfailures;
+    for (; w->replay && w->nfailures < FAILURES_MAX && f->step == w->step; f++, w->nfailures++)
+        virtio_blk_fail(&w->dev[f->device], f->request);
+    for (u32 i = 0; !w->replay && i < 2; i++) {
+        u32 request;
+        while (virtio_blk_failing(&w->dev[i], &request)) {
+            if (w->nfailures == FAILURES_MAX)
+                abort();
+            w->failures[w->nfailures++] = (struct failure){w->step, i, request};
+            virtio_blk_fail(&w->dev[i], request);
+        }
+    }
+}
+
+static const u8 blk_sample[] = {0x00, 0x3b, 0x00,       /* set_up slot 1 */
+                                0x0a, 0x00, 0x01, 0x01, /* header: read */
+                                0x01, 0x02, 0,    0,    16,   0,    1, 0, 1,  0,    4,    3, 0,
+                                2,    1,    0,    2,    0, /* offer */
+                                0x02, 0x03, 0,    0,    9, /* notify, wait */
+                                0x0a, 0x01, 0x02, 0x01, 0x01, 0x02, 0, 0, 16, 0,    1,    0, 1,
+                                0,    2,    1,    0,    2,    1,    0, 2, 0,  0x02, 0x03, 0, 0,
+                                9,    0x10, 0x3b, 0x00, 0x11, 0x00, 0, 8, 64, 0,    2,    0, 0x12,
+                                0x06, 0x14, 0,    0,    0,    0,    0, 0, 0,  0,    0};
+
+/* ---- all of them ---- */
+
+#define SAMPLE(bytes) bytes, sizeof(bytes)
+
+static const struct target targets[] = {
+    {"virtio-rng", rng_create, rng_destroy, NULL, NULL, SAMPLE(rng_sample)},
+    {"virtio-blk", blk_create, blk_destroy, blk_special, blk_inputs, SAMPLE(blk_sample)},
+};
+
+static const struct target *target;
+
+/* By the program's name, fuzz_NAME. */
+static void choose_target(void)
+{
+    const char *name = strchr(program_invocation_short_name, '_');
+    for (unsigned i = 0; !target && name && i < ARRAY_SIZE(targets); i++)
+        if (!strcmp(targets[i].name, name + 1))
+            target = &targets[i];
+    if (!target) {
+        fprintf(stderr, "%s: no device has that name\n", program_invocation_short_name);
+        exit(1);
+    }
+}
+
+/* `failures` has room for FAILURES_MAX. */
+static struct world *world_create(bool replay, struct failure *failures)
+{
+    static struct world *w; /* one for all: allocating it takes longer than a program */
+    struct err err;
+    if (!w)
+        w = malloc(sizeof(*w));
+    if (!w)
+        abort();
+    memset(w, 0, sizeof(*w));
+    w->replay = replay;
+    w->failures = failures;
+    w->env = (struct dev_env){.machine = w,
+                              .now = world_now,
+                              .irq = world_irq,
+                              .msi = world_msi,
+                              .changed = world_changed,
+                              .failed = world_failed,
+                              .dma_read = world_read,
+                              .dma_write = world_write};
+    if (pci_create(&w->pci, &w->env, &err))
+        abort();
+    target->create(w);
+    return w;
+}
+
+static void world_destroy(struct world *w)
+{
+    target->destroy(w);
+    pci_destroy(&w->pci);
+}
+
+/* ---- programs ---- */
 
 static void config(struct world *w, unsigned slot, unsigned offset, unsigned size, u32 value)
 {
@@ -165,13 +339,15 @@ static void set_up(struct world *w, unsigned slot, u64 how)
         store(w, slot, 12, 4, i ? 1 : (u32)(how & 7) << 28);
     }
     store(w, slot, 0x14, 1, 11);
-    store(w, slot, 0x16, 2, 0);
-    store(w, slot, 0x18, 2, 1u << (how >> 3 & 7));
-    store(w, slot, 0x1a, 2, how >> 6 & 3);
-    store(w, slot, 0x20, 8, 0x1000);
-    store(w, slot, 0x28, 8, 0x2000);
-    store(w, slot, 0x30, 8, 0x3000);
-    store(w, slot, 0x1c, 2, 1);
+    for (unsigned q = 0; q <= (how >> 10 & 3); q++) { /* with the same rings, why not */
+        store(w, slot, 0x16, 2, q);
+        store(w, slot, 0x18, 2, 1u << (how >> 3 & 7));
+        store(w, slot, 0x1a, 2, how >> 6 & 3);
+        store(w, slot, 0x20, 8, 0x1000);
+        store(w, slot, 0x28, 8, 0x2000);
+        store(w, slot, 0x30, 8, 0x3000);
+        store(w, slot, 0x1c, 2, 1);
+    }
     store(w, slot, 0x14, 1, 15);
     if (how & 256) { /* MSI-X, vector 1 maybe masked */
         config(w, slot, 0x9a, 2, 0x8000);
@@ -205,7 +381,7 @@ static void offer(struct world *w, struct program *s)
 
 static void expire(struct world *w)
 {
-    for (unsigned i = 0; i < ARRAY_SIZE(w->list); i++) {
+    for (unsigned i = 0; i < w->ndev; i++) {
         struct device *d = w->list[i];
         if (d->ops->deadline && d->ops->deadline(d) <= w->now)
             d->ops->expire(d, w->now);
@@ -218,11 +394,11 @@ static void run(struct world *w, const u8 *data, size_t size)
 {
     struct program s = {data, size};
     while (s.left) {
-        unsigned op = (unsigned)take(&s, 1), slot = 1 + (op >> 4) % SLOTS, at, n;
+        unsigned op = (unsigned)take(&s, 1), slot = 1 + (op >> 4) % w->ndev, at, n;
         switch (op & 15) {
         case 0: set_up(w, slot, take(&s, 2)); break;
         case 1: offer(w, &s); break;
-        case 2: store(w, slot, 0x3000 + 4 * ((op >> 6) & 1), 2, 0); break;
+        case 2: store(w, slot, 0x3000 + 4 * (op >> 6), 2, 0); break;
         case 3:
             w->now += take(&s, 3);
             expire(w);
@@ -245,23 +421,24 @@ static void run(struct world *w, const u8 *data, size_t size)
             at = (unsigned)take(&s, 2) & 0x3fff;
             w->messages += w->pci.ops->mmio_read(&w->pci, bar(slot) + at, 1u << (op >> 6));
             break;
-        case 9: /* common configuration */
+        case 9: /* common and device configuration */
             at = (unsigned)take(&s, 1) & 0x3f;
             store(w, slot, at, 1u << (op >> 6), take(&s, 8));
+            w->messages += w->pci.ops->mmio_read(&w->pci, bar(slot) + 0x2000 + at, 1u << (op >> 6));
             break;
-        case 10: { /* a request's header at 0x4000; after that a range to zero */
-            static const u8 types[] = {0, 1, 4, 8, 11, 13, 14, 255};
-            w->ram[0x4000] = types[take(&s, 1) % 8];
-            w->ram[0x4008] = w->ram[0x4010] = (u8)take(&s, 1);
-            w->ram[0x4018] = (u8)take(&s, 1) % 50;
+        case 10:
+            if (target->special)
+                target->special(w, slot, &s);
             break;
-        }
         default:
             at = (unsigned)take(&s, 2);
             n = 1 + (op >> 4);
             for (unsigned i = 0; i < n; i++)
                 w->ram[(at + i) % RAM_SIZE] = (u8)take(&s, 1);
         }
+        if (target->inputs)
+            target->inputs(w);
+        w->step++;
     }
     w->now += 1000000000;
     expire(w);
@@ -271,7 +448,7 @@ static u64 outcome(struct world *w)
 {
     u64 h = XXH3_64bits(w->ram, RAM_SIZE) ^ w->messages;
     struct err err;
-    for (unsigned i = 0; i < ARRAY_SIZE(w->list); i++) {
+    for (unsigned i = 0; i < w->ndev; i++) {
         h = h * 31 + state_hash(w->list[i]->ops->state, w->list[i]->state);
         if (w->list[i]->ops->loaded(w->list[i], &err))
             abort(); /* a state that would be refused */
@@ -283,9 +460,13 @@ static u64 outcome(struct world *w)
 
 int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 {
+    static struct failure failures[FAILURES_MAX];
     u64 h[2];
+    if (!target)
+        choose_target();
+    memset(failures, 0xff, sizeof(failures));
     for (int i = 0; i < 2; i++) {
-        struct world *w = world_create();
+        struct world *w = world_create(i, failures);
         run(w, data, size);
         h[i] = outcome(w);
         world_destroy(w);
@@ -297,17 +478,10 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 
 u8 *fuzz_sample(size_t *size)
 {
-    static const u8 bytes[] = {0x10, 0x3b, 0x00, /* set_up slot 2 */
-                               0x1a, 0x00, 0x01, /* header: read */
-                               0x11, 0x02, 0,    0,    16,   0,    1,    0,  1, 0,    4,    3,
-                               0,    2,    1,    0,    2,    0, /* offer */
-                               0x12, 0x13, 0,    0,    9,       /* notify, wait */
-                               0x1a, 0x01, 0x02, 0x11, 0x02, 0,    0,    16, 0, 1,    0,    1,
-                               0,    2,    1,    0,    2,    1,    0,    2,  0, 0x12, 0x13, 0,
-                               0,    9,    0x00, 0x3b, 0x00, 0x01, 0x00, 0,  8, 64,   0,    2,
-                               0,    0x02, 0x16, 0x14, 0,    0,    0,    0,  0};
-    u8 *data = malloc(sizeof(bytes));
-    memcpy(data, bytes, sizeof(bytes));
-    *size = sizeof(bytes);
+    if (!target)
+        choose_target();
+    u8 *data = malloc(target->sample_size);
+    memcpy(data, target->sample, target->sample_size);
+    *size = target->sample_size;
     return data;
 }

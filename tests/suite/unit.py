@@ -26,7 +26,8 @@ def fuzz(name):
             .text.strip().splitlines()[-1]
 
 
-for one in ("log", "kernel", "boot", "description", "keys", "checkpoint", "kallsyms", "rsp"):
+for one in ("log", "kernel", "boot", "description", "keys", "checkpoint", "kallsyms", "rsp",
+            "virtio-rng", "virtio-blk"):
     fuzz(one)
 
 

@@ -1,5 +1,5 @@
-/* Images of RAM: what one holds stays when another changes, and the memory they share is counted.
- */
+/* Images: what one holds stays when another changes, the memory they share is counted; pages in a
+ * file. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -132,15 +132,14 @@ static void differences(void **state)
 
 /* Many images and changes at random, against plain arrays; the difference of two names all pages
  * that differ, each once. */
-static void random_changes(void **state)
+static void at_random(struct page_store store)
 {
     enum { IMAGES = 6, SMALL = 1100 };
     static u8 model[IMAGES][SMALL];
     static u8 seen[SMALL + 512];
-    struct page_store store = {0};
     struct page_image *image[IMAGES];
-    (void)state;
     srand(5);
+    memset(model, 0, sizeof(model));
     for (int i = 0; i < IMAGES; i++)
         image[i] = page_image_create(&store, SMALL);
     for (int turn = 0; turn < 20000; turn++) {
@@ -166,12 +165,104 @@ static void random_changes(void **state)
     for (int i = 0; i < IMAGES; i++)
         page_image_destroy(image[i]);
     assert_int_equal(store.bytes, 0);
+    page_store_close(&store);
+}
+
+static void random_changes(void **state)
+{
+    (void)state;
+    at_random((struct page_store){0});
+}
+
+/* The same with most pages in a file. */
+static void random_changes_in_a_file(void **state)
+{
+    static const char *const dirs[] = {NULL, "/nowhere", "/tmp"};
+    (void)state;
+    at_random((struct page_store){.limit = 50, .dir = dirs, .ndirs = 3});
+}
+
+/* Zeros that are put are there and take nothing; pages beyond the limit are not in memory; what was
+ * promised can be put; a page that goes is used again. */
+static void files(void **state)
+{
+    static const char *const dirs[] = {"/tmp"};
+    struct page_store store = {.limit = 3, .dir = dirs, .ndirs = 1};
+    struct page_image *a = page_image_create(&store, PAGES);
+    u8 page[PAGE_SIZE];
+    (void)state;
+    for (u64 i = 0; i < 1000; i++)
+        assert_int_equal(page_image_put(a, i, page_image_zeros()), 0);
+    assert_int_equal(store.pages, 0);
+    assert_non_null(page_image_page(a, 999));
+    assert_null(page_image_page(a, 1000));
+    assert_int_equal(page_image_next(a, 5), 5);
+    assert_int_equal(page_image_next(a, 1000), UINT64_MAX);
+    fill(page, 1);
+    assert_int_equal(page_image_put(a, 1500, page), 0);
+    assert_int_equal(page_image_next(a, 1000), 1500);
+    assert_null(store.file);
+    assert_int_equal(page_store_reserve(&store, 5000), 0);
+    assert_non_null(store.file);
+    page_store_release(&store, 5000);
+    u64 before = store.bytes;
+    struct page_image *copies[20];
+    for (unsigned c = 0; c < 20; c++) { /* each keeps its own 300 pages */
+        for (u64 i = 0; i < 300; i++) {
+            fill(page, c * 1000 + i + 1);
+            assert_int_equal(page_image_put(a, i, page), 0);
+        }
+        copies[c] = page_image_copy(a);
+    }
+    assert_true(store.bytes < before + 6000 * 100);
+    for (unsigned c = 0; c < 20; c++) {
+        for (u64 i = 0; i < 300; i++)
+            assert_true(holds(copies[c], i, c * 1000 + i + 1));
+        page_image_destroy(copies[c]);
+    }
+    page_image_destroy(a);
+    assert_int_equal(store.bytes, 0);
+    assert_int_equal(store.pages, 0);
+    page_store_close(&store);
+    page_store_close(&store);
+}
+
+static void no_room(void **state)
+{
+    static const char *const dirs[] = {"/nowhere", "/proc"};
+    struct page_store store = {.limit = 2, .dir = dirs, .ndirs = 2};
+    struct page_image *a = page_image_create(&store, PAGES);
+    u8 page[PAGE_SIZE];
+    (void)state;
+    assert_int_equal(page_store_reserve(&store, 2), 0);
+    assert_true(page_store_reserve(&store, 1) < 0);
+    page_store_release(&store, 2);
+    for (u64 i = 0; i < 3; i++) {
+        fill(page, i + 1);
+        assert_int_equal(page_image_put(a, i, page) < 0, i == 2);
+    }
+    assert_null(page_image_page(a, 2));
+    assert_true(holds(a, 1, 2));
+    fill(page, 9);
+    assert_int_equal(page_image_put(a, 1, page), 0); /* in place */
+    assert_true(holds(a, 1, 9));
+    struct page_image *b = page_image_copy(a);
+    fill(page, 10);
+    assert_true(page_image_put(a, 1, page) < 0); /* not any more */
+    assert_true(holds(a, 1, 9) && holds(b, 1, 9));
+    page_image_destroy(a);
+    page_image_destroy(b);
+    page_store_close(&store);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(basics), cmocka_unit_test(copies),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(basics),
+                                       cmocka_unit_test(copies),
                                        cmocka_unit_test(differences),
-                                       cmocka_unit_test(random_changes)};
+                                       cmocka_unit_test(random_changes),
+                                       cmocka_unit_test(random_changes_in_a_file),
+                                       cmocka_unit_test(files),
+                                       cmocka_unit_test(no_room)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,12 +4,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEAF_PAGES 512u
+#include "base/page_file.h"
 
+#define LEAF_PAGES 512u
+#define IN_MEMORY  UINT32_MAX
+
+/* A page; in memory its bytes follow. */
 struct blob {
-    u8 data[PAGE_SIZE];
+    const u8 *data;
     u32 refs;
+    u32 slot; /* of the store's file, or IN_MEMORY */
 };
+
+/* The page of zeros that page_image_put() knows: everybody's, never counted. */
+static const u8 zeros[PAGE_SIZE];
+static const struct blob zero_page = {.data = zeros};
+#define ZERO_PAGE ((struct blob *)(uintptr_t)&zero_page)
 
 struct leaf {
     u32 refs;
@@ -37,12 +47,94 @@ struct page_image *page_image_create(struct page_store *store, u64 pages)
     return image;
 }
 
+static struct blob *get_blob(struct blob *b)
+{
+    if (b && b != ZERO_PAGE)
+        b->refs++;
+    return b;
+}
+
 static void put_blob(struct page_store *store, struct blob *b)
 {
-    if (b && --b->refs == 0) {
-        free(b);
-        store->bytes -= sizeof(*b) + OVERHEAD;
+    if (!b || b == ZERO_PAGE || --b->refs)
+        return;
+    if (b->slot == IN_MEMORY) {
+        store->bytes -= PAGE_SIZE;
+        store->pages--;
+    } else {
+        page_file_free(store->file, b->slot);
     }
+    store->bytes -= sizeof(*b) + OVERHEAD;
+    free(b);
+}
+
+static int need_file(struct page_store *store)
+{
+    if (!store->file)
+        store->file = page_file_create(store->dir, store->ndirs);
+    return store->file ? 0 : errno ? -errno : -ENOMEM;
+}
+
+/* A new page with one reference. */
+static int make_blob(struct page_store *store, const u8 *data, struct blob **out)
+{
+    bool memory = !store->limit || store->pages < store->limit;
+    struct blob *b = malloc(sizeof(*b) + (memory ? PAGE_SIZE : 0));
+    int code = b ? 0 : -ENOMEM;
+    if (!code && memory) {
+        u8 *bytes = (u8 *)(b + 1);
+        *b = (struct blob){bytes, 1, IN_MEMORY};
+        memcpy(bytes, data, PAGE_SIZE);
+        store->bytes += PAGE_SIZE;
+        store->pages++;
+    } else if (!code) {
+        u32 slot = 0;
+        code = need_file(store);
+        if (!code)
+            code = page_file_put(store->file, data, &slot);
+        if (!code)
+            *b = (struct blob){page_file_page(store->file, slot), 1, slot};
+    }
+    if (code) {
+        free(b);
+        return code;
+    }
+    store->bytes += sizeof(*b) + OVERHEAD;
+    *out = b;
+    return 0;
+}
+
+static int change_blob(struct page_store *store, struct blob *b, const u8 *data)
+{
+    if (b->slot != IN_MEMORY)
+        return page_file_change(store->file, b->slot, data);
+    memcpy(b + 1, data, PAGE_SIZE);
+    return 0;
+}
+
+int page_store_reserve(struct page_store *store, u64 pages)
+{
+    u64 need = store->reserved + pages, memory = store->limit - MIN(store->limit, store->pages);
+    if (store->limit && need > memory) {
+        int code = need_file(store);
+        if (!code)
+            code = page_file_grow(store->file, need - memory);
+        if (code)
+            return code;
+    }
+    store->reserved = need;
+    return 0;
+}
+
+void page_store_release(struct page_store *store, u64 pages)
+{
+    store->reserved -= pages;
+}
+
+void page_store_close(struct page_store *store)
+{
+    page_file_destroy(store->file);
+    store->file = NULL;
 }
 
 static void put_leaf(struct page_store *store, struct leaf *l)
@@ -97,8 +189,7 @@ static struct leaf *own_leaf(struct page_image *image, u64 n)
     if (old) {
         memcpy(l, old, sizeof(*l));
         for (unsigned i = 0; i < LEAF_PAGES; i++)
-            if (l->page[i])
-                l->page[i]->refs++;
+            get_blob(l->page[i]);
         old->refs--;
     } else {
         memset(l, 0, sizeof(*l));
@@ -114,51 +205,63 @@ static bool is_zero(const u8 *p)
     return p[0] == 0 && memcmp(p, p + 1, PAGE_SIZE - 1) == 0;
 }
 
-static int set(struct page_image *image, u64 index, const u8 *data, bool zero)
+/* b NULL: none. Takes the reference over unless it fails. */
+static int replace(struct page_image *image, u64 index, struct blob *b)
 {
-    const u8 *now = page_image_page(image, index);
-    if (now ? !zero && memcmp(now, data, PAGE_SIZE) == 0 : zero)
-        return 0;
-    struct blob *b = NULL;
-    if (!zero) {
-        b = malloc(sizeof(*b));
-        if (!b)
-            return -ENOMEM;
-        memcpy(b->data, data, PAGE_SIZE);
-        b->refs = 1;
-    }
     struct leaf *l = own_leaf(image, index / LEAF_PAGES);
-    if (!l) {
-        free(b);
+    if (!l)
         return -ENOMEM;
-    }
-    if (b)
-        image->store->bytes += sizeof(*b) + OVERHEAD;
     put_blob(image->store, l->page[index % LEAF_PAGES]);
     l->page[index % LEAF_PAGES] = b;
     return 0;
 }
 
+/* `zero`: what stands for a page of zeros. */
+static int set(struct page_image *image, u64 index, const u8 *data, struct blob *zero)
+{
+    const struct leaf *l = image->leaf[index / LEAF_PAGES];
+    struct blob *now = l ? l->page[index % LEAF_PAGES] : NULL, *b = NULL;
+    if (is_zero(data))
+        return now == zero ? 0 : replace(image, index, zero);
+    if (now && memcmp(now->data, data, PAGE_SIZE) == 0)
+        return 0;
+    if (now && now != ZERO_PAGE && now->refs == 1 && l->refs == 1)
+        return change_blob(image->store, now, data); /* nobody else has it */
+    int code = make_blob(image->store, data, &b);
+    if (!code && replace(image, index, b)) {
+        put_blob(image->store, b);
+        code = -ENOMEM;
+    }
+    return code;
+}
+
 int page_image_set(struct page_image *image, u64 index, const u8 *data)
 {
-    return set(image, index, data, is_zero(data));
+    return set(image, index, data, NULL);
 }
 
 int page_image_put(struct page_image *image, u64 index, const u8 *data)
 {
-    return set(image, index, data, false);
+    return set(image, index, data, ZERO_PAGE);
 }
 
 int page_image_drop(struct page_image *image, u64 index)
 {
-    if (!page_image_page(image, index))
-        return 0;
-    struct leaf *l = own_leaf(image, index / LEAF_PAGES);
-    if (!l)
-        return -ENOMEM;
-    put_blob(image->store, l->page[index % LEAF_PAGES]);
-    l->page[index % LEAF_PAGES] = NULL;
-    return 0;
+    return page_image_page(image, index) ? replace(image, index, NULL) : 0;
+}
+
+u64 page_image_next(const struct page_image *image, u64 index)
+{
+    for (u64 n = index / LEAF_PAGES, i = index % LEAF_PAGES; n < image->leaves; n++, i = 0)
+        for (; image->leaf[n] && i < LEAF_PAGES; i++)
+            if (image->leaf[n]->page[i])
+                return n * LEAF_PAGES + i;
+    return UINT64_MAX;
+}
+
+const u8 *page_image_zeros(void)
+{
+    return zeros;
 }
 
 void page_image_diff(const struct page_image *a, const struct page_image *b,

@@ -3,7 +3,7 @@
  * both counted by reference and copied when one image changes. Taking an image of a machine costs
  * the pages that were written since the last one; images that differ little are compared and
  * switched between in little time. In an image of RAM a page of zeros takes no memory; in that of a
- * disk's changes a page that is not there was never written.
+ * disk's changes a page that is not there was never written, and one of zeros takes next to none.
  */
 #ifndef REPRISE_PAGE_IMAGE_H
 #define REPRISE_PAGE_IMAGE_H
@@ -12,10 +12,28 @@
 
 struct page_image;
 
-/* What all images made from one store take, in bytes. */
+/*
+ * What all images made from one store share. All zero: pages are in memory. With a limit, pages
+ * beyond it go to an unlinked file, which is made when the first one does.
+ */
 struct page_store {
-    u64 bytes;
+    u64 bytes;              /* in memory */
+    u64 limit;              /* pages in memory; 0: all of them */
+    const char *const *dir; /* where the file may be (page_file_create); the owner's */
+    unsigned ndirs;
+    u64 pages;    /* of `bytes` */
+    u64 reserved; /* pages that page_store_reserve() promised */
+    struct page_file *file;
 };
+
+/*
+ * Makes sure that page_image_put and _set can take that many pages more, until page_store_release()
+ * gives the promise back. -errno: the host has no room (ENOSPC, EFBIG, EDQUOT ...).
+ */
+int page_store_reserve(struct page_store *store, u64 pages);
+void page_store_release(struct page_store *store, u64 pages);
+/* Once no image of it is left. */
+void page_store_close(struct page_store *store);
 
 /* All zero. NULL: no memory. */
 struct page_image *page_image_create(struct page_store *store, u64 pages);
@@ -25,12 +43,17 @@ void page_image_destroy(struct page_image *image); /* NULL is safe */
 
 /* Page contents, or NULL for a page of zeros. Valid until the image changes. */
 const u8 *page_image_page(const struct page_image *image, u64 index);
-/* Copies PAGE_SIZE bytes in, unless the page is equal already. -ENOMEM: the image is unchanged. */
+/* Copies PAGE_SIZE bytes in, unless the page is equal already. -errno: the image is unchanged. */
 int page_image_set(struct page_image *image, u64 index, const u8 *data);
 /* The same, but a page of zeros is kept like any other. */
 int page_image_put(struct page_image *image, u64 index, const u8 *data);
 /* Takes the page out: as if it had never been set. */
 int page_image_drop(struct page_image *image, u64 index);
+
+/* The first page from `index` on that is not NULL to page_image_page; UINT64_MAX: none. */
+u64 page_image_next(const struct page_image *image, u64 index);
+/* A page of zeros. */
+const u8 *page_image_zeros(void);
 
 /* Calls fn for each page index at which the two may differ. */
 void page_image_diff(const struct page_image *a, const struct page_image *b,

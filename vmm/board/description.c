@@ -38,7 +38,8 @@ struct row {
     FIELD("disk" #n, "path", KIND_TEXT, disk[n].path),                                             \
         FIELD("disk" #n, "size", KIND_U64, disk[n].size),                                          \
         FIELD("disk" #n, "readonly", KIND_U32, disk[n].readonly),                                  \
-        FIELD("disk" #n, "serial", KIND_TEXT, disk[n].serial)
+        FIELD("disk" #n, "serial", KIND_TEXT, disk[n].serial),                                     \
+        FIELD("disk" #n, "format", KIND_TEXT, disk[n].format)
 
 #define NET(n)                                                                                     \
     FIELD("net" #n, "mac", KIND_BYTES, net[n].mac), FIELD("net" #n, "mtu", KIND_U32, net[n].mtu),  \
@@ -194,7 +195,7 @@ static int check_values(const struct machine_description *d, struct err *err)
         const struct description_disk *k = &d->disk[i];
         if (!k->size && i + 1 < DESCRIPTION_DISKS && d->disk[i + 1].size)
             return err_set(err, -EINVAL, "disk %u is missing", i);
-        if (k->size && (k->readonly > 1 || k->size % 512 || !k->path[0]))
+        if (k->size && (k->readonly > 1 || k->size % 512 || !k->path[0] || !k->format[0]))
             return err_set(err, -EINVAL, "disk %u makes no sense", i);
     }
     if (d->gpu_width &&

@@ -26,9 +26,10 @@
 #define DESCRIPTION_MTU_MAX 32000u
 
 struct description_disk {
-    char path[1024]; /* of the base image, absolute */
+    char path[1024]; /* of the base image, absolute; or the URI of an NBD export */
     char serial[21];
-    u64 size; /* bytes; 0: no such disk */
+    char format[16]; /* host/disk_format.h, or "nbd" */
+    u64 size;        /* bytes; 0: no such disk */
     u32 readonly;
 };
 

@@ -75,12 +75,17 @@ static int list(const struct disk_args *a)
             printf("%s{\"disk\":%u,\"size\":%" PRIu64 ",\"readonly\":%s,\"path\":", i ? "," : "", i,
                    d->size, d->readonly ? "true" : "false");
             json_text(stdout, d->path);
+            fputs(",\"format\":", stdout);
+            json_text(stdout, d->format);
             fputs(",\"serial\":", stdout);
             json_text(stdout, d->serial);
             putchar('}');
         } else {
-            printf("%u  %10s  %-9s  %s\n", i, text_bytes(d->size, size),
-                   d->readonly ? "read-only" : "", text_printable(d->path, path, sizeof(path)));
+            char format[sizeof(d->format)];
+            printf("%u  %10s  %-9s  %-6s  %s\n", i, text_bytes(d->size, size),
+                   d->readonly ? "read-only" : "",
+                   text_printable(d->format, format, sizeof(format)),
+                   text_printable(d->path, path, sizeof(path)));
         }
     }
     fputs(a->json ? "]\n" : "", stdout);

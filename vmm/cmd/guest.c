@@ -132,45 +132,91 @@ static int load_initrd(struct guest *g, const struct guest_config *c, struct err
     return code;
 }
 
-/* FILE[,readonly][,serial=TEXT]; a comma in FILE is doubled. */
+/* FILE[,OPTION]...; a comma in FILE is doubled. Cut at the comma; what follows it is returned. */
+static const char *cut_file(const char *spec, char *file)
+{
+    for (; *spec && (*spec != ',' || spec[1] == ','); spec++) {
+        spec += *spec == ',';
+        *file++ = *spec;
+    }
+    *file = 0;
+    return spec;
+}
+
+/* The value of an option NAME=VALUE of `n` bytes, if it has that name and 1 to room - 1 bytes. */
+static bool option_value(const char *option, size_t n, const char *name, char *out, size_t room)
+{
+    size_t len = strlen(name);
+    if (n <= len || strncmp(option, name, len) || n - len >= room)
+        return false;
+    snprintf(out, room, "%.*s", (int)(n - len), option + len);
+    return true;
+}
+
+static int disk_option(struct description_disk *k, unsigned *timeout, const char *spec,
+                       const char *option, size_t n, struct err *err)
+{
+    char number[8];
+    if (n == 8 && !strncmp(option, "readonly", n)) {
+        k->readonly = 1;
+        return 0;
+    }
+    if (option_value(option, n, "serial=", k->serial, sizeof(k->serial)) ||
+        option_value(option, n, "format=", k->format, sizeof(k->format)))
+        return 0;
+    if (option_value(option, n, "timeout=", number, sizeof(number)) &&
+        strspn(number, "0123456789") == strlen(number) && strtoul(number, NULL, 10)) {
+        *timeout = (unsigned)strtoul(number, NULL, 10);
+        return 0;
+    }
+    return err_set(err, -EINVAL,
+                   "--disk %s: '%.*s' is none of format=NAME, readonly, serial=TEXT of at most 20 "
+                   "bytes and timeout=SECONDS",
+                   spec, (int)n, option);
+}
+
+/* What the recording calls it: an absolute path, or the URI as it is. */
+static int name_disk(struct description_disk *k, const struct disk *d, const char *file,
+                     struct err *err)
+{
+    char *real = strcmp(d->format, "nbd") ? realpath(file, NULL) : strdup(file);
+    int code = 0;
+    if (!real || strlen(real) >= sizeof(k->path))
+        code = err_set(err, -ENAMETOOLONG, "--disk %s: its path is too long", file);
+    else
+        strcpy(k->path, real);
+    free(real);
+    strcpy(k->format, d->format);
+    k->size = d->size;
+    return code;
+}
+
 static int load_disk(struct guest *g, const char *spec, struct err *err)
 {
     struct description_disk *k = &g->desc.disk[g->ndisks];
-    char *file = strdup(spec), *to = file, *real;
-    const char *from = spec;
+    struct disk *d = &g->disks[g->ndisks];
+    unsigned timeout = 0;
+    char *file = malloc(strlen(spec) + 1);
     if (!file)
         return err_set(err, -ENOMEM, "out of memory");
-    for (; *from && (*from != ',' || from[1] == ','); from++) {
-        from += *from == ',';
-        *to++ = *from;
-    }
-    *to = 0;
+    const char *from = cut_file(spec, file);
     int code = 0;
     while (*from == ',' && !code) {
         size_t n = strcspn(++from, ",");
-        if (n == 8 && !strncmp(from, "readonly", n))
-            k->readonly = 1;
-        else if (!strncmp(from, "serial=", 7) && n > 7 && n - 7 < sizeof(k->serial))
-            snprintf(k->serial, sizeof(k->serial), "%.*s", (int)(n - 7), from + 7);
-        else
-            code = err_set(err, -EINVAL,
-                           "--disk %s: '%.*s' is neither readonly nor serial=TEXT of at most 20 "
-                           "bytes",
-                           spec, (int)n, from);
+        code = disk_option(k, &timeout, spec, from, n, err);
         from += n;
     }
+    struct disk_config config = {.file = file,
+                                 .format = k->format[0] ? k->format : NULL,
+                                 .serial = k->serial,
+                                 .readonly = k->readonly,
+                                 .timeout = timeout};
     if (!code)
-        code = disk_open(&g->disks[g->ndisks], file, k->readonly, k->serial, err);
-    if (!code) {
-        real = realpath(file, NULL);
-        if (!real || strlen(real) >= sizeof(k->path))
-            code = err_set(err, -ENAMETOOLONG, "--disk %s: its path is too long", file);
-        else
-            strcpy(k->path, real);
-        free(real);
-        k->size = g->disks[g->ndisks].size;
+        code = disk_open(d, &config, err);
+    if (!code)
+        code = name_disk(k, d, file, err);
+    if (!code)
         g->ndisks++;
-    }
     free(file);
     return code;
 }

@@ -15,7 +15,7 @@ struct guest_config {
     const char *kernel, *initrd, *append, *cpu;
     const char **add;
     size_t nadd;
-    const char *disk[DESCRIPTION_DISKS]; /* FILE[,readonly][,serial=TEXT] */
+    const char *disk[DESCRIPTION_DISKS]; /* FILE[,format=NAME][,readonly][,serial=TEXT] ... */
     unsigned ndisks;
     const char *net[DESCRIPTION_NETS]; /* as --net */
     unsigned nnets;

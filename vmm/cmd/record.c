@@ -54,7 +54,7 @@ static const struct argp_option options[] = {
     {"memory", 'm', "SIZE", 0, "RAM, a multiple of 2M (default 512M)", 0},
     {"cpu", O_CPU, "MODEL", 0, "x86-64-v2 (default) or x86-64-v3", 0},
     {"seed", O_SEED, "N", 0, "The guest's entropy (default: random, and recorded)", 0},
-    {"disk", O_DISK, "FILE[,readonly][,serial=TEXT]", 0, "A disk with the contents of the raw image FILE, which is never written; up to 4", 0},
+    {"disk", O_DISK, "FILE[,OPTION]...", 0, "A disk with the contents of the image FILE, which is never written; up to 4. FILE may be nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH. Options: format=raw, qcow2, vmdk, vdi, vhdx ... (default auto: by first bytes and name), readonly, serial=TEXT, timeout=SECONDS for a server's answer (default 30)", 0},
     {"net", O_NET, "user[,OPTION=...]|tap,ifname=NAME|none", 0, "A network; up to 4 (default: none)", 0},
     {"gpu", O_GPU, "2d|none[,xres=N][,yres=N]", 0, "A display with a 2D virtio-gpu (default: none; 1280 by 800)", 0},
     {"add", O_ADD, "FILE[:PATH]", 0, "Put a file or directory into the guest, appended to the initrd; may be repeated", 0},
@@ -268,6 +268,8 @@ static int start(struct session *s, const struct record_args *a, struct guest *g
         return code;
     struct log_writer *log;
     code = guest_keep(g, &s->rec, err);
+    for (unsigned i = 0; i < g->ndisks; i++)
+        disk_overlay_in(&g->disks[i], s->rec.path);
     if (!code)
         code = recording_create_log(&s->rec, &log, err);
     if (!code) {
@@ -369,6 +371,11 @@ static int run(struct session *s, const struct record_args *a)
                 "reprise: checkpoints ended after %u of them: %s; `reprise checkpoint` makes "
                 "them later\n",
                 files, kept.text);
+    for (unsigned i = 0; i < s->guest->ndisks; i++)
+        if (s->guest->disks[i].troubles)
+            fprintf(stderr, "reprise: disk %u: %llu requests of the guest got an I/O error: %s\n",
+                    i, (unsigned long long)s->guest->disks[i].troubles,
+                    s->guest->disks[i].trouble.text);
     summary(s, a, &end, host_ns() - began);
     int code = run_exit_code(&end, s->console.panicked);
     if (unfinished)

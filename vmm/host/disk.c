@@ -13,82 +13,348 @@
 #include <linux/fs.h>
 #include <xxhash.h>
 
-int disk_open(struct disk *d, const char *path, bool readonly, const char *serial, struct err *err)
+#include "host/nbd.h"
+
+#define LARGEST_DISK (1ull << 42)
+#define PIECE        (1u << 18) /* bytes that are got ahead at once */
+#define CUT_SHORT    (-2)       /* disk_piece.error: the image ends there */
+
+/* A range of the base, got ahead. */
+struct disk_piece {
+    struct disk_piece *next;
+    u64 offset;
+    u32 len;
+    int error; /* as nbd_source_read() */
+    u8 data[];
+};
+
+/* ---- opening ---- */
+
+static int open_file(struct disk *d, struct err *err)
 {
     struct stat st;
-    memset(d, 0, sizeof(*d));
-    d->readonly = readonly;
-    snprintf(d->serial, sizeof(d->serial), "%s", serial);
-    d->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    d->path = strdup(path);
+    d->fd = open(d->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (d->fd < 0) {
-        err_errno(err, "cannot open the disk image %s", path);
-        d->fd = 0; /* closed */
-        goto fail;
+        err_errno(err, "cannot open the disk image %s", d->path);
+        d->fd = 0;
+        return err->code;
     }
-    if (fstat(d->fd, &st)) {
-        err_errno(err, "cannot stat the disk image %s", path);
-        goto fail;
-    }
+    if (fstat(d->fd, &st))
+        return err_errno(err, "cannot stat the disk image %s", d->path);
     if (S_ISBLK(st.st_mode)) {
-        if (ioctl(d->fd, BLKGETSIZE64, &d->size)) {
-            err_errno(err, "cannot tell the size of %s", path);
-            goto fail;
-        }
+        if (ioctl(d->fd, BLKGETSIZE64, &d->size))
+            return err_errno(err, "cannot tell the size of %s", d->path);
     } else if (S_ISREG(st.st_mode)) {
         d->size = (u64)st.st_size;
     } else {
-        err_set(err, -EINVAL, "the disk image %s is neither a file nor a block device", path);
-        goto fail;
-    }
-    if (!d->size || d->size % DISK_SECTOR || d->size > 1ull << 42) {
-        err_set(err, -EINVAL,
-                "the disk image %s has %" PRIu64 " bytes: a raw image has a multiple of %u, up to "
-                "4 TiB",
-                path, d->size, DISK_SECTOR);
-        goto fail;
-    }
-    d->written = page_image_create(&d->store, (d->size + PAGE_SIZE - 1) / PAGE_SIZE);
-    if (!d->path || !d->written) {
-        err_set(err, -ENOMEM, "no memory for the disk %s", path);
-        goto fail;
+        return err_set(err, -EINVAL, "the disk image %s is neither a file nor a block device",
+                       d->path);
     }
     return 0;
-fail:
-    disk_close(d);
-    return err->code;
+}
+
+static int choose_format(struct disk *d, const char *wanted, struct err *err)
+{
+    const char *name = wanted;
+    char names[200];
+    if (!wanted || !strcmp(wanted, "auto")) {
+        int code = disk_format_guess(d->fd, d->path, &name, err);
+        if (code)
+            return code;
+    } else if (!disk_format_driver(wanted)) {
+        disk_format_names(names, sizeof(names));
+        return err_set(err, -EINVAL, "the format '%s' is none of: auto, %s", wanted, names);
+    }
+    snprintf(d->format, sizeof(d->format), "%s", name);
+    return 0;
+}
+
+/* Formats of others. qemu takes "x:y" for a protocol unless it is clearly a path. */
+static int open_foreign(struct disk *d, unsigned timeout, struct err *err)
+{
+    char *real = realpath(d->path, NULL);
+    if (!real)
+        return err_errno(err, "cannot open the disk image %s", d->path);
+    int code = nbd_source_start(&d->nbd, real, disk_format_driver(d->format), timeout, err);
+    free(real);
+    if (code)
+        return err_prefix(err, "cannot open the disk image %s as %s", d->path, d->format);
+    d->size = nbd_source_size(d->nbd);
+    return 0;
+}
+
+static int open_base(struct disk *d, const struct disk_config *c, struct err *err)
+{
+    unsigned timeout = c->timeout ? c->timeout : DISK_TIMEOUT;
+    int code;
+    if (nbd_source_uri(d->path)) {
+        if (c->format && strcmp(c->format, "auto") && strcmp(c->format, "nbd"))
+            return err_set(err, -EINVAL, "the format '%s' is not for an NBD server, which sends %s",
+                           c->format, "the disk's bytes as they are");
+        strcpy(d->format, "nbd");
+        code = nbd_source_connect(&d->nbd, d->path, timeout, err);
+        if (code)
+            return err_prefix(err, "cannot open the disk %s", d->path);
+        d->size = nbd_source_size(d->nbd);
+        return 0;
+    }
+    code = open_file(d, err);
+    if (!code)
+        code = choose_format(d, c->format, err);
+    return !code && strcmp(d->format, "raw") ? open_foreign(d, timeout, err) : code;
+}
+
+int disk_open(struct disk *d, const struct disk_config *c, struct err *err)
+{
+    int code = 0;
+    memset(d, 0, sizeof(*d));
+    d->readonly = c->readonly;
+    d->again = c->again;
+    snprintf(d->serial, sizeof(d->serial), "%s", c->serial);
+    d->path = strdup(c->file);
+    if (!d->path)
+        code = err_set(err, -ENOMEM, "no memory for the disk %s", c->file);
+    if (!code)
+        code = open_base(d, c, err);
+    if (!code && (!d->size || d->size % DISK_SECTOR || d->size > LARGEST_DISK))
+        code = err_set(err, -EINVAL,
+                       "the disk image %s has %" PRIu64 " bytes: a disk has a multiple of %u, up "
+                       "to 4 TiB",
+                       d->path, d->size, DISK_SECTOR);
+    d->store.limit = DISK_MEMORY / PAGE_SIZE;
+    d->store.dir = (const char *const *)d->overlay_dir;
+    d->store.ndirs = DISK_OVERLAY_DIRS;
+    if (!code)
+        d->written = page_image_create(&d->store, (d->size + PAGE_SIZE - 1) / PAGE_SIZE);
+    if (!code && !d->written)
+        code = err_set(err, -ENOMEM, "no memory for the disk %s", c->file);
+    const char *tmp = getenv("TMPDIR");
+    if (!code && tmp && *tmp)
+        disk_overlay_in(d, tmp);
+    if (!code)
+        disk_overlay_in(d, "/var/tmp");
+    if (code)
+        disk_close(d);
+    return code;
+}
+
+/* In front of the others. */
+void disk_overlay_in(struct disk *d, const char *dir)
+{
+    unsigned last = DISK_OVERLAY_DIRS - 1;
+    free(d->overlay_dir[last]);
+    memmove(d->overlay_dir + 1, d->overlay_dir, last * sizeof(d->overlay_dir[0]));
+    d->overlay_dir[0] = strdup(dir);
 }
 
 void disk_close(struct disk *d)
 {
     if (d->fd > 0)
         close(d->fd);
+    nbd_source_close(d->nbd);
     free(d->path);
     page_image_destroy(d->written);
+    page_store_close(&d->store);
+    for (unsigned i = 0; i < DISK_OVERLAY_DIRS; i++)
+        free(d->overlay_dir[i]);
     memset(d, 0, sizeof(*d));
 }
 
-/* From the base only. */
-static int read_base(struct disk *d, u64 offset, u8 *out, size_t len, u64 *digest)
+/* ---- the base ---- */
+
+static int explain(struct disk *d, int error, struct err *err)
 {
-    for (size_t done = 0; done < len;) {
+    if (d->nbd) {
+        nbd_source_explain(d->nbd, error, err);
+        return err_prefix(err, "cannot read the disk %s", d->path);
+    }
+    if (error == CUT_SHORT)
+        return err_set(err, -EIO, "the disk image %s became shorter", d->path);
+    errno = error;
+    return err_errno(err, "cannot read the disk image %s", d->path);
+}
+
+/* What could not be performed although it should be. */
+static int failed(struct disk *d, int code, const char *then)
+{
+    size_t n = strlen(d->failed.text);
+    if (d->again)
+        snprintf(d->failed.text + n, sizeof(d->failed.text) - n, "; %s when it was recorded", then);
+    return code;
+}
+
+/* Sets *error at once, or soon (nbd_source_read). */
+static void start_read(struct disk *d, u64 offset, u8 *out, u32 len, int *error)
+{
+    if (d->nbd) {
+        nbd_source_read(d->nbd, offset, out, len, error);
+        return;
+    }
+    *error = 0;
+    for (u32 done = 0; done < len && !*error;) {
         ssize_t n = pread(d->fd, out + done, len - done, (off_t)(offset + done));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0) {
-            if (n == 0)
-                err_set(&d->failed, -EIO, "the disk image %s became shorter", d->path);
-            else
-                err_errno(&d->failed, "cannot read the disk image %s", d->path);
-            return d->failed.code;
+        if (n > 0)
+            done += (u32)n;
+        else if (n == 0)
+            *error = CUT_SHORT;
+        else if (errno != EINTR)
+            *error = errno;
+    }
+}
+
+/* From the base now. Whole pages, because a server may want no less. */
+static int read_now(struct disk *d, u64 offset, u8 *out, size_t len)
+{
+    while (len) {
+        u8 page[PAGE_SIZE];
+        u32 at = offset % PAGE_SIZE, n = (u32)MIN(len, (size_t)PAGE_SIZE - at);
+        u64 from = offset - at;
+        int error = 0;
+        if (!at && len >= PAGE_SIZE) {
+            n = (u32)MIN(len & ~(size_t)(PAGE_SIZE - 1), (size_t)1 << 20);
+            start_read(d, offset, out, n, &error);
+        } else {
+            start_read(d, from, page, (u32)MIN(d->size - from, (u64)PAGE_SIZE), &error);
         }
-        done += (size_t)n;
+        if (d->nbd)
+            nbd_source_wait(d->nbd);
+        if (error)
+            return failed(d, explain(d, error, &d->failed), "it could be");
+        if (at || n < PAGE_SIZE)
+            memcpy(out, page + at, n);
+        out += n;
+        offset += n;
+        len -= n;
+    }
+    return 0;
+}
+
+/* From the base: what was got ahead, or now. */
+static int read_base(struct disk *d, const struct disk_ahead *a, u64 offset, u8 *out, size_t len,
+                     u64 *digest)
+{
+    const struct disk_piece *p = a ? a->first : NULL;
+    for (size_t done = 0; done < len;) {
+        u64 at = offset + done;
+        size_t n = len - done;
+        while (p && (p->error || p->offset + p->len <= at))
+            p = p->next;
+        if (p && p->offset <= at) {
+            n = MIN(n, (size_t)(p->offset + p->len - at));
+            memcpy(out + done, p->data + (at - p->offset), n);
+        } else {
+            if (p)
+                n = (size_t)MIN((u64)n, p->offset - at);
+            int code = read_now(d, at, out + done, n);
+            if (code)
+                return code;
+        }
+        done += n;
     }
     *digest = XXH3_64bits_withSeed(out, len, *digest);
     return 0;
 }
 
-int disk_read(struct disk *d, u64 offset, void *out, size_t len, u64 *digest)
+/* ---- ahead ---- */
+
+static void trouble(struct disk *d, struct disk_ahead *a, int code)
+{
+    a->failed = code ? code : -EIO;
+    d->troubles++;
+}
+
+static void want(struct disk *d, struct disk_ahead *a, u64 offset, u32 len)
+{
+    struct disk_piece *p = malloc(sizeof(*p) + len);
+    if (!p) {
+        trouble(d, a, err_set(&d->trouble, -ENOMEM, "no memory to read the disk %s", d->path));
+        return;
+    }
+    *p = (struct disk_piece){.offset = offset, .len = len};
+    if (a->last)
+        a->last->next = p;
+    else
+        a->first = p;
+    a->last = p;
+    start_read(d, offset, p->data, len, &p->error);
+}
+
+/* The pages [first, end) as far as they are the base's. */
+static void want_pages(struct disk *d, struct disk_ahead *a, u64 first, u64 end)
+{
+    while (first < end && !a->failed) {
+        u64 n = 0;
+        while (first + n < end && n < PIECE / PAGE_SIZE && !page_image_page(d->written, first + n))
+            n++;
+        u64 at = first * PAGE_SIZE;
+        if (n)
+            want(d, a, at, (u32)MIN(n * PAGE_SIZE, d->size - at));
+        first += MAX(n, (u64)1);
+    }
+}
+
+void disk_ahead_start(struct disk *d, struct disk_ahead *a, enum disk_access access, u64 offset,
+                      u64 len)
+{
+    u64 first = offset / PAGE_SIZE, end = (offset + len + PAGE_SIZE - 1) / PAGE_SIZE;
+    if (!len)
+        return;
+    if (access == DISK_READ) {
+        want_pages(d, a, first, end);
+        return;
+    }
+    /* Of pages that are changed in part, the rest. */
+    bool partly = (offset + len) % PAGE_SIZE;
+    if (offset % PAGE_SIZE)
+        want_pages(d, a, first, first + 1);
+    if (partly && !(offset % PAGE_SIZE && first + 1 == end))
+        want_pages(d, a, end - 1, end);
+    if (a->failed)
+        return;
+    u64 pages = access == DISK_ZERO ? MIN(end - first, (u64)2) : end - first;
+    int code = page_store_reserve(&d->store, pages);
+    if (code) {
+        errno = -code;
+        trouble(
+            d, a,
+            err_errno(&d->trouble, "no room for what the guest writes to the disk %s", d->path));
+    } else {
+        a->reserved = pages;
+    }
+}
+
+void disk_ahead_wait(struct disk *d, struct disk_ahead *a)
+{
+    if (d->nbd)
+        nbd_source_wait(d->nbd);
+    for (struct disk_piece *p = a->first; p && !a->failed; p = p->next)
+        if (p->error)
+            trouble(d, a, explain(d, p->error, &d->trouble));
+}
+
+void disk_ahead_take(struct disk *d, struct disk_ahead *a)
+{
+    page_store_release(&d->store, a->reserved);
+    a->reserved = 0;
+}
+
+void disk_ahead_drop(struct disk *d, struct disk_ahead *a)
+{
+    disk_ahead_take(d, a);
+    if (d->nbd && a->first)
+        nbd_source_wait(d->nbd); /* nothing is read into it any more */
+    while (a->first) {
+        struct disk_piece *p = a->first;
+        a->first = p->next;
+        free(p);
+    }
+    *a = (struct disk_ahead){0};
+}
+
+/* ---- reading and writing ---- */
+
+int disk_read(struct disk *d, const struct disk_ahead *a, u64 offset, void *out, size_t len,
+              u64 *digest)
 {
     u8 *to = out;
     while (len) {
@@ -101,7 +367,7 @@ int disk_read(struct disk *d, u64 offset, void *out, size_t len, u64 *digest)
             /* As much as lies in the base in one piece. */
             while (n < len && !page_image_page(d->written, (offset + n) / PAGE_SIZE))
                 n += MIN(len - n, (size_t)PAGE_SIZE);
-            int code = read_base(d, offset, to, n, digest);
+            int code = read_base(d, a, offset, to, n, digest);
             if (code)
                 return code;
         }
@@ -112,24 +378,19 @@ int disk_read(struct disk *d, u64 offset, void *out, size_t len, u64 *digest)
     return 0;
 }
 
-/* A page as it is, to be changed in part. */
-static int whole_page(struct disk *d, u64 page, u8 *out, u64 *digest)
-{
-    u64 offset = page * PAGE_SIZE;
-    size_t n = (size_t)MIN(d->size - offset, (u64)PAGE_SIZE);
-    memset(out + n, 0, PAGE_SIZE - n);
-    return disk_read(d, offset, out, n, digest);
-}
-
 static int put(struct disk *d, u64 page, const u8 *data)
 {
-    if (page_image_put(d->written, page, data) == 0)
+    int code = page_image_put(d->written, page, data);
+    if (!code)
         return 0;
-    return err_set(&d->failed, -ENOMEM, "no memory for what the guest writes to %s", d->path);
+    errno = -code;
+    err_errno(&d->failed, "no room for what the guest writes to the disk %s", d->path);
+    return failed(d, code, "there was");
 }
 
 /* in NULL: zeros. */
-static int write_some(struct disk *d, u64 offset, const u8 *in, u64 len, u64 *digest)
+static int write_some(struct disk *d, const struct disk_ahead *a, u64 offset, const u8 *in, u64 len,
+                      u64 *digest)
 {
     static const u8 zeros[PAGE_SIZE];
     u8 page[PAGE_SIZE];
@@ -137,8 +398,11 @@ static int write_some(struct disk *d, u64 offset, const u8 *in, u64 len, u64 *di
         size_t at = offset % PAGE_SIZE, n = (size_t)MIN(len, PAGE_SIZE - at);
         int code = 0;
         const u8 *data = in ? in : zeros;
-        if (n < PAGE_SIZE) {
-            code = whole_page(d, offset / PAGE_SIZE, page, digest);
+        if (n < PAGE_SIZE) { /* the rest as it is */
+            u64 start = offset - at;
+            size_t whole = (size_t)MIN(d->size - start, (u64)PAGE_SIZE);
+            memset(page + whole, 0, PAGE_SIZE - whole);
+            code = disk_read(d, a, start, page, whole, digest);
             memcpy(page + at, data, n);
             data = page;
         }
@@ -153,14 +417,25 @@ static int write_some(struct disk *d, u64 offset, const u8 *in, u64 len, u64 *di
     return 0;
 }
 
-int disk_write(struct disk *d, u64 offset, const void *in, size_t len, u64 *digest)
+int disk_write(struct disk *d, const struct disk_ahead *a, u64 offset, const void *in, size_t len,
+               u64 *digest)
 {
-    return write_some(d, offset, in, len, digest);
+    return write_some(d, a, offset, in, len, digest);
 }
 
-int disk_zero(struct disk *d, u64 offset, u64 len, u64 *digest)
+int disk_zero(struct disk *d, const struct disk_ahead *a, u64 offset, u64 len, u64 *digest)
 {
-    return write_some(d, offset, NULL, len, digest);
+    return write_some(d, a, offset, NULL, len, digest);
+}
+
+int disk_discard(struct disk *d, u64 offset, u64 len)
+{
+    u64 end = (offset + len) / PAGE_SIZE;
+    int code = 0;
+    for (u64 page = page_image_next(d->written, (offset + PAGE_SIZE - 1) / PAGE_SIZE);
+         page < end && !code; page = page_image_next(d->written, page + 1))
+        code = put(d, page, page_image_zeros());
+    return code;
 }
 
 int disk_restore(struct disk *d, const struct page_image *image, struct err *err)
@@ -170,6 +445,7 @@ int disk_restore(struct disk *d, const struct page_image *image, struct err *err
         return err_set(err, -ENOMEM, "no memory to restore the disk %s", d->path);
     page_image_destroy(d->written);
     d->written = copy;
+    d->failed.code = 0;
     return 0;
 }
 
@@ -180,7 +456,7 @@ int disk_export(struct disk *d, int fd, struct err *err)
     u64 ignored = 0;
     for (u64 at = 0; at < d->size;) {
         size_t n = (size_t)MIN(d->size - at, (u64)sizeof(buf));
-        if (disk_read(d, at, buf, n, &ignored)) {
+        if (disk_read(d, NULL, at, buf, n, &ignored)) {
             *err = d->failed;
             return err->code;
         }

@@ -1,10 +1,13 @@
 /*
- * virtio block device (virtio 1.2, 5.2). What a request reads of the guest is copied when the guest
- * notifies; what it gives the guest (data, status, used ring, interrupt) is written a fixed virtual
- * time later. Requests complete in order, so that the list of those under way is a ring.
+ * virtio block device (virtio 1.2, 5.2). When the guest notifies, a request's chain is taken and
+ * its header read, and what it will need of the host is got (host/disk.h). All else, data in both
+ * directions, is done at its completion, a fixed virtual time later. Requests of all queues
+ * complete in the order in which they were taken, so a flush has nothing to do, and the list of
+ * those under way is one ring.
  *
- * Contents follow from the base image and from what was written, and are not logged. A host that
- * cannot read the image is an I/O error to the guest.
+ * Contents follow from the base image and from what was written, and are not logged. What the host
+ * could not get for a request is nondeterminism and enters as an input: "request K of this disk
+ * fails", K counting from power-on (virtio_blk_failing and virtio_blk_fail).
  */
 #include "dev/virtio/blk.h"
 
@@ -12,34 +15,46 @@
 #include <string.h>
 
 #include "dev/util.h"
-#include "host/disk.h"
 
-#define LATENCY_NS 50000u /* from notification to completion, and a byte a quarter ns on top */
-#define PIECE      65536u
-#define SEG_MAX    254u
+#define LATENCY_NS  50000u /* from notification to completion, and a byte a quarter ns on top */
+#define PIECE       65536u
+#define QUEUES      4u
+#define SEG_MAX     254u
+#define SIZE_MAX_   65536u /* bytes of a segment */
+#define REQUEST_MAX (SEG_MAX * SIZE_MAX_)
+#define AHEAD_MAX   (64u << 20) /* bytes of requests under way beyond which none is taken */
+#define DISCARD_MAX (1u << 22)  /* sectors */
+#define ZERO_MAX    (1u << 15)
 
+#define F_SIZE_MAX     (1ull << 1)
 #define F_SEG_MAX      (1ull << 2)
 #define F_RO           (1ull << 5)
 #define F_BLK_SIZE     (1ull << 6)
 #define F_FLUSH        (1ull << 9)
+#define F_TOPOLOGY     (1ull << 10)
+#define F_MQ           (1ull << 12)
 #define F_DISCARD      (1ull << 13)
 #define F_WRITE_ZEROES (1ull << 14)
 
 enum { T_IN = 0, T_OUT = 1, T_FLUSH = 4, T_GET_ID = 8, T_DISCARD = 11, T_WRITE_ZEROES = 13 };
 enum { S_OK = 0, S_IOERR = 1, S_UNSUPP = 2 };
 
-#define UNDER_WAY VIRTIO_QUEUE_MAX
+#define UNDER_WAY VIRTIO_BLK_UNDER_WAY
 
+/* Request K is at K % UNDER_WAY. */
 #define BLK_STATE(F, A)                                                                            \
     VIRTIO_STATE(F, A)                                                                             \
     F(u64, base_digest) /* of all that was read of the base image */                               \
-    F(u16, first)       /* of those under way */                                                   \
-    F(u16, count)                                                                                  \
+    F(u32, done)        /* requests completed or forgotten: the number of the first under way */   \
+    F(u16, count)       /* of those under way */                                                   \
+    F(u8, turn)         /* the queue to be looked at first when there is room again */             \
     A(u16, head, UNDER_WAY)                                                                        \
+    A(u8, queue, UNDER_WAY)                                                                        \
     A(u8, type, UNDER_WAY)                                                                         \
-    A(u8, result, UNDER_WAY)                                                                       \
+    A(u8, result, UNDER_WAY) /* not S_OK: nothing of it will be done */                            \
     A(u64, sector, UNDER_WAY)                                                                      \
-    A(u64, due, UNDER_WAY) /* virtual time */
+    A(u32, bytes, UNDER_WAY) /* of data, or of the range */                                        \
+    A(u64, due, UNDER_WAY)   /* virtual time */
 
 struct blk_state {
     BLK_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
@@ -66,7 +81,9 @@ struct blk_config {
     u16 cylinders;
     u8 heads, sectors;
     u32 blk_size;
-    u8 topology[8];
+    u8 physical_block_exp, alignment_offset;
+    u16 min_io_size;
+    u32 opt_io_size;
     u8 writeback, unused;
     u16 num_queues;
     u32 max_discard_sectors, max_discard_seg, discard_sector_alignment;
@@ -77,18 +94,23 @@ struct blk_config {
 static void blk_config_read(struct device *dev, unsigned offset, unsigned size, u8 *out)
 {
     struct blk_config c = {.capacity = self(dev)->disk->size / DISK_SECTOR,
+                           .size_max = SIZE_MAX_,
                            .seg_max = SEG_MAX,
                            .blk_size = DISK_SECTOR,
-                           .num_queues = 1,
-                           .max_discard_sectors = 1u << 22,
+                           /* What is kept of writes is whole pages. */
+                           .physical_block_exp = 3,
+                           .min_io_size = PAGE_SIZE / DISK_SECTOR,
+                           .num_queues = QUEUES,
+                           .max_discard_sectors = DISCARD_MAX,
                            .max_discard_seg = 1,
-                           .discard_sector_alignment = 8,
-                           .max_write_zeroes_sectors = 1u << 15,
-                           .max_write_zeroes_seg = 1};
+                           .discard_sector_alignment = PAGE_SIZE / DISK_SECTOR,
+                           .max_write_zeroes_sectors = ZERO_MAX,
+                           .max_write_zeroes_seg = 1,
+                           .write_zeroes_may_unmap = 1};
     memcpy(out, (const u8 *)&c + offset, size);
 }
 
-/* ---- requests (5.2.6) ---- */
+/* ---- taking requests (5.2.6) ---- */
 
 static bool within(const struct disk *d, u64 sector, u64 bytes)
 {
@@ -96,152 +118,269 @@ static bool within(const struct disk *d, u64 sector, u64 bytes)
     return bytes % DISK_SECTOR == 0 && sector <= sectors && bytes / DISK_SECTOR <= sectors - sector;
 }
 
-static u8 do_write(struct virtio_blk *b, u64 sector)
+/* 5.2.6.1, struct virtio_blk_discard_write_zeroes: one segment, which is read here and not again.
+ */
+static u8 check_range(struct virtio_blk *b, u8 type, u64 *sector, u32 *bytes)
 {
-    struct blk_state *s = b->v.dev->state;
-    u64 len = b->v.chain.read_len - 16;
-    u8 buf[PIECE];
-    if (b->disk->readonly || !within(b->disk, sector, len))
-        return S_IOERR;
-    for (u64 at = 0; at < len; at += PIECE) {
-        u64 n = MIN(len - at, (u64)PIECE);
-        if (virtio_read(&b->v, 16 + at, buf, n) != n ||
-            disk_write(b->disk, sector * DISK_SECTOR + at, buf, n, &s->base_digest))
-            return S_IOERR;
-    }
-    return S_OK;
-}
-
-/* 5.2.6.1, struct virtio_blk_discard_write_zeroes: one segment. */
-static u8 do_zero(struct virtio_blk *b, u32 type)
-{
-    struct blk_state *s = b->v.dev->state;
     struct {
         u64 sector;
         u32 sectors, flags;
     } seg;
     if (b->disk->readonly)
         return S_IOERR;
-    if (virtio_read(&b->v, 16, &seg, sizeof(seg)) != sizeof(seg) ||
-        b->v.chain.read_len != 16 + sizeof(seg) || (seg.flags & ~1u) ||
+    /* Flag 0, unmap: zeros take no room in any case. It makes no sense to discard (5.2.6.2). */
+    if (b->v.chain.read_len != 16 + sizeof(seg) ||
+        virtio_read(&b->v, 16, &seg, sizeof(seg)) != sizeof(seg) || (seg.flags & ~1u) ||
         (type == T_DISCARD && seg.flags))
         return S_UNSUPP;
-    if (!within(b->disk, seg.sector, (u64)seg.sectors * DISK_SECTOR))
+    if (seg.sectors > (type == T_DISCARD ? DISCARD_MAX : ZERO_MAX) ||
+        !within(b->disk, seg.sector, (u64)seg.sectors * DISK_SECTOR))
         return S_IOERR;
-    if (type == T_DISCARD)
-        return S_OK; /* may leave the data as it is */
-    if (seg.sectors > 1u << 15)
-        return S_IOERR;
-    return disk_zero(b->disk, seg.sector * DISK_SECTOR, (u64)seg.sectors * DISK_SECTOR,
-                     &s->base_digest)
-               ? S_IOERR
-               : S_OK;
+    *sector = seg.sector;
+    *bytes = seg.sectors * DISK_SECTOR;
+    return S_OK;
 }
 
-/* What the device does where the guest notified it. */
-static u8 start(struct virtio_blk *b, u32 type, u64 sector)
+static u8 check_data(struct virtio_blk *b, u64 sector, u64 len, bool write, u32 *bytes)
 {
+    if ((write && b->disk->readonly) || len > REQUEST_MAX || !within(b->disk, sector, len))
+        return S_IOERR;
+    *bytes = (u32)len;
+    return S_OK;
+}
+
+/* Can it be done, as far as the guest decides that? */
+static u8 check(struct virtio_blk *b, u8 type, u64 *sector, u32 *bytes)
+{
+    const struct virtio_chain *c = &b->v.chain;
     switch (type) {
-    case T_OUT: return do_write(b, sector);
+    case T_IN: return check_data(b, *sector, c->write_len - 1, false, bytes);
+    case T_OUT: return check_data(b, *sector, c->read_len - 16, true, bytes);
     case T_DISCARD:
-    case T_WRITE_ZEROES: return do_zero(b, type);
-    case T_IN:
-    case T_FLUSH: /* a write is where it belongs at once */
+    case T_WRITE_ZEROES: return check_range(b, type, sector, bytes);
+    case T_FLUSH:
     case T_GET_ID: return S_OK;
     default: return S_UNSUPP;
     }
+}
+
+static void get_ahead(struct virtio_blk *b, unsigned i)
+{
+    const struct blk_state *s = b->v.dev->state;
+    enum disk_access access = s->type[i] == T_IN    ? DISK_READ
+                              : s->type[i] == T_OUT ? DISK_WRITE
+                                                    : DISK_ZERO;
+    bool needs = s->type[i] == T_IN || s->type[i] == T_OUT || s->type[i] == T_WRITE_ZEROES;
+    if (s->result[i] == S_OK && needs)
+        disk_ahead_start(b->disk, &b->ahead[i], access, s->sector[i] * DISK_SECTOR, s->bytes[i]);
+}
+
+/* The chain that was just taken. False: it is no request. */
+static bool accept(struct virtio_blk *b, unsigned queue)
+{
+    struct blk_state *s = b->v.dev->state;
+    struct {
+        u32 type, reserved;
+        u64 sector;
+    } h;
+    if (virtio_read(&b->v, 0, &h, sizeof(h)) != sizeof(h) || !b->v.chain.write_len) {
+        virtio_broken(&b->v); /* no header, or no room for a status */
+        return false;
+    }
+    unsigned i = (s->done + s->count) % UNDER_WAY;
+    u64 bytes = b->v.chain.read_len + b->v.chain.write_len;
+    vns_t due = dev_now(b->v.dev) + LATENCY_NS + bytes / 4;
+    if (s->count)
+        due = MAX(due, s->due[(i + UNDER_WAY - 1) % UNDER_WAY]);
+    s->head[i] = b->v.chain.head;
+    s->queue[i] = (u8)queue;
+    s->type[i] = h.type > 255 ? 255 : (u8)h.type;
+    s->sector[i] = h.sector;
+    s->bytes[i] = 0;
+    s->due[i] = due;
+    s->result[i] = check(b, s->type[i], &s->sector[i], &s->bytes[i]);
+    s->count++;
+    get_ahead(b, i);
+    return true;
+}
+
+/* Bytes for which there may be buffers. */
+static u64 under_way(const struct blk_state *s)
+{
+    u64 sum = 0;
+    for (u32 k = 0; k < s->count; k++) {
+        unsigned i = (s->done + k) % UNDER_WAY;
+        sum += s->type[i] == T_IN || s->type[i] == T_OUT ? s->bytes[i] : 0;
+    }
+    return sum;
 }
 
 static void blk_notify(struct device *dev, unsigned queue)
 {
     struct virtio_blk *b = self(dev);
     struct blk_state *s = dev->state;
-    while (s->count < UNDER_WAY && virtio_pop(&b->v, queue)) {
-        struct {
-            u32 type, reserved;
-            u64 sector;
-        } h;
-        if (virtio_read(&b->v, 0, &h, sizeof(h)) != sizeof(h) || !b->v.chain.write_len) {
-            virtio_broken(&b->v); /* no header, or no room for a status */
-            return;
-        }
-        unsigned i = (s->first + s->count) % UNDER_WAY;
-        u64 bytes = b->v.chain.read_len + b->v.chain.write_len;
-        vns_t due = dev_now(dev) + LATENCY_NS + bytes / 4;
-        if (s->count)
-            due = MAX(due, s->due[(i + UNDER_WAY - 1) % UNDER_WAY]);
-        s->head[i] = b->v.chain.head;
-        s->type[i] = h.type > 255 ? 255 : (u8)h.type;
-        s->sector[i] = h.sector;
-        s->due[i] = due;
-        s->result[i] = start(b, h.type, h.sector);
-        s->count++;
+    u16 before = s->count;
+    while (s->count < UNDER_WAY && under_way(s) < AHEAD_MAX && virtio_pop(&b->v, queue))
+        if (!accept(b, queue))
+            break;
+    for (u32 k = before; k < s->count; k++) {
+        struct disk_ahead *a = &b->ahead[(s->done + k) % UNDER_WAY];
+        disk_ahead_wait(b->disk, a);
+        b->failing = b->failing || a->failed;
     }
     dev_changed(dev);
 }
 
-/* Data for a reader: all of the writable part but its last byte. */
-static u8 give_data(struct virtio_blk *b, u8 type, u64 sector, u64 len)
+/* ---- what the host cannot do ---- */
+
+bool virtio_blk_failing(struct device *dev, u32 *request)
+{
+    struct virtio_blk *b = self(dev);
+    const struct blk_state *s = dev->state;
+    for (u32 k = 0; b->failing && k < s->count; k++) {
+        unsigned i = (s->done + k) % UNDER_WAY;
+        if (s->result[i] == S_OK && b->ahead[i].failed) {
+            *request = s->done + k;
+            return true;
+        }
+    }
+    b->failing = false;
+    return false;
+}
+
+void virtio_blk_fail(struct device *dev, u32 request)
+{
+    struct virtio_blk *b = self(dev);
+    struct blk_state *s = dev->state;
+    unsigned i = request % UNDER_WAY;
+    if (request - s->done >= s->count)
+        return; /* the driver's reset came first */
+    s->result[i] = S_IOERR;
+    disk_ahead_drop(b->disk, &b->ahead[i]);
+}
+
+/* ---- performing and completing them ---- */
+
+/* The guest cannot be told that the host failed here: it would be told something else than in a
+ * replay. */
+static u8 host_failed(struct virtio_blk *b)
+{
+    const struct dev_env *env = b->v.dev->env;
+    env->failed(env->machine, &b->disk->failed);
+    return S_IOERR;
+}
+
+static u8 do_write(struct virtio_blk *b, const struct disk_ahead *a, u64 offset, u64 len)
 {
     struct blk_state *s = b->v.dev->state;
     u8 buf[PIECE];
-    if (type == T_GET_ID) {
-        memset(buf, 0, 20);
-        memcpy(buf, b->disk->serial, strlen(b->disk->serial));
-        virtio_write(&b->v, 0, buf, MIN(len, (u64)20));
-        return S_OK;
-    }
-    if (!within(b->disk, sector, len))
-        return S_IOERR;
     for (u64 at = 0; at < len; at += PIECE) {
         u64 n = MIN(len - at, (u64)PIECE);
-        if (disk_read(b->disk, sector * DISK_SECTOR + at, buf, n, &s->base_digest) ||
-            virtio_write(&b->v, at, buf, n) != n)
+        if (virtio_read(&b->v, 16 + at, buf, n) != n)
+            return S_IOERR;
+        if (disk_write(b->disk, a, offset + at, buf, n, &s->base_digest))
+            return host_failed(b);
+    }
+    return S_OK;
+}
+
+static u8 do_read(struct virtio_blk *b, const struct disk_ahead *a, u64 offset, u64 len)
+{
+    struct blk_state *s = b->v.dev->state;
+    u8 buf[PIECE];
+    for (u64 at = 0; at < len; at += PIECE) {
+        u64 n = MIN(len - at, (u64)PIECE);
+        if (disk_read(b->disk, a, offset + at, buf, n, &s->base_digest))
+            return host_failed(b);
+        if (virtio_write(&b->v, at, buf, n) != n)
             return S_IOERR;
     }
     return S_OK;
 }
 
+static u8 give_id(struct virtio_blk *b, u64 room)
+{
+    char id[20] = {0};
+    memcpy(id, b->disk->serial, strlen(b->disk->serial));
+    virtio_write(&b->v, 0, id, MIN(room, (u64)sizeof(id)));
+    return S_OK;
+}
+
+/* The chain is looked at anew: it has to be as long as when it was taken. */
+static u8 perform(struct virtio_blk *b, unsigned i)
+{
+    struct blk_state *s = b->v.dev->state;
+    const struct virtio_chain *c = &b->v.chain;
+    struct disk_ahead *a = &b->ahead[i];
+    u64 offset = s->sector[i] * DISK_SECTOR, room = c->write_len - 1;
+    disk_ahead_take(b->disk, a);
+    switch (s->type[i]) {
+    case T_IN: return room == s->bytes[i] ? do_read(b, a, offset, s->bytes[i]) : S_IOERR;
+    case T_OUT:
+        return c->read_len == 16ull + s->bytes[i] ? do_write(b, a, offset, s->bytes[i]) : S_IOERR;
+    case T_WRITE_ZEROES:
+        return disk_zero(b->disk, a, offset, s->bytes[i], &s->base_digest) ? host_failed(b) : S_OK;
+    case T_DISCARD: return disk_discard(b->disk, offset, s->bytes[i]) ? host_failed(b) : S_OK;
+    case T_GET_ID: return give_id(b, room);
+    default: return S_OK; /* a flush: all before it is done */
+    }
+}
+
 static void complete(struct virtio_blk *b, unsigned i)
 {
     struct blk_state *s = b->v.dev->state;
-    if (!virtio_again(&b->v, 0, s->head[i]))
-        return;
-    u64 len = b->v.chain.write_len - 1;
-    u8 status = s->result[i];
-    bool gives = s->type[i] == T_IN || s->type[i] == T_GET_ID;
-    if (status == S_OK && gives)
-        status = give_data(b, s->type[i], s->sector[i], len);
-    virtio_write(&b->v, len, &status, 1);
-    virtio_push(&b->v, 0, s->head[i], (u32)(status == S_OK && gives ? len + 1 : 1));
+    if (virtio_again(&b->v, s->queue[i], s->head[i])) {
+        u64 room = b->v.chain.write_len - 1;
+        bool gives = s->type[i] == T_IN || s->type[i] == T_GET_ID;
+        u8 status = s->result[i] == S_OK ? perform(b, i) : s->result[i];
+        virtio_write(&b->v, room, &status, 1);
+        virtio_push(&b->v, s->queue[i], s->head[i], (u32)(status == S_OK && gives ? room + 1 : 1));
+    }
+    disk_ahead_drop(b->disk, &b->ahead[i]);
 }
 
 static vns_t blk_deadline(const struct device *dev)
 {
     const struct blk_state *s = dev->state;
-    return s->count ? s->due[s->first] : NEVER;
+    return s->count ? s->due[s->done % UNDER_WAY] : NEVER;
 }
 
 static void blk_expire(struct device *dev, vns_t now)
 {
     struct virtio_blk *b = self(dev);
     struct blk_state *s = dev->state;
-    while (s->count && s->due[s->first] <= now) {
-        unsigned i = s->first;
-        s->first = (u16)((s->first + 1) % UNDER_WAY);
+    unsigned used = 0;
+    while (s->count && s->due[s->done % UNDER_WAY] <= now) {
+        unsigned i = s->done % UNDER_WAY;
+        used |= 1u << s->queue[i];
+        s->done++;
         s->count--;
         complete(b, i);
     }
-    virtio_signal(&b->v, 0);
-    if (virtio_ready(&b->v))
-        blk_notify(dev, 0); /* what had to wait for room */
+    for (unsigned q = 0; q < QUEUES; q++)
+        if (used >> q & 1)
+            virtio_signal(&b->v, q);
+    /* What had to wait for room. */
+    for (unsigned k = 0; k < QUEUES && virtio_ready(&b->v); k++)
+        blk_notify(dev, (s->turn + k) % QUEUES);
+    s->turn = (u8)((s->turn + 1) % QUEUES);
+}
+
+static void drop_all(struct virtio_blk *b)
+{
+    for (unsigned i = 0; i < UNDER_WAY; i++)
+        disk_ahead_drop(b->disk, &b->ahead[i]);
+    b->failing = false;
 }
 
 /* The driver's reset forgets what is under way. */
 static void blk_driver_reset(struct device *dev)
 {
     struct blk_state *s = dev->state;
-    s->first = s->count = 0;
+    s->done += s->count;
+    s->count = 0;
+    if (self(dev))
+        drop_all(self(dev));
 }
 
 static void blk_reset(struct device *dev)
@@ -250,19 +389,43 @@ static void blk_reset(struct device *dev)
     blk_driver_reset(dev);
 }
 
+/* Could it have been taken? */
+static bool sane(const struct virtio_blk *b, const struct blk_state *s, unsigned i)
+{
+    bool data = s->type[i] == T_IN || s->type[i] == T_OUT;
+    bool range = s->type[i] == T_DISCARD || s->type[i] == T_WRITE_ZEROES;
+    bool write = range || s->type[i] == T_OUT;
+    u32 most = data                      ? REQUEST_MAX
+               : s->type[i] == T_DISCARD ? DISCARD_MAX * DISK_SECTOR
+                                         : ZERO_MAX * DISK_SECTOR;
+    if (s->queue[i] >= QUEUES || s->result[i] > S_UNSUPP)
+        return false;
+    if (s->result[i] != S_OK || !(data || range))
+        return true;
+    return s->bytes[i] <= most && within(b->disk, s->sector[i], s->bytes[i]) &&
+           !(write && b->disk->readonly);
+}
+
 static int blk_loaded(struct device *dev, struct err *err)
 {
     const struct blk_state *s = dev->state;
-    if (s->first >= UNDER_WAY || s->count > UNDER_WAY)
+    struct virtio_blk *b = self(dev);
+    if (s->count > UNDER_WAY || s->turn >= QUEUES)
         return dev_bad_state(dev, err, "requests");
+    for (u32 k = 0; k < s->count; k++)
+        if (!sane(b, s, (s->done + k) % UNDER_WAY))
+            return dev_bad_state(dev, err, "a request");
+    drop_all(b); /* what was got ahead was for others; it is got when it is needed */
     return virtio_loaded(dev, err);
 }
+
+#define FEATURES (F_SIZE_MAX | F_SEG_MAX | F_BLK_SIZE | F_FLUSH | F_TOPOLOGY | F_MQ)
 
 static const struct virtio_class blk_class = {
     .type = 2,
     .pci_class = {0x00, 0x80, 0x01}, /* mass storage controller */
-    .features = F_SEG_MAX | F_BLK_SIZE | F_FLUSH | F_DISCARD | F_WRITE_ZEROES,
-    .queues = 1,
+    .features = FEATURES | F_DISCARD | F_WRITE_ZEROES,
+    .queues = QUEUES,
     .queue_max = VIRTIO_QUEUE_MAX,
     .config_size = sizeof(struct blk_config),
     .config_read = blk_config_read,
@@ -273,8 +436,8 @@ static const struct virtio_class blk_class = {
 static const struct virtio_class blk_class_ro = {
     .type = 2,
     .pci_class = {0x00, 0x80, 0x01},
-    .features = F_SEG_MAX | F_BLK_SIZE | F_FLUSH | F_RO,
-    .queues = 1,
+    .features = FEATURES | F_RO,
+    .queues = QUEUES,
     .queue_max = VIRTIO_QUEUE_MAX,
     .config_size = sizeof(struct blk_config),
     .config_read = blk_config_read,
@@ -291,15 +454,6 @@ static const struct device_ops blk_ops = {
     .loaded = blk_loaded,
 };
 
-bool virtio_blk_failing(struct device *dev, u32 *request)
-{
-    return false;
-}
-
-void virtio_blk_fail(struct device *dev, u32 request)
-{
-}
-
 int virtio_blk_create(struct device *dev, const struct dev_env *env, struct virtio_blk *b,
                       struct device *pci, unsigned slot, struct disk *disk, const char *name,
                       struct err *err)
@@ -315,5 +469,7 @@ int virtio_blk_create(struct device *dev, const struct dev_env *env, struct virt
 
 void virtio_blk_destroy(struct device *dev)
 {
+    if (self(dev))
+        drop_all(self(dev));
     dev_free(dev);
 }

@@ -3,23 +3,30 @@
 #define REPRISE_DEV_VIRTIO_BLK_H
 
 #include "dev/virtio/virtio.h"
+#include "host/disk.h"
 
-struct disk;
+#define VIRTIO_BLK_UNDER_WAY 256u /* requests taken and not completed */
+
 struct virtio_blk {
     struct virtio v; /* first: dev->host */
     struct disk *disk;
+    struct disk_ahead ahead[VIRTIO_BLK_UNDER_WAY];
+    bool failing; /* some of them may have failed */
 };
 
-/* `name` is that of its component ("disk0"); the disk outlives the device. */
+/* `name` is that of its component ("disk0"); the disk outlives the device. *b is zero. */
 int virtio_blk_create(struct device *dev, const struct dev_env *env, struct virtio_blk *b,
                       struct device *pci, unsigned slot, struct disk *disk, const char *name,
                       struct err *err);
 void virtio_blk_destroy(struct device *dev);
 
-/* Has the host failed at a request that is under way, which the guest is not told yet? *request is
- * its running number. */
+/*
+ * Is there a request that the host cannot do (disk->trouble says why)? Its number goes to *request.
+ * Known at the first stop after the notification, before the request completes. For the recorder,
+ * which makes an input of it; a replay does not ask.
+ */
 bool virtio_blk_failing(struct device *dev, u32 *request);
-/* The request, if it is under way, completes with VIRTIO_BLK_S_IOERR, and nothing of it is done. */
+/* The input: that request completes with an I/O error, and nothing of it is done. */
 void virtio_blk_fail(struct device *dev, u32 request);
 
 #endif
