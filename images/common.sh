@@ -83,7 +83,8 @@ kernel_image() {
         drivers/virtio/virtio_ring.ko drivers/virtio/virtio_pci_legacy_dev.ko \
         drivers/virtio/virtio_pci_modern_dev.ko drivers/virtio/virtio_pci.ko \
         drivers/char/hw_random/rng-core.ko drivers/char/hw_random/virtio-rng.ko \
-        drivers/block/virtio_blk.ko; do
+        drivers/block/virtio_blk.ko net/core/failover.ko drivers/net/net_failover.ko \
+        drivers/net/virtio_net.ko; do
         file="$work/kernel/lib/modules/$release/kernel/$module"
         [ ! -f "$file" ] || install -m 644 "$file" "$root/lib/modules/$release/"
     done

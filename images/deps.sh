@@ -10,11 +10,12 @@ set -eu
 # Building reprise.
 build="gcc libc6-dev make pkg-config libzydis-dev liblz4-dev libxxhash-dev libfdt-dev zlib1g-dev
 liblzma-dev libzstd-dev libslirp-dev libpng-dev libnbd-dev acpica-tools"
-# Building images: apt-get downloads packages, dpkg-deb unpacks them, cpio makes the initramfs.
-images="apt dpkg cpio"
-# Tests: cmocka; their driver is in Python; gdb and packers as peers; iasl (acpica-tools) is in the first list.
+# Building images: apt-get downloads packages, dpkg-deb unpacks them, cpio makes the initramfs;
+# the rest is for make image-debian.
+images="apt dpkg cpio mmdebstrap uidmap fdisk e2fsprogs"
+# Tests: cmocka; their driver is in Python; gdb and packers as peers; file systems; iasl (acpica-tools) is in the first list.
 tests="libcmocka-dev python3 binutils gdb gzip xz-utils zstd lz4 device-tree-compiler
-python3-drgn e2fsprogs qemu-utils"
+python3-drgn grub-common mtools btrfs-progs xfsprogs qemu-utils openssh-client"
 packages="$(echo $build $images $tests)"
 
 missing() {

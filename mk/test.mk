@@ -21,7 +21,7 @@ TOOLS := $(B)/tests/tools/format_records $(B)/tests/tools/log_version $(B)/tests
 $(TOOLS): $(B)/tests/tools/%: $(B)/tests/tools/%.o $(B)/libreprise.a
 	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
-GUEST_BIN := $(addprefix build/images/guest/,check heap lines)
+GUEST_BIN := $(addprefix build/images/guest/,check heap lines echod)
 # For gdb: lines, at addresses where no other program of the guest is.
 build/images/guest/heap: GUEST_FLAGS := -g -Wl,-Ttext-segment=0x10000000
 build/images/guest/lines: GUEST_FLAGS := -g -O0 -Wl,-Ttext-segment=0x20000000
@@ -33,8 +33,8 @@ build/images/guest/%: tests/guest/%.c
 
 # tests/fuzz: `make fuzz T=log` runs one for long; `make test` a fixed number of mutations of each,
 # always with the address sanitizer.
-FUZZ_VIRTIO := virtio-rng virtio-blk
-FUZZ_NAMES  := log kernel boot description keys checkpoint kallsyms rsp $(FUZZ_VIRTIO)
+FUZZ_VIRTIO := virtio-rng virtio-blk virtio-net
+FUZZ_NAMES  := log kernel boot bootentry description keys checkpoint kallsyms rsp net $(FUZZ_VIRTIO)
 FUZZ_SRC    := $(filter-out $(FUZZ_VIRTIO),$(FUZZ_NAMES)) virtio
 FUZZ_BIN    := $(FUZZ_NAMES:%=$(B)/tests/fuzz/fuzz_%)
 $(B)/tests/fuzz/fuzz_log: $(TOY_OBJ)
@@ -74,17 +74,17 @@ test-build: build/reprise $(B)/reprise $(UNIT_BIN) $(TOOLS) $(B)/tests/insn/insn
 
 # The parts one after the other, each with all CPUs; images need no compiler and take the network.
 test: deps
-	@$(MAKE) --no-print-directory -j$(JOBS) test-build images
+	@$(MAKE) --no-print-directory -j$(JOBS) test-build images image-debian-if-possible
 	@$(MAKE) --no-print-directory -j$(JOBS) MODE=asan fuzz-build
 	@tests/run.py --mode $(MODE) $(T)
 
 soak: deps
-	@$(MAKE) --no-print-directory -j$(JOBS) test-build images
+	@$(MAKE) --no-print-directory -j$(JOBS) test-build images image-debian-if-possible
 	@$(MAKE) --no-print-directory -j$(JOBS) MODE=asan fuzz-build
 	@tests/soak.py --mode $(MODE) --minutes $(SOAK_MINUTES)
 
 bench: deps
-	@$(MAKE) --no-print-directory -j$(JOBS) MODE=rel test-build images build/rel/tests/bench/nolog \
+	@$(MAKE) --no-print-directory -j$(JOBS) MODE=rel test-build images image-debian-if-possible build/rel/tests/bench/nolog \
 		build/rel/tests/bench/travel
 	@tests/bench/bench.py $(BENCH_ARGS)
 

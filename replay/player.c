@@ -99,7 +99,7 @@ static int give_input(struct player *p, struct machine *m, struct input *in, str
         memcpy(p->data, in->data, in->len);
     in->data = p->data;
     if (in->len && p->inputs == p->config.perturb)
-        p->data[in->len - 1] ^= 1;
+        p->data[in->kind == INPUT_CONSOLE ? 0 : in->len - 1] ^= 1;
     consume(p);
     return 1;
 }

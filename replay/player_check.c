@@ -39,7 +39,7 @@ void player_remember(struct player *p)
     if (record_input(&p->rec, NULL)) {
         struct log_bytes *b = record_input_bytes(&e->rec);
         if (b) {
-            b->len = MIN(b->len, (u32)sizeof(e->data));
+            b->len = MIN(b->len, (u32)sizeof(e->data)); /* decoded: no input is longer */
             memcpy(e->data, b->data, b->len);
             b->data = e->data;
         }

@@ -8,8 +8,8 @@
 #define EVENTS 20
 
 struct past_event {
-    struct record rec; /* its bytes are in `data`, cut to that length */
-    u8 data[64];
+    struct record rec; /* its bytes are in `data` */
+    u8 data[INPUT_MAX];
 };
 
 struct player {

@@ -5,6 +5,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "replay/frame.h"
+
 #define SHORT_BYTES 64u /* of a packet, on one line */
 
 const char *quit_reason_name(u64 reason)
@@ -156,6 +158,11 @@ void record_print(FILE *out, const struct record *rec, bool all_digests)
     fprintf(out, " %s", desc->name);
     for (size_t i = 0; i < desc->nfields; i++) {
         fprintf(out, " %s=", desc->fields[i].name);
+        if (rec->type == REC_PACKET && desc->fields[i].kind == FIELD_bytes && !all_digests) {
+            char text[FRAME_TEXT];
+            fputs(frame_text(rec->packet.data.data, rec->packet.data.len, text), out);
+            continue;
+        }
         print_field(out, &desc->fields[i], (const u8 *)rec + desc->fields[i].offset, all_digests);
     }
 }

@@ -102,7 +102,8 @@ def devices(t, rnd):
 
 
 def fuzz(t, rnd):
-    name = rnd.choice(["log", "kernel", "boot", "description", "keys", "virtio-rng", "virtio-blk"])
+    name = rnd.choice(["log", "kernel", "boot", "description", "keys", "net",
+                       "virtio-rng", "virtio-blk", "virtio-net"])
     program = ROOT / "build/asan/tests/fuzz" / ("fuzz_" + name)
     if program.exists():
         t.run(program, ROOT / "tests/fuzz/corpus" / name, timeout=600,

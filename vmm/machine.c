@@ -435,6 +435,13 @@ void machine_set_emit(struct machine *m,
     m->emit_opaque = opaque;
 }
 
+void machine_set_taken(struct machine *m, void (*fn)(void *opaque, const struct input *in),
+                       void *opaque)
+{
+    m->taken = fn;
+    m->taken_opaque = opaque;
+}
+
 static void trace_step(void *opaque)
 {
     struct machine *m = opaque;
@@ -481,6 +488,8 @@ static void expire(struct machine *m)
 
 static void apply(struct machine *m, const struct input *in)
 {
+    if (m->taken)
+        m->taken(m->taken_opaque, in);
     switch (in->kind) {
     case INPUT_CONSOLE: uart_receive(&m->dev[DEV_UART], in->data, in->len); break;
     case INPUT_BREAK: uart_break(&m->dev[DEV_UART]); break;

@@ -91,6 +91,10 @@ void machine_set_emit(struct machine *m,
                                  size_t len),
                       void *opaque);
 
+/* Called with each input just before it applies; NULL for nobody. Never affects the guest. */
+void machine_set_taken(struct machine *m, void (*fn)(void *opaque, const struct input *in),
+                       void *opaque);
+
 /* Called before each instruction in trace mode (one at a time, slow); NULL switches it off. */
 void machine_set_trace(struct machine *m, void (*fn)(void *opaque, struct machine *m),
                        void *opaque);

@@ -78,6 +78,8 @@ struct machine {
     void *output_opaque;
     void (*emit)(void *opaque, enum dev_emit kind, unsigned unit, const void *data, size_t len);
     void *emit_opaque;
+    void (*taken)(void *opaque, const struct input *in);
+    void *taken_opaque;
     void (*trace)(void *opaque, struct machine *m);
     void *trace_opaque;
 };

@@ -18,6 +18,7 @@
 
 #include "dev/pci.h"
 #include "dev/virtio/blk.h"
+#include "dev/virtio/net.h"
 #include "dev/virtio/rng.h"
 #include "host/disk.h"
 #include "mutate.h"
@@ -67,6 +68,7 @@ struct world {
     unsigned ndev;
     struct virtio rng;
     struct virtio_blk blk[2];
+    struct virtio_net net[2];
     struct disk disk[2];
 };
 
@@ -116,6 +118,17 @@ static bool world_write(void *opaque, gpa_t gpa, const void *in, size_t len)
     return true;
 }
 
+/* Only networks send: nothing that the link would not carry. */
+static void world_emit(void *opaque, enum dev_emit kind, unsigned unit, const void *data,
+                       size_t len)
+{
+    struct world *w = opaque;
+    if (kind != EMIT_PACKET || unit > 1 || len < NET_FRAME_MIN || len > NET_FRAME_MAX ||
+        len > w->net[unit].mtu + NET_OVERHEAD)
+        abort();
+    w->messages += XXH3_64bits_withSeed(data, len, unit);
+}
+
 static u64 take(struct program *s, unsigned bytes)
 {
     u64 v = 0;
@@ -123,6 +136,9 @@ static u64 take(struct program *s, unsigned bytes)
         v |= (u64)*s->p << (8 * i);
     return v;
 }
+
+static void config(struct world *w, unsigned slot, unsigned offset, unsigned size, u32 value);
+static void store(struct world *w, unsigned slot, u32 offset, unsigned size, u64 value);
 
 /* The next device, for a target to create. */
 static struct device *add(struct world *w, unsigned *slot)
@@ -253,12 +269,110 @@ static const u8 blk_sample[] = {0x00, 0x3b, 0x00,       /* set_up slot 1 */
                                 9,    0x10, 0x3b, 0x00, 0x11, 0x00, 0, 8, 64, 0,    2,    0, 0x12,
                                 0x06, 0x14, 0,    0,    0,    0,    0, 0, 0,  0,    0};
 
+/* ---- network: a common MTU, and the largest ---- */
+
+static void net_create(struct world *w)
+{
+    static const u8 mac[6] = {2, 0, 0, 0, 0, 1};
+    struct err err;
+    for (unsigned i = 0; i < 2; i++) {
+        unsigned slot;
+        struct device *d = add(w, &slot);
+        if (virtio_net_create(d, &w->env, &w->net[i], &w->pci, slot, i, mac, i ? 32000 : 1500,
+                              &err))
+            abort();
+    }
+}
+
+static void net_destroy(struct world *w)
+{
+    for (unsigned i = 0; i < 2; i++)
+        virtio_net_destroy(&w->dev[i]);
+}
+
+/* Both queues, on one table of descriptors: available rings at 0x2000 and 0x2800, used ones at
+ * 0x3000 and 0x3800. */
+static void net_set_up(struct world *w, unsigned slot, u64 how)
+{
+    config(w, slot, 4, 2, 6);
+    store(w, slot, 0x14, 1, 0);
+    store(w, slot, 0x14, 1, 3);
+    store(w, slot, 8, 4, 0);
+    store(w, slot, 12, 4, (u32)(how & 3) << 28 | (u32)(how >> 2 & 3) << 15 | 8 | 32);
+    store(w, slot, 8, 4, 1);
+    store(w, slot, 12, 4, 1);
+    store(w, slot, 0x14, 1, 11);
+    for (unsigned q = 0; q < 2; q++) {
+        store(w, slot, 0x16, 2, q);
+        store(w, slot, 0x18, 2, 1u << (how >> 4 & 7));
+        store(w, slot, 0x20, 8, 0x1000);
+        store(w, slot, 0x28, 8, 0x2000 + 0x800 * q);
+        store(w, slot, 0x30, 8, 0x3000 + 0x800 * q);
+        store(w, slot, 0x1c, 2, 1);
+    }
+    store(w, slot, 0x14, 1, 15);
+}
+
+/* So many heads more in the available ring of a queue. */
+static void net_offer(struct world *w, unsigned queue, unsigned n, struct program *s)
+{
+    u8 *ring = w->ram + 0x2000 + 0x800 * queue;
+    u16 idx, head;
+    memcpy(&idx, ring + 2, 2);
+    for (unsigned i = 0; i < n; i++, idx++) {
+        head = (u16)take(s, 1) % 10;
+        memcpy(ring + 4 + 2 * (idx % 256), &head, 2);
+    }
+    memcpy(ring + 2, &idx, 2);
+}
+
+static void net_special(struct world *w, unsigned slot, struct program *s)
+{
+    static u8 frame[NET_FRAME_MAX];
+    struct device *d = w->list[slot - 1];
+    unsigned what = (unsigned)take(s, 1);
+    u32 len, room;
+    switch (what % 6) {
+    case 0: net_set_up(w, slot, take(s, 2)); break;
+    case 1:
+        len = MAX((u32)take(s, 2) % (NET_FRAME_MAX + 1), NET_FRAME_MIN);
+        memset(frame, what, len);
+        room = virtio_net_room(d);
+        if (room != 0 && room != NET_FRAME_MAX)
+            abort();
+        virtio_net_receive(d, frame, len);
+        break;
+    case 2: virtio_net_link(d, what & 64); break;
+    case 3: net_offer(w, 0, what >> 4, s); break;
+    case 4:
+        net_offer(w, 1, what >> 4, s);
+        store(w, slot, 0x3004, 2, 0);
+        break;
+    case 5: /* a short frame, as most are */
+        len = NET_FRAME_MIN + (u32)take(s, 1);
+        memset(frame, what, len);
+        virtio_net_receive(d, frame, len);
+        break;
+    }
+}
+
+/* Set up with mergeable buffers; three buffers; a frame that takes two of them; one is sent. */
+static const u8 net_sample[] = {0x0a, 0x00, 0x3c, 0x00,                            /* set up */
+                                0x01, 0x02, 0,    0,    0,    2,    2,    0,    8, /* offer */
+                                0,    2,    2,    0,    16,   0,    2,    2,    0, /* ... */
+                                0x0a, 0x33, 0,    1,    2,                         /* receive */
+                                0x0a, 0x05, 0x50, 0x0a, 0x01, 0,    3,             /* frames */
+                                0x01, 0x01, 0,    0,    12,   0,    1,    0,    1, /* offer */
+                                64,   0,    0,    0,    0x0a, 0x14, 0,             /* send */
+                                0x0a, 0x02, 0x0a, 0x42, 0x0a, 0x05, 0x20, 0x03, 0, 0, 1};
+
 /* ---- all of them ---- */
 
 #define SAMPLE(bytes) bytes, sizeof(bytes)
 
 static const struct target targets[] = {
     {"virtio-rng", rng_create, rng_destroy, NULL, NULL, SAMPLE(rng_sample)},
+    {"virtio-net", net_create, net_destroy, net_special, NULL, SAMPLE(net_sample)},
     {"virtio-blk", blk_create, blk_destroy, blk_special, blk_inputs, SAMPLE(blk_sample)},
 };
 
@@ -295,6 +409,7 @@ static struct world *world_create(bool replay, struct failure *failures)
                               .msi = world_msi,
                               .changed = world_changed,
                               .failed = world_failed,
+                              .emit = world_emit,
                               .dma_read = world_read,
                               .dma_write = world_write};
     if (pci_create(&w->pci, &w->env, &err))

@@ -51,6 +51,7 @@ int cmd_core(int argc, char **argv);
 int cmd_gdb(int argc, char **argv);
 int cmd_checkpoint(int argc, char **argv);
 int cmd_disk(int argc, char **argv);
+int cmd_pcap(int argc, char **argv);
 
 /* Prints "reprise: TEXT" on stderr; returns EX_ERROR. */
 int cmd_fail(const struct err *err);

@@ -10,7 +10,7 @@ enum { O_FROM = 256, O_TO, O_JSON, O_ALL };
 static const struct argp_option options[] = {
     {"from", O_FROM, "POINT", 0, "From there on", 0},
     {"to", O_TO, "POINT", 0, "Up to there", 0},
-    {"all", O_ALL, NULL, 0, "Print all digests", 0},
+    {"all", O_ALL, NULL, 0, "Print all digests, and the bytes of packets", 0},
     {"json", O_JSON, NULL, 0, "One JSON object a line, with everything", 0},
     {0},
 };

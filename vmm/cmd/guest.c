@@ -10,6 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "host/bootdisk.h"
+#include "host/net_options.h"
 #include "version.h"
 
 static int read_user_file(const char *path, const char *what, u64 max, void **out, size_t *size,
@@ -82,13 +84,10 @@ static int make_append(struct guest *g, const char *user, struct err *err)
     return 0;
 }
 
-static int load_kernel(struct guest *g, const char *path, struct err *err)
+/* g->kernel_file holds `size` bytes of the kernel `path`. */
+static int take_kernel(struct guest *g, const char *path, size_t size, struct err *err)
 {
-    size_t size;
-    int code = read_user_file(path, "kernel", KERNEL_MAX_SIZE, &g->kernel_file, &size, err);
-    if (code)
-        return code;
-    code = kernel_extract(g->kernel_file, size, &g->image, err);
+    int code = kernel_extract(g->kernel_file, size, &g->image, err);
     if (code) {
         char text[sizeof(err->text)];
         memcpy(text, err->text, sizeof(text));
@@ -104,19 +103,27 @@ static int load_kernel(struct guest *g, const char *path, struct err *err)
     return 0;
 }
 
-static int load_initrd(struct guest *g, const struct guest_config *c, struct err *err)
+static int load_kernel(struct guest *g, const char *path, struct err *err)
 {
-    void *file = NULL;
-    size_t size = 0;
+    size_t size;
+    int code = read_user_file(path, "kernel", KERNEL_MAX_SIZE, &g->kernel_file, &size, err);
+    return code ? code : take_kernel(g, path, size, err);
+}
+
+/* `file`, of a boot entry, or NULL: becomes ours. */
+static int load_initrd(struct guest *g, const struct guest_config *c, void *file, size_t size,
+                       struct err *err)
+{
+    const char *name = c->initrd ? c->initrd : "of the boot entry";
     int code = 0;
     if (c->initrd)
         code = read_user_file(c->initrd, "initrd", INITRD_MAX_SIZE, &file, &size, err);
     /* What guests other than Linux want is theirs to say. */
-    if (!code && c->initrd && is_linux(&g->image)) {
+    if (!code && file && is_linux(&g->image)) {
         struct err why;
         code = initrd_check(file, size, &why);
         if (code)
-            err_set(err, code, "the initrd %s %.900s", c->initrd, why.text);
+            err_set(err, code, "the initrd %s %.900s", name, why.text);
     }
     if (!code)
         code = initrd_init(&g->builder, file, size, err);
@@ -221,6 +228,76 @@ static int load_disk(struct guest *g, const char *spec, struct err *err)
     return code;
 }
 
+static int open_bootdisk(struct bootdisk **b, const struct guest *g, struct err *err)
+{
+    struct bootdisk_image images[DESCRIPTION_DISKS];
+    for (unsigned i = 0; i < g->ndisks; i++)
+        images[i] = (struct bootdisk_image){g->disks[i].path, g->disks[i].format};
+    return bootdisk_open(b, images, g->ndisks, err);
+}
+
+/*
+ * The entry's command line, then the user's. An entry that has consoles, but not the one that there
+ * is, gets it as its last, so that something is seen; the user's console= has the last word.
+ */
+static char *entry_append(const struct boot_entry *e, const char *user)
+{
+    const char *options = e->options ? e->options : "", *console = "";
+    char *out;
+    user = user ? user : "";
+    if (has_option(options, "console=") && !has_option(options, "console=ttyS0") &&
+        !has_option(user, "console="))
+        console = " console=ttyS0";
+    return asprintf(&out, "%s%s%s%s", options, console, *user ? " " : "", user) < 0 ? NULL : out;
+}
+
+/* --kernel auto: kernel, command line, and the initrd unless the user names one. */
+static int load_entry(struct guest *g, const struct guest_config *c, u8 **initrd,
+                      size_t *initrd_size, struct err *err)
+{
+    struct bootdisk *b;
+    const struct boot_entry *e = NULL;
+    size_t size;
+    int code = open_bootdisk(&b, g, err);
+    if (!code && !(e = bootdisk_choose(b, c->boot_entry, err)))
+        code = err->code;
+    if (!code)
+        code = bootdisk_kernel(b, e, KERNEL_MAX_SIZE, (u8 **)&g->kernel_file, &size, err);
+    if (!code && !c->initrd)
+        code = bootdisk_initrd(b, e, INITRD_MAX_SIZE, initrd, initrd_size, err);
+    if (!code) {
+        char *text = bootdisk_describe(b, e), *append = entry_append(e, c->append);
+        if (!text || !append)
+            code = err_set(err, -ENOMEM, "no memory for the boot entry");
+        else
+            fprintf(stderr, "reprise: booting %s\n", text);
+        if (!code)
+            code = take_kernel(g, strchr(e->kernel, ')') + 1, size, err);
+        if (!code)
+            code = make_append(g, append, err);
+        free(text);
+        free(append);
+    }
+    bootdisk_close(b);
+    return code;
+}
+
+int guest_list_entries(const struct guest_config *c, struct err *err)
+{
+    struct guest g = {0};
+    struct bootdisk *b = NULL;
+    int code = 0;
+    for (unsigned i = 0; i < c->ndisks && !code; i++)
+        code = load_disk(&g, c->disk[i], err);
+    if (!code)
+        code = open_bootdisk(&b, &g, err);
+    if (!code)
+        bootdisk_list(b, stdout);
+    bootdisk_close(b);
+    guest_close_host(&g);
+    return code;
+}
+
 void guest_close_host(struct guest *g)
 {
     for (unsigned i = 0; i < g->nnets; i++)
@@ -229,6 +306,9 @@ void guest_close_host(struct guest *g)
     for (unsigned i = 0; i < DESCRIPTION_DISKS; i++)
         disk_close(&g->disks[i]);
 }
+
+_Static_assert(NET_MTU_MIN == DESCRIPTION_MTU_MIN && NET_MTU_MAX == DESCRIPTION_MTU_MAX,
+               "what is recorded must be readable");
 
 int guest_load(struct guest *g, const struct guest_config *c, struct err *err)
 {
@@ -246,11 +326,16 @@ int guest_load(struct guest *g, const struct guest_config *c, struct err *err)
     if (lacks)
         return err_set(err, -ENOTSUP, "this host's CPU lacks %s, which the model %s has", lacks,
                        c->cpu);
-    int code = load_kernel(g, c->kernel, err);
-    if (!code)
+    bool from_disk = !strcmp(c->kernel, GUEST_KERNEL_AUTO);
+    u8 *initrd = NULL;
+    size_t initrd_size = 0;
+    int code = from_disk ? 0 : load_kernel(g, c->kernel, err);
+    if (!code && !from_disk)
         code = make_append(g, c->append, err);
     for (unsigned i = 0; i < c->ndisks && !code; i++)
         code = load_disk(g, c->disk[i], err);
+    if (!code && from_disk)
+        code = load_entry(g, c, &initrd, &initrd_size, err);
     for (unsigned i = 0; i < c->nnets && !code; i++) {
         struct net_identity id;
         code = net_create(&g->nets[i], c->net[i], i, &id, err);
@@ -261,7 +346,11 @@ int guest_load(struct guest *g, const struct guest_config *c, struct err *err)
         memcpy(d->net[i].backend, id.backend, sizeof(id.backend));
         d->net[i].mtu = id.mtu;
     }
-    return code ? code : load_initrd(g, c, err);
+    if (code) {
+        free(initrd);
+        return code;
+    }
+    return load_initrd(g, c, initrd, initrd_size, err);
 }
 
 int guest_create_machine(struct guest *g, struct machine **m, struct err *err)

@@ -11,8 +11,12 @@
 #include "host/disk.h"
 #include "host/net.h"
 
+/* Kernel, initrd and command line are those of the disks' own boot entry. */
+#define GUEST_KERNEL_AUTO "auto"
+
 struct guest_config {
     const char *kernel, *initrd, *append, *cpu;
+    const char *boot_entry; /* with GUEST_KERNEL_AUTO as kernel; NULL: the default one */
     const char **add;
     size_t nadd;
     const char *disk[DESCRIPTION_DISKS]; /* FILE[,format=NAME][,readonly][,serial=TEXT] ... */
@@ -40,6 +44,8 @@ struct guest {
 
 /* Reads, extracts, adds, describes. */
 int guest_load(struct guest *g, const struct guest_config *config, struct err *err);
+/* Prints the boot entries of the disks. */
+int guest_list_entries(const struct guest_config *config, struct err *err);
 int guest_create_machine(struct guest *g, struct machine **m, struct err *err);
 /* Keeps kernel, initrd and description in the recording. */
 int guest_keep(struct guest *g, struct recording *r, struct err *err);

@@ -33,6 +33,7 @@ enum {
     O_GDB,
     O_GDB_WAIT,
     O_APPEND_,
+    O_BOOT_ENTRY,
     O_CPU,
     O_FORCE,
     O_IDLE,
@@ -48,20 +49,21 @@ enum {
 /* clang-format off */
 static const struct argp_option options[] = {
     {"output", 'o', "DIR", 0, "Directory of the recording; created (required)", 0},
-    {"kernel", O_KERNEL, "FILE", 0, "bzImage or ELF vmlinux (required)", 0},
+    {"kernel", O_KERNEL, "FILE", 0, "bzImage or ELF vmlinux (required); 'auto': kernel, initrd and command line of the boot entry that is on a --disk", 0},
+    {"boot-entry", O_BOOT_ENTRY, "ENTRY", 0, "With --kernel=auto: not the default entry, but the one of this title, id, or number (2, 1>0: in a submenu); 'list' prints those there are, and that is all", 0},
     {"initrd", O_INITRD, "FILE", 0, "Initial RAM disk", 0},
     {"append", O_APPEND_, "STR", 0, "Kernel command line; a Linux kernel gets console=ttyS0 and panic=-1 in front unless STR has its own", 0},
     {"memory", 'm', "SIZE", 0, "RAM, a multiple of 2M (default 512M)", 0},
     {"cpu", O_CPU, "MODEL", 0, "x86-64-v2 (default) or x86-64-v3", 0},
     {"seed", O_SEED, "N", 0, "The guest's entropy (default: random, and recorded)", 0},
     {"disk", O_DISK, "FILE[,OPTION]...", 0, "A disk with the contents of the image FILE, which is never written; up to 4. FILE may be nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH. Options: format=raw, qcow2, vmdk, vdi, vhdx ... (default auto: by first bytes and name), readonly, serial=TEXT, timeout=SECONDS for a server's answer (default 30)", 0},
-    {"net", O_NET, "user[,OPTION=...]|tap,ifname=NAME|none", 0, "A network; up to 4 (default: none)", 0},
+    {"net", O_NET, "user[,OPTION=...]|tap,ifname=NAME[,OPTION=...]|none", 0, "A network; up to 4 (default: none). Options: mac=, mtu=; of user also hostfwd=tcp|udp:[ADDRESS]:PORT-[ADDRESS]:PORT (repeatable; from port 0: any free one), restrict=on, ipv6=off, net=, dhcpstart=, dns=, hostname=", 0},
     {"gpu", O_GPU, "2d|none[,xres=N][,yres=N]", 0, "A display with a 2D virtio-gpu (default: none; 1280 by 800)", 0},
     {"add", O_ADD, "FILE[:PATH]", 0, "Put a file or directory into the guest, appended to the initrd; may be repeated", 0},
     {"timeout", O_TIMEOUT, "SECONDS", 0, "Quit after that much host time", 0},
     {"max-insns", O_MAX, "N", 0, "Quit at exactly position N", 0},
     {"stop-at", O_STOP, "TEXT", 0, "Quit once the guest's console printed TEXT", 0},
-    {"idle-limit", O_IDLE, "SECONDS", 0, "Quit when no input is left and the guest has only waited for that much virtual time (default 3600; 0: never)", 0},
+    {"idle-limit", O_IDLE, "SECONDS", 0, "Quit when no input is left and the guest has only waited for that much virtual time (default 3600, with a network never; 0: never)", 0},
     {"no-realtime", O_NORT, NULL, 0, "Let time jump when the guest is idle even if somebody is typing", 0},
     {"checkpoint-every", O_CHECKPOINT, "SECONDS", 0, "Write a checkpoint each so many seconds of host time, so that the recording opens anywhere at once", 0},
     {"gdb", O_GDB, "ENDPOINT", OPTION_ARG_OPTIONAL, "Let gdb attach while recording: HOST:PORT (default 127.0.0.1 and any free port) or unix:PATH", 0},
@@ -77,10 +79,11 @@ static const char doc[] =
 
 struct record_args {
     const char *output, *kernel, *initrd, *append, *stop_at;
+    const char *boot_entry;
     const char *cpu;
     u64 memory, seed;
     pos_t max_position;
-    double timeout, idle_limit;
+    double timeout, idle_limit; /* negative: not given */
     bool seeded, realtime, force, gdb_wait;
     double checkpoint_every; /* 0: none */
     const char *gdb;
@@ -125,6 +128,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case 'o': a->output = arg; break;
     case 'm': a->memory = option_size(state, arg, "--memory"); break;
     case O_KERNEL: a->kernel = arg; break;
+    case O_BOOT_ENTRY: a->boot_entry = arg; break;
     case O_INITRD: a->initrd = arg; break;
     case O_APPEND_: a->append = arg; break;
     case O_CPU: a->cpu = arg; break;
@@ -180,6 +184,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         break;
     case ARGP_KEY_ARG: argp_error(state, "'%s' belongs to no option", arg); break;
     case ARGP_KEY_END:
+        if (a->boot_entry && (!a->kernel || strcmp(a->kernel, GUEST_KERNEL_AUTO)))
+            argp_error(state, "--boot-entry goes with --kernel=auto");
+        if (a->kernel && !strcmp(a->kernel, GUEST_KERNEL_AUTO) && !a->ndisks)
+            argp_error(state, "--kernel=auto takes the kernel from a disk: --disk FILE is missing");
+        if (a->boot_entry && !strcmp(a->boot_entry, "list"))
+            break;
         if (!a->output || !*a->output)
             argp_error(state, "-o DIR is missing: where does the recording go?");
         if (a->gdb_wait && !a->gdb)
@@ -243,12 +253,17 @@ static int start(struct session *s, const struct record_args *a, struct guest *g
     s->guest = g;
     for (unsigned i = 0; i < g->nnets; i++)
         s->feeds[s->nfeeds++] = net_feed(g->nets[i]);
+    /* A server waits for as long as it takes. */
+    bool waits = false;
+    for (unsigned i = 0; i < s->nfeeds; i++)
+        waits = waits || s->feeds[i]->ops->live(s->feeds[i]);
+    double idle_limit = a->idle_limit >= 0 ? a->idle_limit : waits ? 0 : DEFAULT_IDLE_LIMIT;
     struct live_config live = {
         .fd = STDIN_FILENO,
         .realtime = a->realtime,
         .timeout = a->timeout,
         .max_position = a->max_position,
-        .idle_limit = (vns_t)(a->idle_limit * 1e9),
+        .idle_limit = (vns_t)(idle_limit * 1e9),
         .stop_at = a->stop_at,
         .signals = true,
         .feeds = s->feeds,
@@ -323,6 +338,8 @@ static int run_machine(struct session *s, const struct record_args *a, struct ru
                        struct run_end *end, struct err *err)
 {
     int failed = 0;
+    for (unsigned i = 0; i < s->guest->nnets; i++)
+        fputs(net_notice(s->guest->nets[i]), stderr);
     if (s->attach) {
         attach_set_recorder(s->attach, s->recorder);
         fprintf(stderr, "reprise: in gdb: target remote %s\n", attach_address(s->attach));
@@ -393,7 +410,7 @@ int cmd_record(int argc, char **argv)
     struct record_args a = {.memory = DEFAULT_MEMORY,
                             .cpu = "x86-64-v2",
                             .max_position = NEVER,
-                            .idle_limit = DEFAULT_IDLE_LIMIT,
+                            .idle_limit = -1,
                             .realtime = true};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
     struct err err = {0};
@@ -402,6 +419,7 @@ int cmd_record(int argc, char **argv)
     struct guest_config config = {.kernel = a.kernel,
                                   .initrd = a.initrd,
                                   .append = a.append,
+                                  .boot_entry = a.boot_entry,
                                   .add = a.add,
                                   .nadd = a.nadd,
                                   .ndisks = a.ndisks,
@@ -414,6 +432,8 @@ int cmd_record(int argc, char **argv)
                                   .realtime = a.realtime};
     memcpy(config.disk, a.disk, sizeof(config.disk));
     memcpy(config.net, a.net, sizeof(config.net));
+    if (a.boot_entry && !strcmp(a.boot_entry, "list"))
+        return guest_list_entries(&config, &err) ? cmd_fail(&err) : EX_FINE;
     if (!a.seeded && getrandom(&config.seed, sizeof(config.seed), 0) != sizeof(config.seed))
         config.seed = (u64)time(NULL); /* no entropy so early after the host's boot */
     int code = guest_load(&g, &config, &err);

@@ -27,6 +27,10 @@
  */
 #define PACE_SLACK_NS 20000000
 
+/* A wait that ends so much later than it was to: this program was stopped, or the host was. It is
+ * never to be waited for longer than this in one go, so that a stop shows. */
+#define STOPPED_NS 1000000000u
+
 /* A guest that executes in less than this part of each window is idle. A tick of 250 Hz takes a
  * hundredth of it, a Linux at its prompt a thousandth. */
 #define IDLE_WINDOW_NS 250000000u
@@ -73,13 +77,18 @@ static struct live *self(struct input_source *src)
     return (struct live *)src;
 }
 
-/* May input come at a time that the host decides? */
-static bool is_live(const struct live *l)
+static bool feed_live(const struct live *l)
 {
     for (unsigned i = 0; i < l->config.nfeeds; i++)
         if (l->config.feeds[i]->ops->live(l->config.feeds[i]))
             return true;
-    return l->fd >= 0 && !l->file;
+    return false;
+}
+
+/* May input come at a time that the host decides? */
+static bool is_live(const struct live *l)
+{
+    return (l->fd >= 0 && !l->file) || feed_live(l);
 }
 
 static void want_quit(struct live *l, enum quit_reason why)
@@ -318,6 +327,17 @@ static bool something(struct live *l, struct machine *m)
            machine_disk_failing(m, &in);
 }
 
+/* look(); what it took longer than asked because everything stood still is not the guest's time. */
+static u64 look_paced(struct live *l, u64 until)
+{
+    u64 before = host_ns(), asked = MIN(until, before + STOPPED_NS);
+    look(l, asked);
+    u64 host = host_ns(), late = host - MIN(host, MAX(asked, before));
+    if (late > STOPPED_NS)
+        l->pace_host += late;
+    return host;
+}
+
 /*
  * Real time: waits for the deadline, for input, for the alarm. Without pacing time jumps, and the
  * only wait is that of a machine that has nothing left but input to wake it.
@@ -349,8 +369,8 @@ static int idle(struct input_source *src, struct machine *m, vns_t deadline, vns
         u64 stop = MIN(MIN(target, MIN(l->alarm, look_again)), l->timeout_at);
         if (!is_live(l))
             stop = 1; /* a file answers at once; with nothing left there is nothing to wait for */
-        look(l, stop);
-        u64 host = host_ns();
+        u64 host = look_paced(l, stop);
+        target = host_time_of(l, end);
         if (host >= l->timeout_at)
             want_quit(l, QUIT_TIMEOUT);
         check_quiet(l, m, deadline);
@@ -371,7 +391,7 @@ static int idle(struct input_source *src, struct machine *m, vns_t deadline, vns
             return 0;
         }
         /* Nothing left to come, or it would have to pass what the guest has no room for. */
-        if (deadline == NEVER && (l->fd < 0 || l->keys.count)) {
+        if (deadline == NEVER && !feed_live(l) && (l->fd < 0 || l->keys.count)) {
             *until = now;
             return 1;
         }

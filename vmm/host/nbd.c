@@ -448,10 +448,9 @@ void nbd_source_read(struct nbd_source *s, u64 offset, void *buf, u32 len, int *
     *p = (struct pending){.source = s, .next = s->pending, .error = error, .parts = 1};
     s->pending = p;
     for (u32 done = 0; done < len; done += s->largest) {
-        nbd_completion_callback callback = {.callback = answered, .user_data = p};
         p->parts++;
         if (nbd_aio_pread(s->nbd, (u8 *)buf + done, MIN(len - done, s->largest), offset + done,
-                          callback, 0) < 0) {
+                          (nbd_completion_callback){.callback = answered, .user_data = p}, 0) < 0) {
             p->failed = nbd_get_errno() ? nbd_get_errno() : EIO;
             p->parts--; /* never begun */
             if (broken(s))

@@ -2,16 +2,25 @@
 #include "host/net_internal.h"
 
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "host/clock.h"
+#include "host/net_tap.h"
 #include "host/net_user.h"
 #include "machine.h"
 
-#define WAITING_MAX (4u << 20) /* bytes that wait for a guest that does not take them */
+#define WAITING_MAX (4u << 20)  /* bytes that wait for a guest that does not take them */
+#define STALE_NS    2000000000u /* a frame is not kept longer for a guest that has no room */
+
+/* Ethernet header and up to two VLAN tags. */
+#define LINK_OVERHEAD 22u
 
 struct frame {
     struct frame *next;
+    u64 arrived; /* host_ns_coarse */
     u32 len;
     u8 data[];
 };
@@ -21,18 +30,21 @@ static struct net *self(struct feed *f)
     return (struct net *)f;
 }
 
+bool net_open(const struct net *n)
+{
+    return n->waiting < WAITING_MAX / 2;
+}
+
 void net_arrived(struct net *n, const void *frame, size_t len)
 {
-    if (len < NET_FRAME_SHORTEST || len > INPUT_MAX || n->waiting + len > WAITING_MAX) {
-        n->dropped++;
+    if (len < NET_FRAME_SHORTEST || len > n->frame_max || !n->link ||
+        n->waiting + len > WAITING_MAX)
         return;
-    }
     struct frame *f = malloc(sizeof(*f) + len);
-    if (!f) {
-        n->dropped++;
+    if (!f)
         return;
-    }
     f->next = NULL;
+    f->arrived = host_ns_coarse();
     f->len = (u32)len;
     memcpy(f->data, frame, len);
     if (n->last)
@@ -41,6 +53,44 @@ void net_arrived(struct net *n, const void *frame, size_t len)
         n->first = f;
     n->last = f;
     n->waiting += len;
+}
+
+/* Takes the oldest frame out of the queue. */
+static struct frame *pop(struct net *n)
+{
+    struct frame *f = n->first;
+    n->first = f->next;
+    if (!n->first)
+        n->last = NULL;
+    n->waiting -= f->len;
+    return f;
+}
+
+static void drop_all(struct net *n)
+{
+    while (n->first)
+        free(pop(n));
+}
+
+void net_link(struct net *n, bool up)
+{
+    n->link = up;
+    if (!up)
+        drop_all(n);
+}
+
+void net_note(struct net *n, const char *fmt, ...)
+{
+    va_list args;
+    size_t used = strlen(n->notice);
+    va_start(args, fmt);
+    vsnprintf(n->notice + used, sizeof(n->notice) - used, fmt, args);
+    va_end(args);
+}
+
+const char *net_notice(const struct net *n)
+{
+    return n->notice;
 }
 
 static unsigned feed_prepare(struct feed *f, struct pollfd *fds, unsigned cap, u64 *until)
@@ -58,8 +108,19 @@ static void feed_serve(struct feed *f, const struct pollfd *fds, unsigned count)
 static bool feed_peek(struct feed *f, struct machine *m, struct input *in)
 {
     struct net *n = self(f);
-    if (!n->first || machine_room(m, INPUT_PACKET, n->unit) < n->first->len)
+    if (n->link != n->guest_link) {
+        *in = (struct input){.kind = INPUT_LINK, .unit = n->unit, .arg = n->link};
+        return machine_room(m, INPUT_LINK, n->unit);
+    }
+    if (!n->first)
         return false;
+    if (machine_room(m, INPUT_PACKET, n->unit) < n->first->len) {
+        /* A guest without a driver would find the traffic of its whole boot. */
+        u64 now = host_ns_coarse();
+        while (n->first && now - n->first->arrived > STALE_NS)
+            free(pop(n));
+        return false;
+    }
     *in = (struct input){
         .kind = INPUT_PACKET, .unit = n->unit, .len = n->first->len, .data = n->first->data};
     return true;
@@ -68,12 +129,12 @@ static bool feed_peek(struct feed *f, struct machine *m, struct input *in)
 static void feed_taken(struct feed *f, const struct input *in)
 {
     struct net *n = self(f);
+    if (in->kind == INPUT_LINK) {
+        n->guest_link = in->arg;
+        return;
+    }
     free(n->given);
-    n->given = n->first;
-    n->first = n->given->next;
-    if (!n->first)
-        n->last = NULL;
-    n->waiting -= n->given->len;
+    n->given = pop(n);
 }
 
 static bool feed_live(const struct feed *f)
@@ -90,24 +151,28 @@ static const struct feed_ops ops = {.prepare = feed_prepare,
 int net_create(struct net **out, const char *spec, unsigned unit, struct net_identity *d,
                struct err *err)
 {
+    struct net_options o;
+    int code = net_options_parse(&o, spec, err);
+    if (code)
+        return code;
     struct net *n = calloc(1, sizeof(*n));
     if (!n)
         return err_set(err, -ENOMEM, "no memory for a network");
     n->feed.ops = &ops;
     n->unit = unit;
-    d->mtu = 1500;
+    n->link = n->guest_link = true; /* as the device begins */
+    memset(d, 0, sizeof(*d));
+    d->mtu = (u16)(o.mtu ? o.mtu : 1500);
+    /* Locally administered. */
     memcpy(d->mac, (const u8[]){0x52, 0x54, 0x00, 0x12, 0x34, (u8)(0x56 + unit)}, 6);
-    size_t kind = strcspn(spec, ",");
-    int code;
-    if (kind == 4 && !strncmp(spec, "user", kind))
-        code = net_user_create(n, spec + kind, d, err);
-    else
-        code = err_set(err, -EINVAL, "--net %s: '%.*s' is neither user, tap nor none", spec,
-                       (int)kind, spec);
+    if (o.has_mac)
+        memcpy(d->mac, o.mac, 6);
+    code = o.kind == NET_TAP ? net_tap_create(n, &o, d, err) : net_user_create(n, &o, d, err);
     if (code) {
         free(n);
         return code;
     }
+    n->frame_max = MIN(d->mtu + LINK_OVERHEAD, INPUT_MAX);
     *out = n;
     return 0;
 }
@@ -128,10 +193,6 @@ void net_destroy(struct net *n)
         return;
     n->backend->destroy(n);
     free(n->given);
-    while (n->first) {
-        struct frame *next = n->first->next;
-        free(n->first);
-        n->first = next;
-    }
+    drop_all(n);
     free(n);
 }

@@ -3,6 +3,7 @@
 #define REPRISE_HOST_NET_INTERNAL_H
 
 #include "host/net.h"
+#include "host/net_options.h"
 
 struct net_backend {
     unsigned (*prepare)(struct net *n, struct pollfd *fds, unsigned cap, u64 *until);
@@ -16,13 +17,21 @@ struct net {
     const struct net_backend *backend;
     void *state; /* the backend's */
     unsigned unit;
+    u32 frame_max;              /* longer ones do not fit the link */
     struct frame *first, *last; /* arrived, oldest first */
     struct frame *given;        /* handed over last: its bytes are still in use */
     size_t waiting;             /* bytes in the queue */
-    u64 dropped;                /* frames for which there was no room */
+    bool link, guest_link;      /* what it is; what the guest was told */
+    char notice[512];           /* net_notice() */
 };
 
 /* A frame arrived for the guest. Dropped, as on a real wire, when too many wait. */
 void net_arrived(struct net *n, const void *frame, size_t len);
+/* Is there room for more? What a backend can leave where it is, it does. */
+bool net_open(const struct net *n);
+/* The link went up or down: what waits is lost with it. */
+void net_link(struct net *n, bool up);
+/* A line for net_notice(). */
+void net_note(struct net *n, const char *fmt, ...) PRINTF(2, 3);
 
 #endif

@@ -1,4 +1,7 @@
-/* See net_user.h. */
+/*
+ * See net_user.h. libslirp's clock is the host's: its timers run against sockets of the host. It
+ * never blocks; what it has for the guest waits in net.c's queue.
+ */
 #include "host/net_user.h"
 
 #include <arpa/inet.h>
@@ -7,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "host/clock.h"
 
@@ -130,6 +135,7 @@ static void user_serve(struct net *n, const struct pollfd *fds, unsigned count)
     u64 now = host_ns();
     u->ready = count ? fds : NULL;
     slirp_pollfds_poll(u->slirp, 0, get_revents, u);
+    u->ready = NULL;
     for (unsigned i = 0; i < TIMERS; i++)
         if (u->timer[i].used && u->timer[i].due <= now) {
             u->timer[i].due = NEVER;
@@ -152,75 +158,113 @@ static void user_destroy(struct net *n)
 
 static const struct net_backend backend = {user_prepare, user_serve, user_send, user_destroy};
 
-/* hostfwd=tcp|udp:[ADDRESS]:PORT-[ADDRESS]:PORT */
-static int forward(Slirp *s, const char *text, struct err *err)
+/* ---- creation ---- */
+
+struct listing {
+    int *fds;
+    unsigned n, cap;
+};
+
+static int list_fd(int fd, int events, void *opaque)
 {
-    char proto[4], host[32] = "", guest[32] = "";
-    int hport, gport, end = 0;
-    const char *p = text;
-    struct in_addr ha = {htonl(INADDR_LOOPBACK)}, ga = {0};
-    if (sscanf(p, "%3[a-z]:%n", proto, &end) != 1 || !end ||
-        (strcmp(proto, "tcp") && strcmp(proto, "udp")))
-        goto bad;
-    p += end;
-    end = 0;
-    if (*p != ':' && (sscanf(p, "%31[0-9.]%n", host, &end) != 1))
-        goto bad;
-    p += end;
-    end = 0;
-    if (sscanf(p, ":%d-%n", &hport, &end) != 1 || !end)
-        goto bad;
-    p += end;
-    end = 0;
-    if (*p != ':' && sscanf(p, "%31[0-9.]%n", guest, &end) != 1)
-        goto bad;
-    p += end;
-    end = 0;
-    if (sscanf(p, ":%d%n", &gport, &end) != 1 || p[end])
-        goto bad;
-    if ((*host && !inet_aton(host, &ha)) || (*guest && !inet_aton(guest, &ga)) || hport < 1 ||
-        hport > 65535 || gport < 1 || gport > 65535)
-        goto bad;
-    if (slirp_add_hostfwd(s, proto[0] == 'u', ha, hport, ga, gport))
-        return err_errno(err, "--net user: cannot listen on port %d of the host", hport);
-    return 0;
-bad:
-    return err_set(err, -EINVAL,
-                   "--net user: '%s' is not hostfwd=tcp|udp:[ADDRESS]:PORT-[ADDRESS]:PORT", text);
+    struct listing *l = opaque;
+    if (l->n < l->cap)
+        l->fds[l->n] = fd;
+    return (int)l->n++;
 }
 
-int net_user_create(struct net *n, const char *options, struct net_identity *d, struct err *err)
+/* libslirp does not say which socket it made: it is the one that was not there before. */
+static int new_socket(Slirp *s, const struct listing *before)
 {
-    SlirpConfig c = {.version = 1, .in_enabled = true, .if_mtu = d->mtu, .if_mru = d->mtu};
-    inet_aton("10.0.2.0", &c.vnetwork);
-    inet_aton("255.255.255.0", &c.vnetmask);
-    inet_aton("10.0.2.2", &c.vhost);
-    inet_aton("10.0.2.15", &c.vdhcp_start);
-    inet_aton("10.0.2.3", &c.vnameserver);
+    int fds[NET_FORWARDS + 8];
+    struct listing now = {.fds = fds, .cap = ARRAY_SIZE(fds)};
+    uint32_t timeout = UINT32_MAX;
+    slirp_pollfds_fill(s, &timeout, list_fd, &now);
+    for (unsigned i = 0; i < MIN(now.n, now.cap); i++) {
+        bool known = false;
+        for (unsigned k = 0; k < MIN(before->n, before->cap); k++)
+            known = known || before->fds[k] == fds[i];
+        if (!known)
+            return fds[i];
+    }
+    return -1;
+}
+
+static int forward(struct net *n, const struct net_forward *f, struct err *err)
+{
+    struct user *u = n->state;
+    struct in_addr host = {htonl(f->host)}, guest = {htonl(f->guest)};
+    const char *proto = f->udp ? "udp" : "tcp";
+    int fds[NET_FORWARDS + 8];
+    struct listing before = {.fds = fds, .cap = ARRAY_SIZE(fds)};
+    uint32_t timeout = UINT32_MAX;
+    char text[16], text2[16];
+    slirp_pollfds_fill(u->slirp, &timeout, list_fd, &before);
+    if (slirp_add_hostfwd(u->slirp, f->udp, host, f->host_port, guest, f->guest_port))
+        return err_errno(err, "--net user: cannot listen on %s port %u of %s for hostfwd", proto,
+                         f->host_port, net_address_text(f->host, text));
+    int fd = new_socket(u->slirp, &before);
+    if (fd >= 0 && !f->udp)
+        listen(fd, SOMAXCONN); /* its own limit is 1: a browser's second connection would wait */
+    if (f->host_port)
+        return 0;
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    socklen_t len = sizeof(at);
+    if (fd < 0 || getsockname(fd, (struct sockaddr *)&at, &len))
+        return err_set(err, -EIO, "--net user: hostfwd from port 0: which port it is is not known");
+    net_note(n, "reprise: network %u: %s port %u of %s leads to port %u of %s\n", n->unit, proto,
+             ntohs(at.sin_port), net_address_text(f->host, text), f->guest_port,
+             net_address_text(f->guest, text2));
+    return 0;
+}
+
+/* Can anything here speak IPv6? */
+static bool host_has_ipv6(void)
+{
+    struct sockaddr_in6 at = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    bool good = fd >= 0 && !bind(fd, (struct sockaddr *)&at, sizeof(at));
+    if (fd >= 0)
+        close(fd);
+    return good;
+}
+
+int net_user_create(struct net *n, const struct net_options *o, struct net_identity *d,
+                    struct err *err)
+{
+    bool ipv6 = o->ipv6 == NET_DEFAULT ? host_has_ipv6() : o->ipv6 == NET_ON;
+    SlirpConfig c = {.version = 1,
+                     .restricted = o->restricted == NET_ON,
+                     .in_enabled = true,
+                     .vnetwork.s_addr = htonl(o->net),
+                     .vnetmask.s_addr = htonl(o->mask),
+                     .vhost.s_addr = htonl(o->host),
+                     .vdhcp_start.s_addr = htonl(o->dhcp),
+                     .vnameserver.s_addr = htonl(o->dns),
+                     .vhostname = *o->hostname ? o->hostname : NULL,
+                     .in6_enabled = ipv6,
+                     .vprefix_len = 64,
+                     .if_mtu = d->mtu,
+                     .if_mru = d->mtu};
+    inet_pton(AF_INET6, "fec0::", &c.vprefix_addr6); /* as QEMU has it */
+    inet_pton(AF_INET6, "fec0::2", &c.vhost6);
+    inet_pton(AF_INET6, "fec0::3", &c.vnameserver6);
     struct user *u = calloc(1, sizeof(*u));
     if (!u)
         return err_set(err, -ENOMEM, "no memory for a network");
     u->net = n;
+    n->state = u;
+    n->backend = &backend;
     u->slirp = slirp_new(&c, &callbacks, u);
     if (!u->slirp) {
         free(u);
         return err_set(err, -EIO, "--net user: libslirp does not start");
     }
-    n->state = u;
-    n->backend = &backend;
     int code = 0;
-    while (*options && !code) {
-        char one[256];
-        size_t len = strcspn(++options, ",");
-        snprintf(one, sizeof(one), "%.*s", (int)len, options);
-        if (!strncmp(one, "hostfwd=", 8))
-            code = forward(u->slirp, one + 8, err);
-        else
-            code = err_set(err, -EINVAL, "--net user: there is no option '%s'", one);
-        options += len;
-    }
+    for (unsigned i = 0; i < o->nforwards && !code; i++)
+        code = forward(n, &o->forward[i], err);
     if (code)
         user_destroy(n);
-    snprintf(d->backend, sizeof(d->backend), "user");
+    snprintf(d->backend, sizeof(d->backend), "user%s", c.restricted ? ", restricted" : "");
     return code;
 }

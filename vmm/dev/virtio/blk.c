@@ -20,8 +20,8 @@
 #define PIECE       65536u
 #define QUEUES      4u
 #define SEG_MAX     254u
-#define SIZE_MAX_   65536u /* bytes of a segment */
-#define REQUEST_MAX (SEG_MAX * SIZE_MAX_)
+#define SEG_BYTES   65536u /* bytes of a segment */
+#define REQUEST_MAX (SEG_MAX * SEG_BYTES)
 #define AHEAD_MAX   (64u << 20) /* bytes of requests under way beyond which none is taken */
 #define DISCARD_MAX (1u << 22)  /* sectors */
 #define ZERO_MAX    (1u << 15)
@@ -94,7 +94,7 @@ struct blk_config {
 static void blk_config_read(struct device *dev, unsigned offset, unsigned size, u8 *out)
 {
     struct blk_config c = {.capacity = self(dev)->disk->size / DISK_SECTOR,
-                           .size_max = SIZE_MAX_,
+                           .size_max = SEG_BYTES,
                            .seg_max = SEG_MAX,
                            .blk_size = DISK_SECTOR,
                            /* What is kept of writes is whole pages. */

@@ -24,7 +24,9 @@ enum { RX = 0, TX = 1 };
     F(u64, sent) /* frames */                                                                      \
     F(u64, sent_bytes)                                                                             \
     F(u64, sent_digest)                                                                            \
+    F(u64, refused) /* to be sent, and no frame for this link */                                   \
     F(u64, received)                                                                               \
+    F(u64, received_bytes)                                                                         \
     F(u64, dropped) /* arrived, and did not fit */
 
 struct net_state {
@@ -62,14 +64,22 @@ static void net_config_read(struct device *dev, unsigned offset, unsigned size, 
     memcpy(out, (const u8 *)&c + offset, size);
 }
 
+/* The longest frame of this link: header, two VLAN tags, payload. */
+static u32 longest(const struct virtio_net *n)
+{
+    return MIN(n->mtu + NET_OVERHEAD, NET_FRAME_MAX);
+}
+
 static void send(struct virtio_net *n)
 {
     struct device *dev = n->v.dev;
     struct net_state *s = dev->state;
     u64 len = n->v.chain.read_len - MIN(n->v.chain.read_len, sizeof(struct net_header));
-    if (len < NET_FRAME_MIN || len > NET_FRAME_MAX || s->link_down ||
-        virtio_read(&n->v, sizeof(struct net_header), n->frame, len) != len)
-        return; /* nothing that a wire would carry */
+    if (len < NET_FRAME_MIN || len > longest(n) || s->link_down ||
+        virtio_read(&n->v, sizeof(struct net_header), n->frame, len) != len) {
+        s->refused++; /* nothing that a wire would carry */
+        return;
+    }
     s->sent++;
     s->sent_bytes += len;
     s->sent_digest = XXH3_64bits_withSeed(n->frame, len, s->sent_digest);
@@ -122,7 +132,8 @@ void virtio_net_receive(struct device *dev, const u8 *frame, u32 len)
     struct net_state *s = dev->state;
     struct net_header header = {0};
     u64 total = sizeof(header) + len, done = 0;
-    unsigned count = len > NET_FRAME_MAX || s->link_down ? 0 : gather(n, total);
+    /* 5.1.4.1: none that is longer than the MTU allows. */
+    unsigned count = len > longest(n) || s->link_down ? 0 : gather(n, total);
     if (!count) {
         s->dropped++;
         return;
@@ -140,6 +151,7 @@ void virtio_net_receive(struct device *dev, const u8 *frame, u32 len)
         virtio_push(&n->v, RX, n->head[i], (u32)part);
     }
     s->received++;
+    s->received_bytes += len;
     virtio_signal(&n->v, RX);
 }
 
@@ -149,7 +161,7 @@ void virtio_net_link(struct device *dev, bool up)
     if (s->link_down == !up)
         return;
     s->link_down = !up;
-    if (virtio_ready(&self(dev)->v))
+    if (virtio_ready(&self(dev)->v) && virtio_has(&self(dev)->v, F_STATUS))
         virtio_config_changed(&self(dev)->v);
 }
 

@@ -5,7 +5,8 @@
 #include "dev/virtio/virtio.h"
 
 #define NET_FRAME_MIN 14u         /* an Ethernet header */
-#define NET_FRAME_MAX (32u << 10) /* longer ones are dropped in both directions */
+#define NET_FRAME_MAX (32u << 10) /* of any link */
+#define NET_OVERHEAD  22u         /* what a frame has beside the MTU: header, two VLAN tags */
 
 struct virtio_net {
     struct virtio v; /* first: dev->host */

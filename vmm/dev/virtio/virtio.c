@@ -398,10 +398,13 @@ static u64 common_read(const struct virtio *v, u32 offset, unsigned size)
     return value;
 }
 
+/* The rows only: what pads the struct belongs to the device's own rows. */
+#define ROWS_SIZE (offsetof(struct virtio_state, msix_pending) + sizeof(u32))
+
 static void reset_queues(struct virtio *v)
 {
     struct virtio_state *s = state(v);
-    memset(s, 0, sizeof(*s));
+    memset(s, 0, ROWS_SIZE);
     s->config_vector = VIRTIO_NO_VECTOR;
     for (unsigned q = 0; q < VIRTIO_QUEUES; q++) {
         s->q_vector[q] = VIRTIO_NO_VECTOR;
