@@ -12,7 +12,7 @@ CFLAGS_ubsan := -O1 -fsanitize=undefined -fno-sanitize-recover=all -fno-sanitize
 CFLAGS_cov   := -O0 --coverage
 CFLAGS       := $(CFLAGS_common) $(CFLAGS_$(MODE)) $(EXTRA_CFLAGS)
 LDFLAGS      := $(CFLAGS_$(MODE))
-LDLIBS       := -lslirp -lnbd -lZydis -lZycore -llz4 -lxxhash -lfdt -lz -llzma -lzstd -lpthread
+LDLIBS       := -lslirp -lpng16 -lnbd -lZydis -lZycore -llz4 -lxxhash -lfdt -lz -llzma -lzstd -lpthread
 
 # Code that runs between two pieces of translated code must not touch vector registers: they hold
 # the guest's (vmm/cpu/dbt/README.md).

@@ -84,7 +84,9 @@ kernel_image() {
         drivers/virtio/virtio_pci_modern_dev.ko drivers/virtio/virtio_pci.ko \
         drivers/char/hw_random/rng-core.ko drivers/char/hw_random/virtio-rng.ko \
         drivers/block/virtio_blk.ko net/core/failover.ko drivers/net/net_failover.ko \
-        drivers/net/virtio_net.ko; do
+        drivers/net/virtio_net.ko drivers/virtio/virtio_dma_buf.ko drivers/gpu/drm/drm.ko \
+        drivers/gpu/drm/drm_kms_helper.ko drivers/gpu/drm/drm_shmem_helper.ko \
+        drivers/gpu/drm/virtio/virtio-gpu.ko; do
         file="$work/kernel/lib/modules/$release/kernel/$module"
         [ ! -f "$file" ] || install -m 644 "$file" "$root/lib/modules/$release/"
     done

@@ -9,7 +9,7 @@ set -eu
 
 # Building reprise.
 build="gcc libc6-dev make pkg-config libzydis-dev liblz4-dev libxxhash-dev libfdt-dev zlib1g-dev
-liblzma-dev libzstd-dev libslirp-dev libnbd-dev acpica-tools"
+liblzma-dev libzstd-dev libslirp-dev libpng-dev libnbd-dev acpica-tools"
 # Building images: apt-get downloads packages, dpkg-deb unpacks them, cpio makes the initramfs;
 # the rest is for make image-debian.
 images="apt dpkg cpio mmdebstrap uidmap fdisk e2fsprogs"

@@ -38,8 +38,9 @@ struct checkpoint {
     u8 *state;     /* machine_state_size() bytes */
     void *outputs; /* machine_output_size() bytes */
     u64 output_bytes[OUT_COUNT];
+    u64 frames; /* shown on the screen; 0 if it comes from a file */
     struct page_image *ram;
-    struct page_image *disk[MACHINE_DISKS]; /* what had been written; NULL: no such disk */
+    struct page_image *image[MACHINE_IMAGES]; /* machine_image(); NULL: no such image */
     u64 cost; /* host ns that a replay from power-on to here takes, as far as seen */
 };
 void checkpoint_destroy(struct checkpoint *c); /* NULL is safe */
@@ -49,16 +50,17 @@ void checkpoint_destroy(struct checkpoint *c); /* NULL is safe */
 #define CHECKPOINT_DIR "checkpoints"
 
 /*
- * Pages are numbered: those of RAM (board/ram.h), then those of each disk, in order.
+ * Pages are numbered: those of RAM (board/ram.h), then those of each of its images (machine_image),
+ * in order.
  */
 struct page_space {
     u64 ram;
-    u64 disk[MACHINE_DISKS];
-    unsigned ndisks;
+    u64 image[MACHINE_IMAGES];
+    unsigned nimages;
     u64 total;
 };
 void page_space_init(struct page_space *p, const struct machine *m);
-/* Whose page it is: the disk, or -1 for RAM; *index becomes its number there. */
+/* Whose page it is: the image, or -1 for RAM; *index becomes its number there. */
 int page_space_find(const struct page_space *p, u64 *index);
 
 /* What one file gets. Pages in ascending order. */

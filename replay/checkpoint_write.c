@@ -23,8 +23,8 @@ void checkpoint_destroy(struct checkpoint *c)
     free(c->state);
     free(c->outputs);
     page_image_destroy(c->ram);
-    for (unsigned i = 0; i < MACHINE_DISKS; i++)
-        page_image_destroy(c->disk[i]);
+    for (unsigned i = 0; i < MACHINE_IMAGES; i++)
+        page_image_destroy(c->image[i]);
     free(c);
 }
 

@@ -9,7 +9,6 @@
 
 #include "board/ram.h"
 #include "host/clock.h"
-#include "host/disk.h"
 
 struct pending {
     char *data;
@@ -32,7 +31,7 @@ struct keeper {
     u64 every_ns, last_ns;
     struct pending output[OUT_COUNT];
     struct page_space space;
-    struct page_image *disk[MACHINE_DISKS]; /* as they were at the last checkpoint */
+    struct page_image *image[MACHINE_IMAGES]; /* as they were at the last checkpoint */
     struct job job;
     pthread_t thread;
     bool started;
@@ -53,8 +52,8 @@ int keeper_create(struct keeper **out, const struct recording *r, u64 every_ns, 
     k->writer.dir = -1;
     int code = 0;
     bool good = k->job.state && !machine_written_reset(m);
-    for (unsigned i = 0; i < k->space.ndisks; i++)
-        good = (k->disk[i] = page_image_copy(machine_disk(m, i)->written)) && good;
+    for (unsigned i = 0; i < k->space.nimages; i++)
+        good = (k->image[i] = page_image_copy(machine_image(m, i, NULL))) && good;
     if (!good)
         code = err_set(err, -ENOMEM, "no memory for checkpoints");
     if (!code)
@@ -144,7 +143,7 @@ struct copying {
     bool failed;
 };
 
-static void copy_disk_page(void *opaque, u64 index)
+static void copy_image_page(void *opaque, u64 index)
 {
     struct copying *c = opaque;
     struct job *j = c->j;
@@ -173,15 +172,15 @@ static bool copy_pages(struct keeper *k, struct machine *m)
                PAGE_SIZE);
     j->part.npages = n;
     struct copying c = {.j = j, .first = k->space.ram};
-    for (unsigned i = 0; i < k->space.ndisks; i++) {
-        struct page_image *now = page_image_copy(machine_disk(m, i)->written);
+    for (unsigned i = 0; i < k->space.nimages; i++) {
+        struct page_image *now = page_image_copy(machine_image(m, i, NULL));
         if (!now)
             return false;
         c.from = now;
-        page_image_diff(k->disk[i], now, copy_disk_page, &c);
-        page_image_destroy(k->disk[i]);
-        k->disk[i] = now;
-        c.first += k->space.disk[i];
+        page_image_diff(k->image[i], now, copy_image_page, &c);
+        page_image_destroy(k->image[i]);
+        k->image[i] = now;
+        c.first += k->space.image[i];
     }
     return !c.failed;
 }
@@ -249,7 +248,7 @@ void keeper_destroy(struct keeper *k)
     free(k->job.state);
     free(k->job.list);
     free(k->job.pages);
-    for (unsigned i = 0; i < MACHINE_DISKS; i++)
-        page_image_destroy(k->disk[i]);
+    for (unsigned i = 0; i < MACHINE_IMAGES; i++)
+        page_image_destroy(k->image[i]);
     free(k);
 }

@@ -136,6 +136,8 @@ int build_machine(struct opened *o, struct machine **m, struct err *err)
         .append = d->append,
         .disks = disks,
         .nets = nets,
+        .gpu_width = d->gpu_width,
+        .gpu_height = d->gpu_height,
     };
     void *kernel = NULL, *initrd = NULL;
     size_t kernel_size = 0;

@@ -83,7 +83,8 @@ static int bad(struct err *err, const char *text, const char *why)
 
 int point_parse(const char *text, struct point *p, struct err *err)
 {
-    static const char *const names[] = {"insn:", "time:", "event:", "", "console:", "mark:"};
+    static const char *const names[] = {"insn:",    "time:", "event:", "",
+                                        "console:", "mark:", "frame:"};
     memset(p, 0, sizeof(*p));
     if (number(text, &p->n))
         return 0;
@@ -253,7 +254,8 @@ int point_in_log(const struct point *p, const char *dir, struct instant *at, str
             code = err_set(err, -ENOENT, "there is no mark '%s'", p->text);
         *at = search.at;
         return code;
-    case POINT_CONSOLE: return err_set(err, -EINVAL, "console: is not in the log");
+    case POINT_CONSOLE:
+    case POINT_FRAME: return err_set(err, -EINVAL, "what the guest shows is not in the log");
     default: break;
     }
     code = open_recording(&o, dir, err);
@@ -287,6 +289,8 @@ int point_seek(struct timeline *t, const struct point *p, enum timeline_stop *st
     struct instant at;
     if (p->kind == POINT_CONSOLE)
         return timeline_seek_text(t, p->text, p->len, p->n, stop, err);
+    if (p->kind == POINT_FRAME)
+        return timeline_seek_frame(t, p->n, stop, err);
     if (p->kind == POINT_END)
         return seek_end(t, p->n, stop, err);
     int code = point_in_log(p, timeline_recording(t)->rec.path, &at, err);

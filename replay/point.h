@@ -7,6 +7,7 @@
  *     end, end-N         the end; N positions before it
  *     console:TEXT[#K]   where the K-th TEXT (default: first) had just been printed
  *     mark:NAME          where that mark was set
+ *     frame:N            where the N-th frame had just been shown on the screen
  *
  * N may end in k, M or G (thousands), or be hexadecimal with 0x. TEXT may hold \n, \r, \t, \\, \#.
  */
@@ -15,23 +16,32 @@
 
 #include "replay/timeline.h"
 
-enum point_kind { POINT_INSN, POINT_TIME, POINT_EVENT, POINT_END, POINT_CONSOLE, POINT_MARK };
+enum point_kind {
+    POINT_INSN,
+    POINT_TIME,
+    POINT_EVENT,
+    POINT_END,
+    POINT_CONSOLE,
+    POINT_MARK,
+    POINT_FRAME
+};
 
 struct point {
     enum point_kind kind;
-    u64 n;          /* positions, ns, record, K */
+    u64 n;          /* positions, ns, record, K, frame */
     char text[256]; /* console, mark */
     size_t len;
 };
 
 #define POINT_HELP                                                                                 \
-    "A POINT is insn:N, time:T (1.5s, 20ms), event:N, end, end-N, console:TEXT[#K] or mark:NAME."
+    "A POINT is insn:N, time:T (1.5s, 20ms), event:N, end, end-N, console:TEXT[#K], "              \
+    "mark:NAME or frame:N."
 
 /* -EINVAL with a text that says what is wrong. */
 int point_parse(const char *text, struct point *out, struct err *err);
 
-/* A point that the log alone knows (all but console:): its instant. Outside the recording, or no
- * such event or mark: an error that says so. */
+/* A point that the log alone knows (all but console: and frame:): its instant. Outside the
+ * recording, or no such event or mark: an error that says so. */
 int point_in_log(const struct point *p, const char *dir, struct instant *at, struct err *err);
 
 /* Goes there. Errors leave the machine where it was, or at the end for a damaged recording. */

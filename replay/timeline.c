@@ -592,8 +592,8 @@ static const u8 *file_page(void *opaque, size_t i)
 {
     const struct file_pages *f = opaque;
     u64 index = f->list[i];
-    int disk = page_space_find(f->space, &index);
-    return page_image_page(disk < 0 ? f->c->ram : f->c->disk[disk], index);
+    int image = page_space_find(f->space, &index);
+    return page_image_page(image < 0 ? f->c->ram : f->c->image[image], index);
 }
 
 static int write_one(struct timeline *t, struct checkpoint_writer *w,
@@ -602,9 +602,9 @@ static int write_one(struct timeline *t, struct checkpoint_writer *w,
     struct file_pages f = {.space = &t->space, .c = c};
     page_image_diff(before->ram, c->ram, list_page, &f);
     f.first = t->space.ram;
-    for (unsigned i = 0; i < t->space.ndisks; i++) {
-        page_image_diff(before->disk[i], c->disk[i], list_page, &f);
-        f.first += t->space.disk[i];
+    for (unsigned i = 0; i < t->space.nimages; i++) {
+        page_image_diff(before->image[i], c->image[i], list_page, &f);
+        f.first += t->space.image[i];
     }
     struct checkpoint_part part = {.at = c->at,
                                    .place = c->place,

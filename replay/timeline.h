@@ -86,6 +86,9 @@ const char *timeline_output(const struct timeline *t, enum dev_output channel, s
 int timeline_seek_text(struct timeline *t, const char *text, size_t len, u64 k,
                        enum timeline_stop *stop, struct err *err);
 
+/* Moves to where the n-th frame (from 1) had just been shown on the screen. */
+int timeline_seek_frame(struct timeline *t, u64 n, enum timeline_stop *stop, struct err *err);
+
 /* A checkpoint of the present instant, kept in memory. */
 int timeline_checkpoint(struct timeline *t, struct err *err);
 

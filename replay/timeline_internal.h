@@ -45,6 +45,7 @@ struct timeline {
     /* Searching the console. */
     bool stop_on_output;
     size_t stop_at_output;
+    u64 stop_at_frame;
 };
 
 /* timeline_keep.c */

@@ -1,4 +1,5 @@
 /* The timeline's checkpoints: taking, restoring, finding, thinning out. See timeline.h. */
+#include "dev/virtio/gpu.h"
 #include "replay/timeline_internal.h"
 
 #include <errno.h>
@@ -6,7 +7,6 @@
 #include <string.h>
 
 #include "board/ram.h"
-#include "host/disk.h"
 
 #define CHECKPOINTS_MAX 4096u
 
@@ -44,9 +44,9 @@ int keep_take(struct timeline *t, struct checkpoint **out, struct err *err)
         c->outputs = malloc(machine_output_size());
         c->ram = page_image_copy(t->base);
         bool good = c->state && c->outputs && c->ram;
-        for (unsigned i = 0; i < machine_disks(t->m); i++) {
-            c->disk[i] = page_image_copy(machine_disk(t->m, i)->written);
-            good = good && c->disk[i];
+        for (unsigned i = 0; i < machine_images(t->m); i++) {
+            c->image[i] = page_image_copy(machine_image(t->m, i, NULL));
+            good = good && c->image[i];
         }
         if (!good)
             code = err_set(err, -ENOMEM, "no memory for a checkpoint");
@@ -59,6 +59,9 @@ int keep_take(struct timeline *t, struct checkpoint **out, struct err *err)
     machine_output_save(t->m, c->outputs);
     for (int i = 0; i < OUT_COUNT; i++)
         machine_output_digest(t->m, (enum dev_output)i, &c->output_bytes[i]);
+    struct gpu_screen screen = {0};
+    machine_screen(t->m, &screen);
+    c->frames = screen.frames;
     player_tell(t->player, &c->place);
     c->cost = t->cost;
     *out = c;
@@ -186,8 +189,8 @@ int keep_restore(struct timeline *t, const struct checkpoint *c, struct err *err
     machine_written_reset(t->m);
     int code = machine_state_load(t->m, c->state, machine_state_size(t->m), err);
     machine_output_load(t->m, c->outputs);
-    for (unsigned i = 0; !code && i < machine_disks(t->m); i++)
-        code = disk_restore(machine_disk(t->m, i), c->disk[i], err);
+    for (unsigned i = 0; !code && i < machine_images(t->m); i++)
+        code = machine_image_restore(t->m, i, c->image[i], err);
     if (!code)
         code = player_seek(t->player, &c->place, err);
     t->at_end = false;
@@ -243,11 +246,11 @@ static int load_page(void *opaque, u64 index, const u8 *page)
 {
     static const u8 zeros[PAGE_SIZE];
     struct loading *l = opaque;
-    int disk = page_space_find(l->space, &index);
-    if (disk >= 0 && !page)
-        return page_image_drop(l->c->disk[disk], index); /* nothing is written at power-on */
-    if (disk >= 0)
-        return page_image_put(l->c->disk[disk], index, page);
+    int image = page_space_find(l->space, &index);
+    if (image >= 0 && !page)
+        return page_image_drop(l->c->image[image], index); /* nothing is written at power-on */
+    if (image >= 0)
+        return page_image_put(l->c->image[image], index, page);
     if (!page)
         page = page_image_page(l->start->ram, index);
     return page_image_set(l->c->ram, index, page ? page : zeros);
@@ -265,8 +268,8 @@ static int load_file(struct timeline *t, u32 n, struct err *err)
         c->state = malloc(machine_state_size(t->m));
         c->outputs = malloc(machine_output_size());
         c->ram = page_image_copy(base.c->ram);
-        for (unsigned i = 0; i < machine_disks(t->m); i++)
-            if (!(c->disk[i] = page_image_copy(base.c->disk[i])))
+        for (unsigned i = 0; i < machine_images(t->m); i++)
+            if (!(c->image[i] = page_image_copy(base.c->image[i])))
                 whole = false;
     }
     void *now = malloc(machine_output_size());

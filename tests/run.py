@@ -23,7 +23,7 @@ sys.dont_write_bytecode = True
 from suite import harness  # noqa: E402
 
 MODULES = ["source", "unit", "tiny", "boot", "session", "ends", "badinput", "damage", "docs",
-           "symbols", "travel", "gdb", "gdb_record", "disk", "disk_host", "bootdisk", "net", "debian"]
+           "symbols", "travel", "gdb", "gdb_record", "disk", "disk_host", "bootdisk", "net", "display", "debian"]
 
 
 def off_list():

@@ -28,8 +28,9 @@
 #define DEFAULT_SLICE 1000000u
 #define LAST_EVENTS   20
 #define SLOT_RNG      2
-#define SLOT_DISK     3                     /* the first of them */
-#define SLOT_NET      7                     /* the first of them */
+#define SLOT_DISK     3 /* the first of them */
+#define SLOT_NET      7 /* the first of them */
+#define SLOT_GPU      14
 #define SEED_RNG      0x726e675f76697274ull /* so that it is not the kernel's own seed again */
 #define CYCLE_LIMIT   1000 /* deadlines in a row at one virtual instant: a device is stuck */
 
@@ -274,6 +275,12 @@ static int create_devices(struct machine *m, const struct machine_config *config
         m->ndev += !r;
         m->nnets += !r;
     }
+    if (!r && config->gpu_width) {
+        struct gpu_config gpu = {config->gpu_width, config->gpu_height, 60};
+        r = virtio_gpu_create(&d[m->ndev], env, &m->gpu, &d[DEV_PCI], SLOT_GPU, &gpu, err);
+        m->ndev += !r;
+        m->has_gpu = !r;
+    }
     if (r)
         return r;
     for (unsigned i = 0; i < m->ndev; i++)
@@ -401,6 +408,8 @@ void machine_destroy(struct machine *m)
         virtio_blk_destroy(m->blk[i].v.dev);
     for (unsigned i = 0; i < m->nnets; i++)
         virtio_net_destroy(m->net[i].v.dev);
+    if (m->has_gpu)
+        virtio_gpu_destroy(m->gpu.v.dev);
     virtio_rng_destroy(&m->dev[DEV_RNG]);
     pci_destroy(&m->dev[DEV_PCI]);
     engine_destroy(m->engine);

@@ -44,6 +44,7 @@ struct machine_config {
     unsigned ndisks;                /* at most MACHINE_DISKS */
     const struct machine_net *nets; /* virtio-net, in order */
     unsigned nnets;                 /* at most MACHINE_NETS */
+    u32 gpu_width, gpu_height;      /* of the display; 0: no GPU */
     const void *initrd;             /* NULL when none */
     size_t initrd_size;
 };
@@ -181,9 +182,24 @@ void machine_output_load(struct machine *m, const void *in);
 void machine_output_compute(struct machine *m, enum dev_output channel, const void *data,
                             size_t len);
 
-/* The machine's disks; what a checkpoint keeps of them is disk->written (host/disk.h). */
+/* The machine's disks (host/disk.h). */
 unsigned machine_disks(const struct machine *m);
 struct disk *machine_disk(const struct machine *m, unsigned i);
+
+/*
+ * What a checkpoint keeps besides saved state and RAM: page images (base/page_image.h), of what was
+ * written to each disk, then of what the GPU holds. *pages: how many there are; may be NULL.
+ */
+#define MACHINE_IMAGES (MACHINE_DISKS + 1)
+unsigned machine_images(const struct machine *m);
+const struct page_image *machine_image(const struct machine *m, unsigned i, u64 *pages);
+int machine_image_restore(struct machine *m, unsigned i, const struct page_image *image,
+                          struct err *err);
+
+/* The screen; false: there is no GPU. */
+struct gpu_screen;
+bool machine_screen(const struct machine *m, struct gpu_screen *out);
+void machine_screen_row(struct machine *m, u32 y, u8 *rgb); /* 3 bytes a pixel */
 
 /* RAM as host memory, by page index (board/ram.h); pages changed through it must be announced. */
 struct ram;

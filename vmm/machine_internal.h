@@ -8,6 +8,7 @@
 #include "board/ram.h"
 #include "cpu/engine.h"
 #include "dev/virtio/blk.h"
+#include "dev/virtio/gpu.h"
 #include "dev/virtio/net.h"
 #include "machine.h"
 
@@ -54,7 +55,9 @@ struct machine {
     struct virtio rng;
     struct virtio_blk blk[MACHINE_DISKS];
     struct virtio_net net[MACHINE_NETS];
+    struct virtio_gpu gpu;
     unsigned ndisks, nnets;
+    bool has_gpu;
     struct err failed; /* of the host, at something a device needs; code 0: none */
     struct bus_range ports[64], windows[16];
     unsigned nports, nwindows;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "host/disk.h"
 #include "dev/uart16550.h"
 #include "machine_internal.h"
 
@@ -254,6 +255,38 @@ unsigned machine_disks(const struct machine *m)
 struct disk *machine_disk(const struct machine *m, unsigned i)
 {
     return m->blk[i].disk;
+}
+
+unsigned machine_images(const struct machine *m)
+{
+    return m->ndisks + m->has_gpu;
+}
+
+const struct page_image *machine_image(const struct machine *m, unsigned i, u64 *pages)
+{
+    bool disk = i < m->ndisks;
+    if (pages)
+        *pages = disk ? (m->blk[i].disk->size + PAGE_SIZE - 1) / PAGE_SIZE : GPU_STORE_PAGES;
+    return disk ? m->blk[i].disk->written : m->gpu.store.image;
+}
+
+int machine_image_restore(struct machine *m, unsigned i, const struct page_image *image,
+                          struct err *err)
+{
+    return i < m->ndisks ? disk_restore(m->blk[i].disk, image, err)
+                         : gpu_store_restore(&m->gpu.store, image, err);
+}
+
+bool machine_screen(const struct machine *m, struct gpu_screen *out)
+{
+    if (m->has_gpu)
+        virtio_gpu_screen(m->gpu.v.dev, out);
+    return m->has_gpu;
+}
+
+void machine_screen_row(struct machine *m, u32 y, u8 *rgb)
+{
+    virtio_gpu_screen_row(m->gpu.v.dev, y, rgb);
 }
 
 const struct ram *machine_ram(const struct machine *m)

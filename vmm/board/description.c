@@ -73,18 +73,22 @@ static const struct row rows[] = {
     NET(1),
     NET(2),
     NET(3),
+    FIELD("gpu", "width", KIND_U32, gpu_width),
+    FIELD("gpu", "height", KIND_U32, gpu_height),
 };
 
 /* Nodes that are there only if the machine has what they describe. */
 static bool optional(const char *node)
 {
-    return !strncmp(node, "disk", 4) || !strncmp(node, "net", 3);
+    return !strncmp(node, "disk", 4) || !strncmp(node, "net", 3) || !strcmp(node, "gpu");
 }
 
 static bool absent(const struct machine_description *d, const char *node)
 {
     if (!strncmp(node, "disk", 4))
         return !d->disk[node[4] - '0'].size;
+    if (!strcmp(node, "gpu"))
+        return !d->gpu_width;
     return !strncmp(node, "net", 3) && !d->net[node[3] - '0'].mtu;
 }
 
@@ -194,6 +198,11 @@ static int check_values(const struct machine_description *d, struct err *err)
         if (k->size && (k->readonly > 1 || k->size % 512 || !k->path[0] || !k->format[0]))
             return err_set(err, -EINVAL, "disk %u makes no sense", i);
     }
+    if (d->gpu_width &&
+        (d->gpu_width < DESCRIPTION_GPU_MIN || d->gpu_width > DESCRIPTION_GPU_MAX ||
+         d->gpu_height < DESCRIPTION_GPU_MIN || d->gpu_height > DESCRIPTION_GPU_MAX))
+        return err_set(err, -EINVAL, "the display of %u by %u makes no sense", d->gpu_width,
+                       d->gpu_height);
     for (unsigned i = 0; i < DESCRIPTION_NETS; i++) {
         const struct description_net *n = &d->net[i];
         if (!n->mtu && i + 1 < DESCRIPTION_NETS && d->net[i + 1].mtu)

@@ -19,6 +19,9 @@
 #define DESCRIPTION_DISKS 4
 #define DESCRIPTION_NETS  4
 
+#define DESCRIPTION_GPU_MIN 64u
+#define DESCRIPTION_GPU_MAX 4096u
+
 #define DESCRIPTION_MTU_MIN 576u
 #define DESCRIPTION_MTU_MAX 32000u
 
@@ -59,6 +62,8 @@ struct machine_description {
     struct description_disk disk[DESCRIPTION_DISKS]; /* the first ones are used */
 
     struct description_net net[DESCRIPTION_NETS]; /* the first ones are used */
+
+    u32 gpu_width, gpu_height; /* of the display, pixels; 0: no GPU */
 
     u32 realtime; /* recorded with pacing (1) or without (0) */
 };

@@ -219,6 +219,19 @@ static enum gdb_monitor monitor_console(struct debug_session *s, const char *arg
     return GDB_MONITOR_OK;
 }
 
+static enum gdb_monitor monitor_screen(struct debug_session *s, const char *arg, FILE *out)
+{
+    struct err err;
+    if (!*arg) {
+        fputs("usage: monitor screen FILE\n", out);
+        return GDB_MONITOR_OK;
+    }
+    if (write_screenshot(timeline_machine(s->tr->t), arg, true, &err))
+        return monitor_fail(out, &err);
+    fprintf(out, "%s shows the screen\n", arg);
+    return GDB_MONITOR_OK;
+}
+
 static enum gdb_monitor monitor_help(struct debug_session *s, const char *arg, FILE *out);
 
 static const struct {
@@ -228,13 +241,15 @@ static const struct {
     {"help", "", "this list", monitor_help},
     {"when", "", "position, virtual time and place of the machine", monitor_when},
     {"goto", "POINT",
-     "go there: insn:N, time:1.5s, event:N, end, end-N, console:TEXT[#K], mark:NAME", monitor_goto},
+     "go there: insn:N, time:1.5s, event:N, end, end-N, console:TEXT[#K], mark:NAME, frame:N",
+     monitor_goto},
     {"back", "", "drop the what-if branch that a write began", monitor_back},
     {"mark", "NAME", "call this place mark:NAME from now on", monitor_mark},
     {"marks", "", "the recording's marks", monitor_marks},
     {"checkpoint", "", "keep a checkpoint of this place in memory", monitor_checkpoint},
     {"info", "", "the recording and its checkpoints", monitor_info},
     {"console", "[LINES]", "what the guest's console shows here", monitor_console},
+    {"screen", "FILE", "what the screen shows here, as a PNG file", monitor_screen},
     {"phys", "ADDR [LEN]", "guest-physical memory", monitor_phys},
 };
 

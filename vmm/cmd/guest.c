@@ -320,6 +320,8 @@ int guest_load(struct guest *g, const struct guest_config *c, struct err *err)
     d->seed = c->seed;
     d->wall_clock = (u64)time(NULL);
     d->realtime = c->realtime;
+    d->gpu_width = c->gpu_width;
+    d->gpu_height = c->gpu_height;
     const char *lacks = cpu_model_host_lacks(cpu_model_find(c->cpu));
     if (lacks)
         return err_set(err, -ENOTSUP, "this host's CPU lacks %s, which the model %s has", lacks,
@@ -362,6 +364,8 @@ int guest_create_machine(struct guest *g, struct machine **m, struct err *err)
         .ndisks = g->ndisks,
         .nets = nets,
         .nnets = machine_nets(&g->desc, nets),
+        .gpu_width = g->desc.gpu_width,
+        .gpu_height = g->desc.gpu_height,
         .memory = g->desc.memory,
         .model = cpu_model_find(g->desc.cpu_model),
         .seed = g->desc.seed,

@@ -25,6 +25,7 @@ struct guest_config {
     unsigned nnets;
     u64 memory, seed;
     bool realtime;
+    u32 gpu_width, gpu_height; /* 0: no GPU */
 };
 
 struct guest {

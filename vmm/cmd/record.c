@@ -29,6 +29,7 @@ enum {
     O_CHECKPOINT,
     O_DISK,
     O_NET,
+    O_GPU,
     O_GDB,
     O_GDB_WAIT,
     O_APPEND_,
@@ -57,6 +58,7 @@ static const struct argp_option options[] = {
     {"seed", O_SEED, "N", 0, "The guest's entropy (default: random, and recorded)", 0},
     {"disk", O_DISK, "FILE[,OPTION]...", 0, "A disk with the contents of the image FILE, which is never written; up to 4. FILE may be nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH. Options: format=raw, qcow2, vmdk, vdi, vhdx ... (default auto: by first bytes and name), readonly, serial=TEXT, timeout=SECONDS for a server's answer (default 30)", 0},
     {"net", O_NET, "user[,OPTION=...]|tap,ifname=NAME[,OPTION=...]|none", 0, "A network; up to 4 (default: none). Options: mac=, mtu=; of user also hostfwd=tcp|udp:[ADDRESS]:PORT-[ADDRESS]:PORT (repeatable; from port 0: any free one), restrict=on, ipv6=off, net=, dhcpstart=, dns=, hostname=", 0},
+    {"gpu", O_GPU, "2d|none[,xres=N][,yres=N]", 0, "A display with a 2D virtio-gpu (default: none; 1280 by 800)", 0},
     {"add", O_ADD, "FILE[:PATH]", 0, "Put a file or directory into the guest, appended to the initrd; may be repeated", 0},
     {"timeout", O_TIMEOUT, "SECONDS", 0, "Quit after that much host time", 0},
     {"max-insns", O_MAX, "N", 0, "Quit at exactly position N", 0},
@@ -91,7 +93,33 @@ struct record_args {
     unsigned ndisks;
     const char *net[DESCRIPTION_NETS];
     unsigned nnets;
+    u32 gpu_width, gpu_height;
 };
+
+static void parse_gpu(struct argp_state *state, const char *arg, struct record_args *a)
+{
+    size_t n = strcspn(arg, ",");
+    a->gpu_width = a->gpu_height = 0;
+    if (n == 4 && !strncmp(arg, "none", n) && !arg[n])
+        return;
+    if (n != 2 || strncmp(arg, "2d", n))
+        argp_error(state, "--gpu: '%.*s' is neither 2d nor none", (int)n, arg);
+    a->gpu_width = 1280;
+    a->gpu_height = 800;
+    for (const char *p = arg + n; *p; p += n) {
+        char one[64];
+        n = strcspn(++p, ",");
+        snprintf(one, sizeof(one), "%.*s", (int)n, p);
+        bool x = !strncmp(one, "xres=", 5);
+        if (!x && strncmp(one, "yres=", 5))
+            argp_error(state, "--gpu: '%s' is neither xres=N nor yres=N", one);
+        u64 value = option_number(state, one + 5, "--gpu");
+        if (value < DESCRIPTION_GPU_MIN || value > DESCRIPTION_GPU_MAX)
+            argp_error(state, "--gpu: %s: a display has %u to %u pixels each way", one,
+                       DESCRIPTION_GPU_MIN, DESCRIPTION_GPU_MAX);
+        *(x ? &a->gpu_width : &a->gpu_height) = (u32)value;
+    }
+}
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
@@ -130,6 +158,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "--net: at most %d of them", DESCRIPTION_NETS);
         a->net[a->nnets++] = arg;
         break;
+    case O_GPU: parse_gpu(state, arg, a); break;
     case O_TIMEOUT: a->timeout = option_seconds(state, arg, "--timeout"); break;
     case O_MAX: a->max_position = option_number(state, arg, "--max-insns"); break;
     case O_STOP:
@@ -395,6 +424,8 @@ int cmd_record(int argc, char **argv)
                                   .nadd = a.nadd,
                                   .ndisks = a.ndisks,
                                   .nnets = a.nnets,
+                                  .gpu_width = a.gpu_width,
+                                  .gpu_height = a.gpu_height,
                                   .cpu = a.cpu,
                                   .memory = a.memory,
                                   .seed = a.seed,

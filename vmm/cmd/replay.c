@@ -24,13 +24,14 @@ enum {
     O_MEM,
     O_GDB,
     O_BUDGET,
+    O_SCREENSHOT,
 };
 
 /* clang-format off */
 static const struct argp_option options[] = {
     {"verify", O_VERIFY, NULL, 0, "Compare every digest in the log, not only time, output and the end", 0},
     {"output", 'o', "DIR2", 0, "Record the replay into DIR2, for `reprise diff`", 0},
-    {"force", O_FORCE, NULL, 0, "With -o: replace a recording that is in DIR2", 0},
+    {"force", O_FORCE, NULL, 0, "Replace a recording that is in DIR2, or the screenshot's FILE", 0},
     {"quiet", O_QUIET, NULL, 0, "Do not print the guest's console", 0},
     {"json", O_JSON, NULL, 0, "Print the result as JSON instead of the guest's console", 0},
     {NULL, 0, NULL, 0, "Going to a point:", 1},
@@ -39,6 +40,7 @@ static const struct argp_option options[] = {
     {"mem", O_MEM, "ADDR,LEN", 0, "Print memory there; ADDR is a virtual address or a symbol of the guest's kernel, phys:ADDR a physical address", 1},
     {"console", O_CONSOLE, NULL, 0, "Print what the console showed up to there", 1},
     {"gdb", O_GDB, "ENDPOINT", OPTION_ARG_OPTIONAL, "Wait there for gdb: HOST:PORT (default 127.0.0.1 and any free port), unix:PATH, or - for stdin and stdout", 1},
+    {"screenshot", O_SCREENSHOT, "FILE", 0, "Write what the screen shows there to a PNG file", 1},
     {"checkpoint-memory", O_BUDGET, "SIZE", 0, "Memory for checkpoints (default: a quarter of what is free)", 1},
     {0},
 };
@@ -76,6 +78,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         a->visit.memory[a->visit.nmemory++] = arg;
         a->visits = true;
         break;
+    case O_SCREENSHOT:
+        a->visit.screenshot = arg;
+        a->visits = true;
+        break;
     case O_GDB:
         a->visit.gdb = arg ? arg : option_endpoint(state);
         a->visits = true;
@@ -89,8 +95,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_ARG: option_recording(state, arg, &a->dir); break;
     case ARGP_KEY_END:
         option_need_recording(state, a->dir);
-        if (a->force && !a->output)
-            argp_error(state, "--force is for -o DIR2");
+        if (a->force && !a->output && !a->visit.screenshot)
+            argp_error(state, "--force is for -o DIR2 and --screenshot FILE");
+        if (a->visit.screenshot && (!*a->visit.screenshot || a->visit.gdb))
+            argp_error(state, "--screenshot needs a FILE, and does not go with --gdb");
+        a->visit.force = a->force;
         if (a->output && !*a->output)
             argp_error(state, "-o: the directory has no name");
         if (a->visits && (a->verify || a->output || a->quiet))

@@ -147,7 +147,7 @@ int point_position(const char *dir, const struct point *p, pos_t *out, struct er
         return 0;
     }
     /* A time is between events: where that is only a replay knows. */
-    if (p->kind != POINT_CONSOLE && p->kind != POINT_TIME) {
+    if (p->kind != POINT_CONSOLE && p->kind != POINT_TIME && p->kind != POINT_FRAME) {
         int code = point_in_log(p, dir, &at, err);
         *out = at.position;
         return code;

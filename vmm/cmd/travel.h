@@ -53,6 +53,8 @@ void print_registers(FILE *out, struct machine *m);
 void print_console(FILE *out, const struct timeline *t, unsigned lines);
 /* ADDR,LEN with ADDR a number, a kernel symbol, or either behind "phys:". */
 int print_memory(FILE *out, struct travel *tr, const char *spec, struct err *err);
+/* What the screen shows, as a PNG file. */
+int write_screenshot(struct machine *m, const char *path, bool force, struct err *err);
 /* The same as one JSON object. */
 void print_place_json(FILE *out, struct travel *tr, bool registers, bool console,
                       const char *const *memory, size_t nmemory);

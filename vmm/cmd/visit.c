@@ -22,7 +22,12 @@ int visit(const struct visit *v)
     if (piped)
         tr.progress = false;
     tr.interrupted = &interrupted;
-    if (v->have_to)
+    if (v->screenshot) { /* before the replay, which may take long */
+        struct elf_output probe;
+        code = elf_output_open(&probe, v->screenshot, v->force, &err);
+        elf_output_discard(&probe);
+    }
+    if (!code && v->have_to)
         code = travel_to(&tr, &v->to, &stop, &err);
     if (code) {
         travel_quiet(&tr);
@@ -43,6 +48,9 @@ int visit(const struct visit *v)
             if (print_memory(stdout, &tr, v->memory[i], &err))
                 code = cmd_fail(&err);
     }
+    if (!code && v->screenshot &&
+        write_screenshot(timeline_machine(tr.t), v->screenshot, v->force, &err))
+        code = cmd_fail(&err);
     if (code < 0)
         code = EX_ERROR;
     else if (!code && !v->gdb)

@@ -14,7 +14,9 @@ struct visit {
     bool registers, console, json;
     const char *memory[VISIT_MEMORIES];
     size_t nmemory;
-    const char *gdb; /* endpoint; NULL: no gdb */
+    const char *gdb;        /* endpoint; NULL: no gdb */
+    const char *screenshot; /* PNG file; NULL: none */
+    bool force;             /* replace it */
 };
 
 /* Exit code. */

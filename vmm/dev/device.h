@@ -24,6 +24,7 @@ enum dev_output {
  * in its state. */
 enum dev_emit {
     EMIT_PACKET,    /* an Ethernet frame from network `unit` */
+    EMIT_FRAME,     /* the guest showed something on its screen; 8 bytes: how often it has so far */
     EMIT_PORT,      /* bytes from port `unit` of the virtio console */
     EMIT_PORT_OPEN, /* the guest opened (1 byte: 1) or closed (0) the port */
 };

@@ -1,0 +1,88 @@
+/*
+ * What a virtio-gpu holds besides its registers: resources with their backing lists and, for 2D
+ * ones, their pixels; contexts. All of it lies in one page image, so that checkpoints share what
+ * did not change, as they do with RAM and disks. An index in host memory is made from it when
+ * needed.
+ */
+#ifndef REPRISE_DEV_VIRTIO_GPU_STORE_H
+#define REPRISE_DEV_VIRTIO_GPU_STORE_H
+
+#include "base/err.h"
+#include "base/page_image.h"
+#include "base/types.h"
+
+#define GPU_RESOURCES   16384u
+#define GPU_CONTEXTS    1024u
+#define GPU_ENTRIES     16384u      /* of a backing list */
+#define GPU_DATA_PAGES  (256u << 8) /* pixels and backing lists: 256 MiB */
+#define GPU_TABLE_PAGES (GPU_RESOURCES * 64 / PAGE_SIZE)
+#define GPU_CTX_PAGES   (GPU_CONTEXTS * 128 / PAGE_SIZE)
+#define GPU_DATA_FIRST  (GPU_TABLE_PAGES + GPU_CTX_PAGES)
+#define GPU_STORE_PAGES (GPU_DATA_FIRST + GPU_DATA_PAGES)
+
+enum gpu_resource_kind { GPU_NONE, GPU_2D, GPU_3D };
+
+/* As it lies in the image. */
+struct gpu_resource {
+    u32 id; /* 0: the slot is free */
+    u32 kind;
+    u32 target, format, bind, width, height, depth, array_size, last_level, samples, flags;
+    u32 pixels;  /* first data page of the pixels, rows of width * 4 bytes; 2D only */
+    u32 backing; /* first data page of the backing list */
+    u32 entries; /* of the backing list; 0: no backing */
+    u32 reserved;
+};
+
+struct gpu_entry {
+    u64 gpa;
+    u32 len, reserved;
+};
+
+struct gpu_context {
+    u32 id; /* 0: the slot is free */
+    u32 name_len;
+    u32 init, reserved;
+    char name[64];
+    u8 padding[48];
+};
+
+struct gpu_store {
+    struct page_store pages;
+    struct page_image *image;
+    bool stale;   /* the image was replaced: the index below says nothing */
+    u32 *slot_of; /* open addressing by id: slot + 1 */
+    u32 *id_of;   /* by slot; 0: free */
+    u64 *used;    /* data pages, one bit each */
+    u32 free_pages;
+    u32 resources, contexts;
+    u32 first_free; /* no slot below it is free */
+};
+
+int gpu_store_init(struct gpu_store *s, struct err *err);
+void gpu_store_fini(struct gpu_store *s);
+/* As at power-on. */
+void gpu_store_clear(struct gpu_store *s);
+
+/* Goes back to what `image` holds. */
+int gpu_store_restore(struct gpu_store *s, const struct page_image *image, struct err *err);
+
+/* The resource's slot; -1: there is none of that id. *r is a copy. */
+int gpu_find(struct gpu_store *s, u32 id, struct gpu_resource *r);
+/* Takes a slot (r->id is new), and pages for `pixel_bytes`. -1: out of resources or memory. */
+int gpu_add(struct gpu_store *s, struct gpu_resource *r, u64 pixel_bytes);
+void gpu_remove(struct gpu_store *s, int slot);
+/* Replaces the backing list; n 0: takes it away. false: out of memory. */
+bool gpu_set_backing(struct gpu_store *s, int slot, const struct gpu_entry *entries, u32 n);
+void gpu_get_backing(struct gpu_store *s, const struct gpu_resource *r, struct gpu_entry *out);
+/* The slot's next resource from `slot` on; -1: none. */
+int gpu_next(struct gpu_store *s, int slot, struct gpu_resource *r);
+
+/* Bytes of the data pages from page `first` on. */
+void gpu_data_write(struct gpu_store *s, u32 first, u64 offset, const void *in, u64 len);
+void gpu_data_read(struct gpu_store *s, u32 first, u64 offset, void *out, u64 len);
+
+int gpu_context_find(struct gpu_store *s, u32 id, struct gpu_context *c);
+int gpu_context_add(struct gpu_store *s, const struct gpu_context *c); /* -1: too many */
+void gpu_context_remove(struct gpu_store *s, int slot);
+
+#endif
