@@ -1,12 +1,11 @@
 /* Frames: going to where the guest had just shown one (timeline.h). */
 #include <errno.h>
 
-#include "dev/virtio/gpu.h"
 #include "replay/timeline_internal.h"
 
 static u64 frames_now(const struct timeline *t)
 {
-    struct gpu_screen s = {0};
+    struct dev_screen s = {0};
     machine_screen(t->m, &s);
     return s.frames;
 }
@@ -42,7 +41,7 @@ static int after_files(struct timeline *t, u64 n, enum timeline_stop *stop, stru
 int timeline_seek_frame(struct timeline *t, u64 n, enum timeline_stop *stop, struct err *err)
 {
     struct instant from = timeline_now(t);
-    struct gpu_screen screen;
+    struct dev_screen screen;
     if (!machine_screen(t->m, &screen))
         return err_set(err, -ENOTSUP, "this was recorded without a display (record --gpu)");
     if (!n)

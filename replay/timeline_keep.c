@@ -1,5 +1,4 @@
 /* The timeline's checkpoints: taking, restoring, finding, thinning out. See timeline.h. */
-#include "dev/virtio/gpu.h"
 #include "replay/timeline_internal.h"
 
 #include <errno.h>
@@ -59,7 +58,7 @@ int keep_take(struct timeline *t, struct checkpoint **out, struct err *err)
     machine_output_save(t->m, c->outputs);
     for (int i = 0; i < OUT_COUNT; i++)
         machine_output_digest(t->m, (enum dev_output)i, &c->output_bytes[i]);
-    struct gpu_screen screen = {0};
+    struct dev_screen screen = {0};
     machine_screen(t->m, &screen);
     c->frames = screen.frames;
     player_tell(t->player, &c->place);

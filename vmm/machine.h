@@ -197,8 +197,7 @@ int machine_image_restore(struct machine *m, unsigned i, const struct page_image
                           struct err *err);
 
 /* The screen; false: there is no GPU. */
-struct gpu_screen;
-bool machine_screen(const struct machine *m, struct gpu_screen *out);
+bool machine_screen(const struct machine *m, struct dev_screen *out);
 void machine_screen_row(struct machine *m, u32 y, u8 *rgb); /* 3 bytes a pixel */
 
 /* RAM as host memory, by page index (board/ram.h); pages changed through it must be announced. */

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "host/disk.h"
 #include "dev/uart16550.h"
 #include "machine_internal.h"
 
@@ -264,20 +263,23 @@ unsigned machine_images(const struct machine *m)
 
 const struct page_image *machine_image(const struct machine *m, unsigned i, u64 *pages)
 {
-    bool disk = i < m->ndisks;
-    if (pages)
-        *pages = disk ? (m->blk[i].disk->size + PAGE_SIZE - 1) / PAGE_SIZE : GPU_STORE_PAGES;
-    return disk ? m->blk[i].disk->written : m->gpu.store.image;
+    u64 ignored;
+    if (!pages)
+        pages = &ignored;
+    if (i < m->ndisks)
+        return virtio_blk_written(m->blk[i].v.dev, pages);
+    *pages = GPU_STORE_PAGES;
+    return m->gpu.store.image;
 }
 
 int machine_image_restore(struct machine *m, unsigned i, const struct page_image *image,
                           struct err *err)
 {
-    return i < m->ndisks ? disk_restore(m->blk[i].disk, image, err)
+    return i < m->ndisks ? virtio_blk_restore(m->blk[i].v.dev, image, err)
                          : gpu_store_restore(&m->gpu.store, image, err);
 }
 
-bool machine_screen(const struct machine *m, struct gpu_screen *out)
+bool machine_screen(const struct machine *m, struct dev_screen *out)
 {
     if (m->has_gpu)
         virtio_gpu_screen(m->gpu.v.dev, out);

@@ -2,7 +2,6 @@
 #include <errno.h>
 
 #include "cmd/travel.h"
-#include "dev/virtio/gpu.h"
 #include "host/picture.h"
 
 static void screen_row(void *opaque, u32 y, u8 *rgb)
@@ -13,7 +12,7 @@ static void screen_row(void *opaque, u32 y, u8 *rgb)
 int write_screenshot(struct machine *m, const char *path, bool force, struct err *err)
 {
     struct elf_output out;
-    struct gpu_screen screen;
+    struct dev_screen screen;
     if (!machine_screen(m, &screen))
         return err_set(err, -ENOTSUP, "this was recorded without a display (record --gpu)");
     if (!screen.width)

@@ -29,6 +29,12 @@ enum dev_emit {
     EMIT_PORT_OPEN, /* the guest opened (1 byte: 1) or closed (0) the port */
 };
 
+/* What a display shows. */
+struct dev_screen {
+    u32 width, height; /* pixels; 0: it is off */
+    u64 frames;        /* shown so far */
+};
+
 enum dev_event {
     DEV_RESET, /* the guest asked for a reset (port 0xcf9, ACPI RESET_REG, keyboard controller) */
     DEV_POWEROFF, /* ACPI S5 */

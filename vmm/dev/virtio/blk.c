@@ -454,6 +454,18 @@ static const struct device_ops blk_ops = {
     .loaded = blk_loaded,
 };
 
+const struct page_image *virtio_blk_written(const struct device *dev, u64 *pages)
+{
+    const struct disk *d = self(dev)->disk;
+    *pages = (d->size + PAGE_SIZE - 1) / PAGE_SIZE;
+    return d->written;
+}
+
+int virtio_blk_restore(struct device *dev, const struct page_image *image, struct err *err)
+{
+    return disk_restore(self(dev)->disk, image, err);
+}
+
 int virtio_blk_create(struct device *dev, const struct dev_env *env, struct virtio_blk *b,
                       struct device *pci, unsigned slot, struct disk *disk, const char *name,
                       struct err *err)

@@ -20,6 +20,10 @@ int virtio_blk_create(struct device *dev, const struct dev_env *env, struct virt
                       struct err *err);
 void virtio_blk_destroy(struct device *dev);
 
+/* What was written to its disk, of so many pages; and going back to such an image. */
+const struct page_image *virtio_blk_written(const struct device *dev, u64 *pages);
+int virtio_blk_restore(struct device *dev, const struct page_image *image, struct err *err);
+
 /*
  * Is there a request that the host cannot do (disk->trouble says why)? Its number goes to *request.
  * Known at the first stop after the notification, before the request completes. For the recorder,

@@ -490,10 +490,10 @@ static void gpu_expire(struct device *dev, vns_t now)
 
 /* ---- the screen ---- */
 
-void virtio_gpu_screen(const struct device *dev, struct gpu_screen *out)
+void virtio_gpu_screen(const struct device *dev, struct dev_screen *out)
 {
     const struct gpu_state *s = dev->state;
-    *out = (struct gpu_screen){s->width, s->height, s->frames};
+    *out = (struct dev_screen){s->width, s->height, s->frames};
 }
 
 /* Where red, green, blue and alpha are in a pixel; alpha 4: it has none. */

@@ -28,13 +28,7 @@ int virtio_gpu_create(struct device *dev, const struct dev_env *env, struct virt
                       struct err *err);
 void virtio_gpu_destroy(struct device *dev);
 
-/* What is on the screen. */
-struct gpu_screen {
-    u32 width, height; /* 0: the scanout is off */
-    u64 frames;        /* shown so far */
-};
-
-void virtio_gpu_screen(const struct device *dev, struct gpu_screen *out);
+void virtio_gpu_screen(const struct device *dev, struct dev_screen *out);
 /* Its row y as width pixels of R, G, B; the cursor is drawn in. */
 void virtio_gpu_screen_row(struct device *dev, u32 y, u8 *rgb);
 
