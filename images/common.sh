@@ -86,7 +86,8 @@ kernel_image() {
         drivers/block/virtio_blk.ko net/core/failover.ko drivers/net/net_failover.ko \
         drivers/net/virtio_net.ko drivers/virtio/virtio_dma_buf.ko drivers/gpu/drm/drm.ko \
         drivers/gpu/drm/drm_kms_helper.ko drivers/gpu/drm/drm_shmem_helper.ko \
-        drivers/gpu/drm/virtio/virtio-gpu.ko; do
+        drivers/gpu/drm/virtio/virtio-gpu.ko drivers/char/virtio_console.ko \
+        drivers/virtio/virtio_input.ko; do
         file="$work/kernel/lib/modules/$release/kernel/$module"
         [ ! -f "$file" ] || install -m 644 "$file" "$root/lib/modules/$release/"
     done

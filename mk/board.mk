@@ -9,3 +9,16 @@ $(B)/gen/dsdt.h: vmm/board/dsdt.asl
 	@mv -f $@.tmp $@
 
 $(B)/vmm/board/acpi.o: $(B)/gen/dsdt.h
+
+# The keyboard's key names for files of events: KEY_NAME -> {"name", code}, as the kernel's header
+# has them; vmm/host/input_file.c.
+EVENT_CODES := /usr/include/linux/input-event-codes.h
+$(B)/gen/keynames.h: $(EVENT_CODES) mk/board.mk
+	@mkdir -p $(@D)
+	@{ echo '/* Generated from <linux/input-event-codes.h>: KEY_ names that have a number. */'; \
+	   awk '$$1 == "#define" && $$2 ~ /^KEY_/ && $$3 ~ /^[0-9]+$$/ && $$3 > 0 && $$3 < 249 { \
+	        print "{\"" tolower(substr($$2, 5)) "\", " $$2 "}," }' $<; } >$@.tmp
+	@test $$(wc -l <$@.tmp) -gt 200 || { echo "$@: no names in $<" >&2; exit 1; }
+	@mv -f $@.tmp $@
+
+$(B)/vmm/host/input_file.o: $(B)/gen/keynames.h

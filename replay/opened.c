@@ -123,6 +123,14 @@ unsigned machine_nets(const struct machine_description *d, struct machine_net *n
     return n;
 }
 
+void machine_consoles(const struct machine_description *d, struct machine_config *config)
+{
+    config->hvc0 = d->hvc0;
+    config->input = d->input;
+    for (unsigned i = 0; i < DESCRIPTION_PORTS; i++)
+        config->port[i] = d->port[i].name;
+}
+
 int build_machine(struct opened *o, struct machine **m, struct err *err)
 {
     struct disk *disks[DESCRIPTION_DISKS];
@@ -154,6 +162,7 @@ int build_machine(struct opened *o, struct machine **m, struct err *err)
     if (!code)
         code = open_disks(o, disks, &config.ndisks, err);
     config.nnets = machine_nets(d, nets);
+    machine_consoles(d, &config);
     if (!code) {
         config.kernel = image.elf;
         config.kernel_size = image.elf_size;

@@ -25,6 +25,9 @@ int build_machine(struct opened *o, struct machine **m, struct err *err);
 /* The networks of a description; room for DESCRIPTION_NETS. Returns how many there are. */
 unsigned machine_nets(const struct machine_description *d, struct machine_net *nets);
 
+/* Consoles, ports and input devices; the names are the description's. */
+void machine_consoles(const struct machine_description *d, struct machine_config *config);
+
 struct hash128 description_hash128(const u8 bytes[DESCRIPTION_HASH_SIZE]);
 
 /* A file name as a shell takes it, for the commands that we suggest; malloc'ed. */

@@ -6,6 +6,7 @@
  */
 #include "machine_internal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +31,8 @@
 #define SLOT_RNG      2
 #define SLOT_DISK     3 /* the first of them */
 #define SLOT_NET      7 /* the first of them */
+#define SLOT_CONSOLE  11
+#define SLOT_INPUT    12 /* keyboard, tablet */
 #define SLOT_GPU      14
 #define SEED_RNG      0x726e675f76697274ull /* so that it is not the kernel's own seed again */
 #define CYCLE_LIMIT   1000 /* deadlines in a row at one virtual instant: a device is stuck */
@@ -83,6 +86,12 @@ static void env_output(void *opaque, enum dev_output channel, const void *data, 
     m->out[channel].bytes += len;
     if (m->output)
         m->output(m->output_opaque, channel, data, len);
+}
+
+/* A serial port that is not the console. */
+static void env_serial(void *opaque, enum dev_output channel, const void *data, size_t len)
+{
+    env_output(opaque, OUT_DEBUG, data, len);
 }
 
 static void env_emit(void *opaque, enum dev_emit kind, unsigned unit, const void *data, size_t len)
@@ -232,6 +241,20 @@ static void env_set_cr8(void *opaque, u64 value)
 
 /* ---- creation ---- */
 
+static int create_console(struct machine *m, const struct machine_config *config, struct err *err)
+{
+    bool wanted = config->hvc0;
+    static_assert(MACHINE_PORTS == CONSOLE_PORTS, "as many as the device has");
+    for (unsigned i = 1; i < MACHINE_PORTS; i++)
+        wanted |= config->port[i] && *config->port[i];
+    if (!wanted)
+        return 0;
+    int r = virtio_console_create(&m->dev[m->ndev], &m->dev_env, &m->console, &m->dev[DEV_PCI],
+                                  SLOT_CONSOLE, config->hvc0, config->port, err);
+    m->ndev += !r;
+    return r;
+}
+
 static int create_devices(struct machine *m, const struct machine_config *config, struct err *err)
 {
     const struct dev_env *env = &m->dev_env;
@@ -248,7 +271,7 @@ static int create_devices(struct machine *m, const struct machine_config *config
     if (!r)
         r = rtc_create(&d[DEV_RTC], env, config->wall_clock, err);
     if (!r)
-        r = uart16550_create(&d[DEV_UART], env, err);
+        r = uart16550_create(&d[DEV_UART], config->hvc0 ? &m->serial_env : env, err);
     if (!r)
         r = acpi_pm_create(&d[DEV_ACPI], env, err);
     if (!r)
@@ -280,6 +303,13 @@ static int create_devices(struct machine *m, const struct machine_config *config
         r = virtio_gpu_create(&d[m->ndev], env, &m->gpu, &d[DEV_PCI], SLOT_GPU, &gpu, err);
         m->ndev += !r;
         m->has_gpu = !r;
+    }
+    if (!r)
+        r = create_console(m, config, err);
+    for (unsigned i = 0; !r && config->input && i < INPUT_DEVICES; i++) {
+        r = virtio_input_create(&d[m->ndev], env, &m->inputs[i], &d[DEV_PCI], SLOT_INPUT + i,
+                                (enum input_device)i, err);
+        m->ndev += !r;
     }
     if (r)
         return r;
@@ -347,6 +377,8 @@ int machine_create(struct machine **out, const struct machine_config *config, st
                                   .failed = env_failed,
                                   .dma_read = env_dma_read,
                                   .dma_write = env_dma_write};
+    m->serial_env = m->dev_env;
+    m->serial_env.output = env_serial;
     m->engine_env = (struct engine_env){.machine = m,
                                         .pio_read = pio_read,
                                         .pio_write = pio_write,
@@ -410,6 +442,11 @@ void machine_destroy(struct machine *m)
         virtio_net_destroy(m->net[i].v.dev);
     if (m->has_gpu)
         virtio_gpu_destroy(m->gpu.v.dev);
+    if (m->console.v.dev)
+        virtio_console_destroy(m->console.v.dev);
+    for (unsigned i = 0; i < INPUT_DEVICES; i++)
+        if (m->inputs[i].v.dev)
+            virtio_input_destroy(m->inputs[i].v.dev);
     virtio_rng_destroy(&m->dev[DEV_RNG]);
     pci_destroy(&m->dev[DEV_PCI]);
     engine_destroy(m->engine);
@@ -498,9 +535,9 @@ static void apply(struct machine *m, const struct input *in)
     case INPUT_PACKET: virtio_net_receive(m->net[in->unit].v.dev, in->data, in->len); break;
     case INPUT_LINK: virtio_net_link(m->net[in->unit].v.dev, in->arg); break;
     case INPUT_DISK_ERROR: virtio_blk_fail(m->blk[in->unit].v.dev, in->arg); break;
-    case INPUT_PORT:
-    case INPUT_PORT_OPEN:
-    case INPUT_EVENTS: break;
+    case INPUT_PORT: virtio_console_receive(m->console.v.dev, in->unit, in->data, in->len); break;
+    case INPUT_PORT_OPEN: virtio_console_open(m->console.v.dev, in->unit, in->arg); break;
+    case INPUT_EVENTS: virtio_input_events(m->inputs[in->unit].v.dev, in->data, in->len); break;
     case INPUT_QUIT:
         if (!m->end_requested) {
             m->end_requested = true;
@@ -689,9 +726,13 @@ u32 machine_room(const struct machine *m, enum input_kind kind, u32 unit)
     case INPUT_PACKET: return unit < m->nnets ? virtio_net_room(m->net[unit].v.dev) : 0;
     case INPUT_LINK: return unit < m->nnets;
     case INPUT_DISK_ERROR: return unit < m->ndisks;
-    case INPUT_PORT:
+    case INPUT_PORT: return m->console.v.dev ? virtio_console_room(m->console.v.dev, unit) : 0;
     case INPUT_PORT_OPEN:
-    case INPUT_EVENTS: return 0;
+        return m->console.v.dev && unit && virtio_console_has(m->console.v.dev, unit);
+    case INPUT_EVENTS:
+        if (unit >= INPUT_DEVICES || !m->inputs[unit].v.dev)
+            return 0;
+        return virtio_input_room(m->inputs[unit].v.dev);
     case INPUT_BREAK:
     case INPUT_NMI:
     case INPUT_POWER_BUTTON:

@@ -22,6 +22,7 @@
 
 #define MACHINE_DISKS 4u
 #define MACHINE_NETS  4u
+#define MACHINE_PORTS 8u /* of the virtio console: 0 is its terminal, 1 to 7 have names */
 
 struct disk;
 
@@ -40,12 +41,15 @@ struct machine_config {
     size_t kernel_size;
     const void *kernel_header; /* the bzImage's first bytes (setup header), NULL for a bare ELF */
     size_t kernel_header_size;
-    struct disk **disks;            /* virtio-blk, in order; they outlive the machine */
-    unsigned ndisks;                /* at most MACHINE_DISKS */
-    const struct machine_net *nets; /* virtio-net, in order */
-    unsigned nnets;                 /* at most MACHINE_NETS */
-    u32 gpu_width, gpu_height;      /* of the display; 0: no GPU */
-    const void *initrd;             /* NULL when none */
+    struct disk **disks;             /* virtio-blk, in order; they outlive the machine */
+    unsigned ndisks;                 /* at most MACHINE_DISKS */
+    const struct machine_net *nets;  /* virtio-net, in order */
+    unsigned nnets;                  /* at most MACHINE_NETS */
+    u32 gpu_width, gpu_height;       /* of the display; 0: no GPU */
+    bool hvc0;                       /* the console is port 0 of a virtio console, not serial */
+    const char *port[MACHINE_PORTS]; /* name of port i; NULL or "": there is none */
+    bool input;                      /* keyboard and tablet: units 0 and 1 of INPUT_EVENTS */
+    const void *initrd;              /* NULL when none */
     size_t initrd_size;
 };
 

@@ -8,7 +8,9 @@
 #include "board/ram.h"
 #include "cpu/engine.h"
 #include "dev/virtio/blk.h"
+#include "dev/virtio/console.h"
 #include "dev/virtio/gpu.h"
+#include "dev/virtio/input.h"
 #include "dev/virtio/net.h"
 #include "machine.h"
 
@@ -26,7 +28,7 @@ enum {
     DEV_PCI,
     DEV_RNG,
     DEV_FIXED, /* from here on what the configuration asks for, in its order */
-    DEV_MAX = DEV_FIXED + MACHINE_DISKS + MACHINE_NETS + 4
+    DEV_MAX = DEV_FIXED + MACHINE_DISKS + MACHINE_NETS + 2 + INPUT_DEVICES
 };
 
 /* The machine's own saved state. */
@@ -49,13 +51,15 @@ struct machine {
     struct ram ram;
     struct engine *engine;
     struct engine_env engine_env;
-    struct dev_env dev_env;
+    struct dev_env dev_env, serial_env;
     struct device dev[DEV_MAX];
     unsigned ndev;
     struct virtio rng;
     struct virtio_blk blk[MACHINE_DISKS];
     struct virtio_net net[MACHINE_NETS];
     struct virtio_gpu gpu;
+    struct virtio_console console; /* v.dev NULL: none */
+    struct virtio_input inputs[INPUT_DEVICES];
     unsigned ndisks, nnets;
     bool has_gpu;
     struct err failed; /* of the host, at something a device needs; code 0: none */

@@ -5,7 +5,7 @@
 #ifndef REPRISE_GDB_SERVER_H
 #define REPRISE_GDB_SERVER_H
 
-#include "replay/gdb/endpoint.h"
+#include "host/endpoint.h"
 #include "replay/gdb/gdb.h"
 #include "replay/gdb/packet.h"
 

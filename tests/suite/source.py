@@ -17,7 +17,7 @@ LAYERS = {
     "vmm/cpu": ["base/", "cpu/model.h", "cpu/vcpu.h", "cpu/engine.h", "cpu/stats.h",
                 "board/ram.h"],
     # What a boot menu says is text; which disk has one is the host's matter.
-    "vmm/host": ["base/", "host/", "board/bootentry.h"] + CONTRACTS,
+    "vmm/host": ["base/", "host/", "keynames.h", "board/bootentry.h"] + CONTRACTS,
     "vmm/cmd": ["base/", "board/", "host/", "replay/", "cmd/", "cpu/model.h", "cpu/vcpu.h",
                 "cpu/engine.h", "version.h"] + CONTRACTS,
     "vmm/main.c": ["base/", "cmd/", "version.h"],
@@ -25,7 +25,7 @@ LAYERS = {
             "machine_internal.h"] + CONTRACTS,
     "replay": ["base/", "board/description.h", "board/kernel.h", "board/ram.h", "dev/device.h", "replay/", "records.def", "cpu/engine.h",
                "cpu/vcpu.h", "host/clock.h", "host/disk.h", "version.h"] + CONTRACTS,
-    "replay/gdb": ["base/", "replay/gdb/", "cpu/vcpu.h"] + CONTRACTS,
+    "replay/gdb": ["base/", "host/endpoint.h", "replay/gdb/", "cpu/vcpu.h"] + CONTRACTS,
 }
 # Mutable data at file scope, each with its reason in the file.
 FILE_SCOPE = {

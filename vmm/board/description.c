@@ -45,6 +45,10 @@ struct row {
     FIELD("net" #n, "mac", KIND_BYTES, net[n].mac), FIELD("net" #n, "mtu", KIND_U32, net[n].mtu),  \
         FIELD("net" #n, "backend", KIND_TEXT, net[n].backend)
 
+#define PORT(n)                                                                                    \
+    FIELD("port" #n, "name", KIND_TEXT, port[n].name),                                             \
+        FIELD("port" #n, "backend", KIND_TEXT, port[n].backend)
+
 /* Rows of one node stand together; nodes are written in this order. "format" is first, so that a
  * recording of another version is told from a damaged one. Rows are only ever appended to a node.
  */
@@ -75,12 +79,22 @@ static const struct row rows[] = {
     NET(3),
     FIELD("gpu", "width", KIND_U32, gpu_width),
     FIELD("gpu", "height", KIND_U32, gpu_height),
+    FIELD("console", "hvc0", KIND_U32, hvc0),
+    PORT(1),
+    PORT(2),
+    PORT(3),
+    PORT(4),
+    PORT(5),
+    PORT(6),
+    PORT(7),
+    FIELD("input", "devices", KIND_U32, input),
 };
 
 /* Nodes that are there only if the machine has what they describe. */
 static bool optional(const char *node)
 {
-    return !strncmp(node, "disk", 4) || !strncmp(node, "net", 3) || !strcmp(node, "gpu");
+    return !strncmp(node, "disk", 4) || !strncmp(node, "net", 3) || !strcmp(node, "gpu") ||
+           !strncmp(node, "port", 4) || !strcmp(node, "console") || !strcmp(node, "input");
 }
 
 static bool absent(const struct machine_description *d, const char *node)
@@ -89,6 +103,12 @@ static bool absent(const struct machine_description *d, const char *node)
         return !d->disk[node[4] - '0'].size;
     if (!strcmp(node, "gpu"))
         return !d->gpu_width;
+    if (!strncmp(node, "port", 4))
+        return !d->port[node[4] - '0'].name[0];
+    if (!strcmp(node, "console"))
+        return !d->hvc0;
+    if (!strcmp(node, "input"))
+        return !d->input;
     return !strncmp(node, "net", 3) && !d->net[node[3] - '0'].mtu;
 }
 
@@ -211,6 +231,11 @@ static int check_values(const struct machine_description *d, struct err *err)
             (n->mtu < DESCRIPTION_MTU_MIN || n->mtu > DESCRIPTION_MTU_MAX || (n->mac[0] & 1)))
             return err_set(err, -EINVAL, "network %u makes no sense", i);
     }
+    for (unsigned i = 1; i + 1 < DESCRIPTION_PORTS; i++)
+        if (!d->port[i].name[0] && d->port[i + 1].name[0])
+            return err_set(err, -EINVAL, "port %u is missing", i);
+    if (d->hvc0 > 1 || d->input > 1)
+        return err_set(err, -EINVAL, "the console or the input devices make no sense");
     return 0;
 }
 

@@ -18,6 +18,7 @@
 
 #define DESCRIPTION_DISKS 4
 #define DESCRIPTION_NETS  4
+#define DESCRIPTION_PORTS 8 /* of the virtio console; 0 has no name */
 
 #define DESCRIPTION_GPU_MIN 64u
 #define DESCRIPTION_GPU_MAX 4096u
@@ -36,6 +37,11 @@ struct description_disk {
 struct description_net {
     u8 mac[6];
     u32 mtu;          /* 0: no such network */
+    char backend[64]; /* what it was connected to, for people */
+};
+
+struct description_port {
+    char name[32];    /* "": no such port */
     char backend[64]; /* what it was connected to, for people */
 };
 
@@ -64,6 +70,11 @@ struct machine_description {
     struct description_net net[DESCRIPTION_NETS]; /* the first ones are used */
 
     u32 gpu_width, gpu_height; /* of the display, pixels; 0: no GPU */
+
+    u32 hvc0; /* the console is port 0 of a virtio console (1) or the serial port (0) */
+    struct description_port port[DESCRIPTION_PORTS];
+
+    u32 input; /* there are a keyboard and a tablet (1) */
 
     u32 realtime; /* recorded with pacing (1) or without (0) */
 };

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* memmem */
 #include "cmd/guest.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -73,7 +74,9 @@ static int make_append(struct guest *g, const char *user, struct err *err)
     user = user ? user : "";
     const char *console = "", *panic = "";
     if (is_linux(&g->image)) {
-        console = has_option(user, "console=") ? "" : "console=ttyS0 ";
+        console = has_option(user, "console=") ? ""
+                  : g->desc.hvc0                 ? "console=hvc0 "
+                                                 : "console=ttyS0 ";
         panic = has_option(user, "panic=") ? "" : "panic=-1 ";
     }
     int n = snprintf(g->desc.append, sizeof(g->desc.append), "%s%s%s", console, panic, user);
@@ -303,12 +306,38 @@ void guest_close_host(struct guest *g)
     for (unsigned i = 0; i < g->nnets; i++)
         net_destroy(g->nets[i]);
     g->nnets = 0;
+    for (unsigned i = 0; i < DESCRIPTION_PORTS; i++) {
+        port_destroy(g->ports[i]);
+        g->ports[i] = NULL;
+    }
+    input_file_destroy(g->input);
+    g->input = NULL;
     for (unsigned i = 0; i < DESCRIPTION_DISKS; i++)
         disk_close(&g->disks[i]);
 }
 
 _Static_assert(NET_MTU_MIN == DESCRIPTION_MTU_MIN && NET_MTU_MAX == DESCRIPTION_MTU_MAX,
                "what is recorded must be readable");
+
+static int load_ports(struct guest *g, const struct guest_config *c, struct err *err)
+{
+    int code = 0;
+    for (unsigned i = 1; i < c->nports && !code; i++) {
+        struct port_identity id;
+        struct description_port *p = &g->desc.port[i];
+        code = port_create(&g->ports[i], c->port[i], i, &id, err);
+        for (unsigned k = 1; k < i && !code; k++)
+            if (!strcmp(g->desc.port[k].name, id.name))
+                code = err_set(err, -EINVAL, "--port %s: there are two of that name", id.name);
+        if (code)
+            break;
+        static_assert(sizeof(p->name) == sizeof(id.name) && sizeof(p->backend) == sizeof(id.backend),
+                      "the same limits");
+        memcpy(p->name, id.name, sizeof(p->name));
+        memcpy(p->backend, id.backend, sizeof(p->backend));
+    }
+    return code;
+}
 
 int guest_load(struct guest *g, const struct guest_config *c, struct err *err)
 {
@@ -322,6 +351,8 @@ int guest_load(struct guest *g, const struct guest_config *c, struct err *err)
     d->realtime = c->realtime;
     d->gpu_width = c->gpu_width;
     d->gpu_height = c->gpu_height;
+    d->hvc0 = c->hvc0;
+    d->input = c->input != NULL;
     const char *lacks = cpu_model_host_lacks(cpu_model_find(c->cpu));
     if (lacks)
         return err_set(err, -ENOTSUP, "this host's CPU lacks %s, which the model %s has", lacks,
@@ -346,6 +377,10 @@ int guest_load(struct guest *g, const struct guest_config *c, struct err *err)
         memcpy(d->net[i].backend, id.backend, sizeof(id.backend));
         d->net[i].mtu = id.mtu;
     }
+    if (!code && c->input)
+        code = input_file_load(&g->input, c->input, err);
+    if (!code)
+        code = load_ports(g, c, err);
     if (code) {
         free(initrd);
         return code;
@@ -378,6 +413,7 @@ int guest_create_machine(struct guest *g, struct machine **m, struct err *err)
         .initrd = g->initrd_size ? g->initrd : NULL,
         .initrd_size = g->initrd_size,
     };
+    machine_consoles(&g->desc, &config);
     return machine_create(m, &config, err);
 }
 

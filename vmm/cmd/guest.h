@@ -9,7 +9,9 @@
 #include "board/kernel.h"
 #include "cmd/cmd.h"
 #include "host/disk.h"
+#include "host/input_file.h"
 #include "host/net.h"
+#include "host/port.h"
 
 /* Kernel, initrd and command line are those of the disks' own boot entry. */
 #define GUEST_KERNEL_AUTO "auto"
@@ -23,6 +25,10 @@ struct guest_config {
     unsigned ndisks;
     const char *net[DESCRIPTION_NETS]; /* as --net */
     unsigned nnets;
+    bool hvc0;                           /* the console is the virtio console's */
+    const char *port[DESCRIPTION_PORTS]; /* as --port, from 1 on */
+    unsigned nports;                     /* with port 0 */
+    const char *input;                   /* file of events; NULL: no input devices */
     u64 memory, seed;
     bool realtime;
     u32 gpu_width, gpu_height; /* 0: no GPU */
@@ -38,8 +44,10 @@ struct guest {
     size_t initrd_size;
     struct disk disks[DESCRIPTION_DISKS]; /* the machine's; closed by guest_close_disks */
     unsigned ndisks;
-    struct net *nets[DESCRIPTION_NETS]; /* closed by guest_close_host */
+    struct net *nets[DESCRIPTION_NETS]; /* these too are closed by guest_close_host */
     unsigned nnets;
+    struct port *ports[DESCRIPTION_PORTS]; /* NULL: none */
+    struct input_file *input;
 };
 
 /* Reads, extracts, adds, describes. */

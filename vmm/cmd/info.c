@@ -98,6 +98,14 @@ static void print_text(const char *dir, const struct opened *o, const struct log
                text_printable(d->net[i].backend, name, sizeof(name)), e[0], e[1], e[2], e[3], e[4],
                e[5], d->net[i].mtu);
     }
+    if (d->hvc0)
+        puts("console       hvc0 (virtio)");
+    for (unsigned i = 1; i < DESCRIPTION_PORTS && d->port[i].name[0]; i++) {
+        printf("port %u        %s", i, text_printable(d->port[i].name, name, sizeof(name)));
+        printf(", %s\n", text_printable(d->port[i].backend, name, sizeof(name)));
+    }
+    if (d->input)
+        puts("input         keyboard, tablet");
     for (unsigned i = 0; i < DESCRIPTION_DISKS && d->disk[i].size; i++)
         printf("disk %u        %s, %s, %s%s\n", i,
                text_printable(d->disk[i].path, name, sizeof(name)),

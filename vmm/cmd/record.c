@@ -27,6 +27,9 @@
 enum {
     O_ADD = 256,
     O_CHECKPOINT,
+    O_CONSOLE,
+    O_PORT,
+    O_INPUT,
     O_DISK,
     O_NET,
     O_GPU,
@@ -59,6 +62,9 @@ static const struct argp_option options[] = {
     {"disk", O_DISK, "FILE[,OPTION]...", 0, "A disk with the contents of the image FILE, which is never written; up to 4. FILE may be nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH. Options: format=raw, qcow2, vmdk, vdi, vhdx ... (default auto: by first bytes and name), readonly, serial=TEXT, timeout=SECONDS for a server's answer (default 30)", 0},
     {"net", O_NET, "user[,OPTION=...]|tap,ifname=NAME[,OPTION=...]|none", 0, "A network; up to 4 (default: none). Options: mac=, mtu=; of user also hostfwd=tcp|udp:[ADDRESS]:PORT-[ADDRESS]:PORT (repeatable; from port 0: any free one), restrict=on, ipv6=off, net=, dhcpstart=, dns=, hostname=", 0},
     {"gpu", O_GPU, "2d|none[,xres=N][,yres=N]", 0, "A display with a 2D virtio-gpu (default: none; 1280 by 800)", 0},
+    {"console", O_CONSOLE, "serial|hvc0", 0, "Which console of the guest is on the terminal: the serial port (default), or the virtio console's; a Linux kernel is told", 0},
+    {"port", O_PORT, "NAME=unix:PATH|[in:FILE][,out:FILE]", 0, "A virtio port, /dev/virtio-ports/NAME in the guest, connected to a Unix socket where a program can connect, or to files; up to 7", 0},
+    {"input", O_INPUT, "FILE", 0, "A keyboard and a tablet; FILE says what happens to them and when (docs/input.md)", 0},
     {"add", O_ADD, "FILE[:PATH]", 0, "Put a file or directory into the guest, appended to the initrd; may be repeated", 0},
     {"timeout", O_TIMEOUT, "SECONDS", 0, "Quit after that much host time", 0},
     {"max-insns", O_MAX, "N", 0, "Quit at exactly position N", 0},
@@ -74,7 +80,7 @@ static const struct argp_option options[] = {
 /* clang-format on */
 
 static const char doc[] =
-    "Runs a machine and records it. The guest's serial console is on the terminal; Ctrl-A x quits, "
+    "Runs a machine and records it. The guest's console is on the terminal; Ctrl-A x quits, "
     "Ctrl-A h lists the other keys." EXIT_HELP;
 
 struct record_args {
@@ -94,6 +100,10 @@ struct record_args {
     const char *net[DESCRIPTION_NETS];
     unsigned nnets;
     u32 gpu_width, gpu_height;
+    bool hvc0;
+    const char *port[DESCRIPTION_PORTS];
+    unsigned nports; /* with port 0 */
+    const char *input;
 };
 
 static void parse_gpu(struct argp_state *state, const char *arg, struct record_args *a)
@@ -159,6 +169,21 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         a->net[a->nnets++] = arg;
         break;
     case O_GPU: parse_gpu(state, arg, a); break;
+    case O_CONSOLE:
+        a->hvc0 = !strcmp(arg, "hvc0");
+        if (!a->hvc0 && strcmp(arg, "serial"))
+            argp_error(state, "--console: '%s' is neither serial nor hvc0", arg);
+        break;
+    case O_PORT:
+        if (a->nports == DESCRIPTION_PORTS)
+            argp_error(state, "--port: at most %d of them", DESCRIPTION_PORTS - 1);
+        a->port[a->nports++] = arg;
+        break;
+    case O_INPUT:
+        if (a->input)
+            argp_error(state, "--input: one file");
+        a->input = arg;
+        break;
     case O_TIMEOUT: a->timeout = option_seconds(state, arg, "--timeout"); break;
     case O_MAX: a->max_position = option_number(state, arg, "--max-insns"); break;
     case O_STOP:
@@ -226,6 +251,8 @@ static void on_emit(void *opaque, enum dev_emit kind, unsigned unit, const void 
     struct session *s = opaque;
     if (kind == EMIT_PACKET && unit < s->guest->nnets)
         net_send(s->guest->nets[unit], data, len);
+    if (kind == EMIT_PORT && unit < DESCRIPTION_PORTS && s->guest->ports[unit])
+        port_send(s->guest->ports[unit], data, len);
 }
 
 static void on_output(void *opaque, enum dev_output channel, const void *data, size_t len)
@@ -253,6 +280,11 @@ static int start(struct session *s, const struct record_args *a, struct guest *g
     s->guest = g;
     for (unsigned i = 0; i < g->nnets; i++)
         s->feeds[s->nfeeds++] = net_feed(g->nets[i]);
+    for (unsigned i = 0; i < DESCRIPTION_PORTS; i++)
+        if (g->ports[i])
+            s->feeds[s->nfeeds++] = port_feed(g->ports[i]);
+    if (g->input)
+        s->feeds[s->nfeeds++] = input_file_feed(g->input);
     /* A server waits for as long as it takes. */
     bool waits = false;
     for (unsigned i = 0; i < s->nfeeds; i++)
@@ -260,6 +292,7 @@ static int start(struct session *s, const struct record_args *a, struct guest *g
     double idle_limit = a->idle_limit >= 0 ? a->idle_limit : waits ? 0 : DEFAULT_IDLE_LIMIT;
     struct live_config live = {
         .fd = STDIN_FILENO,
+        .hvc0 = a->hvc0,
         .realtime = a->realtime,
         .timeout = a->timeout,
         .max_position = a->max_position,
@@ -411,6 +444,7 @@ int cmd_record(int argc, char **argv)
                             .cpu = "x86-64-v2",
                             .max_position = NEVER,
                             .idle_limit = -1,
+                            .nports = 1,
                             .realtime = true};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
     struct err err = {0};
@@ -426,12 +460,16 @@ int cmd_record(int argc, char **argv)
                                   .nnets = a.nnets,
                                   .gpu_width = a.gpu_width,
                                   .gpu_height = a.gpu_height,
+                                  .hvc0 = a.hvc0,
+                                  .nports = a.nports,
+                                  .input = a.input,
                                   .cpu = a.cpu,
                                   .memory = a.memory,
                                   .seed = a.seed,
                                   .realtime = a.realtime};
     memcpy(config.disk, a.disk, sizeof(config.disk));
     memcpy(config.net, a.net, sizeof(config.net));
+    memcpy(config.port, a.port, sizeof(config.port));
     if (a.boot_entry && !strcmp(a.boot_entry, "list"))
         return guest_list_entries(&config, &err) ? cmd_fail(&err) : EX_FINE;
     if (!a.seeded && getrandom(&config.seed, sizeof(config.seed), 0) != sizeof(config.seed))

@@ -15,18 +15,17 @@
 #include "base/types.h"
 
 enum dev_output {
-    OUT_CONSOLE, /* bytes the guest sent to its serial console */
-    OUT_DEBUG,   /* bytes written to other serial-like sinks */
+    OUT_CONSOLE, /* the machine's console: the serial port, or port 0 of the virtio console */
+    OUT_DEBUG,   /* the serial port when it is not the console */
     OUT_COUNT
 };
 
 /* What leaves the machine other than as a stream of bytes. The device keeps a running digest of it
  * in its state. */
 enum dev_emit {
-    EMIT_PACKET,    /* an Ethernet frame from network `unit` */
-    EMIT_FRAME,     /* the guest showed something on its screen; 8 bytes: how often it has so far */
-    EMIT_PORT,      /* bytes from port `unit` of the virtio console */
-    EMIT_PORT_OPEN, /* the guest opened (1 byte: 1) or closed (0) the port */
+    EMIT_PACKET, /* an Ethernet frame from network `unit` */
+    EMIT_FRAME,  /* the guest showed something on its screen; 8 bytes: how often it has so far */
+    EMIT_PORT,   /* bytes from port `unit` of the virtio console */
 };
 
 /* What a display shows. */

@@ -48,6 +48,13 @@ const u8 *pci_config(const struct device *pci, unsigned slot)
     return config_of(pci, slot);
 }
 
+void pci_config_set(struct device *pci, unsigned slot, unsigned offset, const void *bytes,
+                    unsigned n)
+{
+    CHECK(slot && offset + n <= PCI_CONFIG_SIZE, "slot %u offset %u", slot, offset);
+    memcpy(config_of(pci, slot) + offset, bytes, n);
+}
+
 static u16 get16(const u8 *p)
 {
     return (u16)(p[0] | p[1] << 8);
@@ -147,7 +154,7 @@ static void config_write(struct device *dev, unsigned slot, unsigned offset, uns
     }
     drive(dev, slot % 8);
     if (f->config_written)
-        f->config_written(f->dev);
+        f->config_written(f->dev, offset, size);
 }
 
 /* The slot and offset that the address register names; false: nothing answers. */
@@ -169,6 +176,8 @@ static u32 pci_pio_read(struct device *dev, u16 port, unsigned size)
         return p->st.address;
     if (port < CONFIG_DATA || port + size > CONFIG_DATA + 4 || !decode(dev, port, &slot, &offset))
         return ~0u;
+    if (slot && p->function[slot].config_reading)
+        p->function[slot].config_reading(p->function[slot].dev, offset, size);
     for (unsigned i = 0; i < size; i++)
         v |= (u32)config_of(dev, slot)[offset + i] << (8 * i);
     return v;

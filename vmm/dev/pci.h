@@ -33,7 +33,9 @@ struct pci_function {
     u32 bar_size;       /* of BAR 0: 32-bit memory, a power of two; 0: none */
     u64 (*read)(struct device *dev, u32 offset, unsigned size); /* in BAR 0 */
     void (*write)(struct device *dev, u32 offset, unsigned size, u64 value);
-    void (*config_written)(struct device *dev); /* after the guest changed anything; may be NULL */
+    /* Before the guest reads these bytes, after it wrote them; each may be NULL. */
+    void (*config_reading)(struct device *dev, unsigned offset, unsigned size);
+    void (*config_written)(struct device *dev, unsigned offset, unsigned size);
 };
 
 int pci_create(struct device *dev, const struct dev_env *env, struct err *err);
@@ -43,6 +45,9 @@ void pci_add(struct device *pci, unsigned slot, const struct pci_function *f);
 
 /* The function's configuration bytes. */
 const u8 *pci_config(const struct device *pci, unsigned slot);
+/* The function changes bytes of its own that the guest may write. */
+void pci_config_set(struct device *pci, unsigned slot, unsigned offset, const void *bytes,
+                    unsigned n);
 /* May the function write memory and send messages (bus master)? */
 bool pci_may_write(const struct device *pci, unsigned slot);
 /* Level of the function's interrupt pin. */

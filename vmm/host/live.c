@@ -190,16 +190,32 @@ static void look(struct live *l, u64 until)
         read_typed(l);
 }
 
-/* Virtual time at which the first of the feeds' inputs is due that know theirs; NEVER: none. */
-static vns_t feeds_due(const struct live *l)
+/* Virtual time at which the next of the feeds' inputs is due that know theirs; NEVER: none. One that
+ * was due before `now` waits for the guest to make room. */
+static vns_t feeds_due(const struct live *l, vns_t now)
 {
-    vns_t due = NEVER;
+    vns_t first = NEVER;
     for (unsigned i = 0; i < l->config.nfeeds; i++) {
         const struct feed *f = l->config.feeds[i];
-        if (f->ops->due)
-            due = MIN(due, f->ops->due(f));
+        vns_t due = f->ops->due ? f->ops->due(f) : NEVER;
+        if (due > now)
+            first = MIN(first, due);
     }
-    return due;
+    return first;
+}
+
+static u32 typed_room(const struct live *l, struct machine *m)
+{
+    return machine_room(m, l->config.hvc0 ? INPUT_PORT : INPUT_CONSOLE, 0);
+}
+
+static bool take_typed(struct live *l, struct machine *m, struct input *in)
+{
+    if (!l->keys.count || !keys_take(&l->keys, typed_room(l, m), in))
+        return false;
+    if (in->kind == INPUT_CONSOLE && l->config.hvc0)
+        in->kind = INPUT_PORT;
+    return true;
 }
 
 static bool feed_ready(struct live *l, struct machine *m)
@@ -232,8 +248,8 @@ static pos_t next_position(struct input_source *src, struct machine *m)
     struct live *l = self(src);
     pos_t position = machine_position(m);
     pos_t next = l->config.max_position > position ? l->config.max_position : NEVER;
-    vns_t due = feeds_due(l), now = machine_now(m);
-    if (due != NEVER && due > now)
+    vns_t now = machine_now(m), due = feeds_due(l, now);
+    if (due != NEVER)
         next = MIN(next, position + (due - now));
     return next;
 }
@@ -261,7 +277,7 @@ static int take(struct input_source *src, struct machine *m, struct input *in, s
     }
     if (machine_disk_failing(m, in))
         return 1;
-    if (l->keys.count && keys_take(&l->keys, machine_room(m, INPUT_CONSOLE, 0), in))
+    if (take_typed(l, m, in))
         return 1;
     return take_fed(l, m, in);
 }
@@ -299,6 +315,7 @@ static vns_t quiet_for(struct live *l, struct machine *m)
     pos_t position = machine_position(m);
     bool over = l->fd < 0 || (l->file && l->keys.count) || keys_quit_next(&l->keys);
     bool worked = false;
+    over = over && feeds_due(l, now) == NEVER;
     if (now - l->window_time >= IDLE_WINDOW_NS) {
         worked = position - l->window_position > (now - l->window_time) / IDLE_BUSY_PART;
         l->window_time = now;
@@ -323,7 +340,7 @@ static void check_quiet(struct live *l, struct machine *m, vns_t deadline)
 static bool something(struct live *l, struct machine *m)
 {
     struct input in;
-    return l->quit || keys_ready(&l->keys, machine_room(m, INPUT_CONSOLE, 0)) || feed_ready(l, m) ||
+    return l->quit || keys_ready(&l->keys, typed_room(l, m)) || feed_ready(l, m) ||
            machine_disk_failing(m, &in);
 }
 
@@ -353,7 +370,7 @@ static int idle(struct input_source *src, struct machine *m, vns_t deadline, vns
         return l->quit_given && deadline == NEVER;
     }
     bool paced = l->config.realtime && is_live(l);
-    vns_t due = feeds_due(l), end = MIN(deadline, due);
+    vns_t due = feeds_due(l, now), end = MIN(deadline, due);
     if (!paced && end != NEVER) {
         /* Time is about to jump: what came before is first. */
         if ((l->fd >= 0 && !l->keys.count) || l->config.nfeeds)
@@ -391,7 +408,7 @@ static int idle(struct input_source *src, struct machine *m, vns_t deadline, vns
             return 0;
         }
         /* Nothing left to come, or it would have to pass what the guest has no room for. */
-        if (deadline == NEVER && !feed_live(l) && (l->fd < 0 || l->keys.count)) {
+        if (end == NEVER && !feed_live(l) && (l->fd < 0 || l->keys.count)) {
             *until = now;
             return 1;
         }

@@ -26,6 +26,7 @@ struct live;
 
 struct live_config {
     int fd;              /* where typed input comes from; -1: nowhere */
+    bool hvc0;           /* it goes to port 0 of the virtio console, not to the serial port */
     bool realtime;       /* pace when there is a live input */
     double timeout;      /* seconds of host time; 0: none */
     pos_t max_position;  /* quit exactly there; NEVER: none */

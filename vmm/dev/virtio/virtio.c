@@ -43,6 +43,11 @@
 #define C_SIZE                  0x38u
 
 #define CAP_MSIX           0x98u
+#define CAP_CFG            0xa4u /* access through configuration space (4.1.4.9) */
+#define CFG_BAR            (CAP_CFG + 4)
+#define CFG_OFFSET         (CAP_CFG + 8)
+#define CFG_LENGTH         (CAP_CFG + 12)
+#define CFG_DATA           (CAP_CFG + 16)
 #define MSIX_ENABLE        0x8000u
 #define MSIX_MASK_ALL      0x4000u
 #define ISR_QUEUE          1u
@@ -117,13 +122,6 @@ static void send_pending(struct virtio *v)
     for (unsigned i = 0; i < VIRTIO_VECTORS; i++)
         if (state(v)->msix_pending >> i & 1)
             send(v, i);
-}
-
-static void config_written(struct device *dev)
-{
-    struct virtio *v = self(dev);
-    update_intx(v);
-    send_pending(v);
 }
 
 void virtio_config_changed(struct virtio *v)
@@ -206,6 +204,31 @@ bool virtio_available(const struct virtio *v, unsigned queue)
     return virtio_ready(v) && s->q_enable[queue] &&
            env->dma_read(env->machine, s->q_driver[queue] + 2, &avail, sizeof(avail)) &&
            avail != s->q_avail[queue];
+}
+
+u16 virtio_waiting(const struct virtio *v, unsigned queue)
+{
+    const struct virtio_state *s = v->dev->state;
+    const struct dev_env *env = v->dev->env;
+    u16 avail;
+    if (!virtio_ready(v) || !s->q_enable[queue] ||
+        !env->dma_read(env->machine, s->q_driver[queue] + 2, &avail, sizeof(avail)))
+        return 0;
+    u16 n = (u16)(avail - s->q_avail[queue]);
+    return n > s->q_size[queue] ? 0 : n;
+}
+
+u64 virtio_next_room(struct virtio *v, unsigned queue)
+{
+    const struct virtio_state *s = state(v);
+    u16 head, size = s->q_size[queue];
+    if (!virtio_waiting(v, queue) ||
+        !dma_read(v, s->q_driver[queue] + 4 + 2ull * (s->q_avail[queue] & (size - 1)), &head,
+                  sizeof(head)) ||
+        head >= size)
+        return 0;
+    begin_chain(v, head);
+    return follow(v, s->q_desc[queue], size, head, false) ? v->chain.write_len : 0;
 }
 
 void virtio_unpop(struct virtio *v, unsigned queue, unsigned n)
@@ -593,6 +616,51 @@ static void bar_write(struct device *dev, u32 offset, unsigned size, u64 value)
     }
 }
 
+/* ---- configuration space ---- */
+
+static u32 get32(const u8 *p)
+{
+    return p[0] | (u32)p[1] << 8 | (u32)p[2] << 16 | (u32)p[3] << 24;
+}
+
+/* What the driver asks for through the window in configuration space; false: not what 4.1.4.9.1
+ * says it must be. */
+static bool window(const struct virtio *v, u32 *offset, u32 *length)
+{
+    const u8 *c = pci_config(v->pci, v->slot);
+    *offset = get32(c + CFG_OFFSET);
+    *length = get32(c + CFG_LENGTH);
+    return c[CFG_BAR] == 0 && (*length == 1 || *length == 2 || *length == 4) &&
+           *offset % *length == 0 && *offset < BAR_SIZE;
+}
+
+static bool in_data(unsigned offset, unsigned size)
+{
+    return offset < CFG_DATA + 4 && offset + size > CFG_DATA;
+}
+
+static void config_reading(struct device *dev, unsigned offset, unsigned size)
+{
+    struct virtio *v = self(dev);
+    u32 at, length;
+    if (!in_data(offset, size) || !window(v, &at, &length))
+        return;
+    u64 value = bar_read(dev, at, length);
+    pci_config_set(v->pci, v->slot, CFG_DATA, &value, length);
+}
+
+static void config_written(struct device *dev, unsigned offset, unsigned size)
+{
+    struct virtio *v = self(dev);
+    u32 at, length;
+    if (in_data(offset, size) && window(v, &at, &length)) {
+        u32 value = get32(pci_config(v->pci, v->slot) + CFG_DATA);
+        bar_write(dev, at, length, length == 4 ? value : value & ((1u << 8 * length) - 1));
+    }
+    update_intx(v);
+    send_pending(v);
+}
+
 /* ---- creation ---- */
 
 static void put16(u8 *p, u16 value)
@@ -636,9 +704,13 @@ static void make_config(struct virtio *v)
     put32(c + 0x60 + 16, NOTIFY_MUL);
     put_cap(c, 0x74, CAP_MSIX, 16, 4, AT_DEVICE, MAX(v->class->config_size, 4u));
     c[CAP_MSIX] = 0x11; /* MSI-X (PCI 3.0, 6.8.2) */
+    c[CAP_MSIX + 1] = CAP_CFG;
     put16(c + CAP_MSIX + 2, VIRTIO_VECTORS - 1);
     put32(c + CAP_MSIX + 4, AT_MSIX);
     put32(c + CAP_MSIX + 8, AT_PBA);
+    put_cap(c, CAP_CFG, 0, 20, 5, 0, 0);
+    w[CFG_BAR] = 0xff;
+    memset(w + CFG_OFFSET, 0xff, CFG_DATA + 4 - CFG_OFFSET);
     put16(w + PCI_COMMAND, PCI_COMMAND_MEMORY | PCI_COMMAND_MASTER | PCI_COMMAND_NOINTX);
     w[0x3c] = 0xff; /* interrupt line: software's */
     put16(w + CAP_MSIX + 2, MSIX_ENABLE | MSIX_MASK_ALL);
@@ -661,6 +733,7 @@ void virtio_connect(struct virtio *v, struct device *dev, const struct virtio_cl
                              .bar_size = BAR_SIZE,
                              .read = bar_read,
                              .write = bar_write,
+                             .config_reading = config_reading,
                              .config_written = config_written};
     pci_add(pci, slot, &f);
     virtio_reset(dev);

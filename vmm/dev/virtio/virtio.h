@@ -13,7 +13,7 @@
 
 #include "dev/device.h"
 
-#define VIRTIO_QUEUES    8u
+#define VIRTIO_QUEUES    18u /* a console with 8 ports has as many */
 #define VIRTIO_QUEUE_MAX 256u /* descriptors of a queue */
 #define VIRTIO_VECTORS   (VIRTIO_QUEUES + 1)
 #define VIRTIO_SEGMENTS  1024u /* of one chain; drivers' limits are far below */
@@ -66,7 +66,7 @@ struct virtio_chain {
 };
 
 struct virtio_class {
-    u16 type; /* device id (5): 1 network, 2 block, 4 entropy */
+    u16 type; /* device id (5): 1 network, 2 block, 3 console, 4 entropy, 18 input */
     u8 pci_class[3];
     u64 features; /* the device's own; the transport adds its own */
     unsigned queues;
@@ -102,6 +102,11 @@ int virtio_loaded(struct device *dev, struct err *err);
 bool virtio_pop(struct virtio *v, unsigned queue);
 /* Would virtio_pop find something (or something broken)? Changes nothing. */
 bool virtio_available(const struct virtio *v, unsigned queue);
+/* How many chains wait in a queue; 0 also if the driver's index makes no sense. Changes nothing. */
+u16 virtio_waiting(const struct virtio *v, unsigned queue);
+/* Bytes that the device may write into the next chain, without taking it; 0: there is none, or it
+ * is none that virtio_pop would give. Changes nothing but v->chain. */
+u64 virtio_next_room(struct virtio *v, unsigned queue);
 /* Gives the last `n` chains that were taken back to be taken again. */
 void virtio_unpop(struct virtio *v, unsigned queue, unsigned n);
 /* Follows the chain of a head that was taken before once more; false: the driver changed it into

@@ -1,6 +1,6 @@
 /* See endpoint.h. */
 #define _GNU_SOURCE
-#include "replay/gdb/endpoint.h"
+#include "host/endpoint.h"
 
 #include <errno.h>
 #include <netdb.h>

@@ -1,6 +1,6 @@
 /* Where a server listens: parsing of endpoints, TCP and Unix sockets. */
-#ifndef REPRISE_GDB_ENDPOINT_H
-#define REPRISE_GDB_ENDPOINT_H
+#ifndef REPRISE_ENDPOINT_H
+#define REPRISE_ENDPOINT_H
 
 #include <sys/types.h>
 #include <sys/un.h>
