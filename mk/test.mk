@@ -34,7 +34,8 @@ build/images/guest/%: tests/guest/%.c
 # tests/fuzz: `make fuzz T=log` runs one for long; `make test` a fixed number of mutations of each,
 # always with the address sanitizer.
 FUZZ_VIRTIO := virtio-rng virtio-blk virtio-net
-FUZZ_NAMES  := log kernel boot bootentry description keys checkpoint kallsyms rsp net $(FUZZ_VIRTIO)
+FUZZ_NAMES  := log kernel boot bootentry description keys checkpoint kallsyms rsp net input_file \
+	$(FUZZ_VIRTIO)
 FUZZ_SRC    := $(filter-out $(FUZZ_VIRTIO),$(FUZZ_NAMES)) virtio
 FUZZ_BIN    := $(FUZZ_NAMES:%=$(B)/tests/fuzz/fuzz_%)
 $(B)/tests/fuzz/fuzz_log: $(TOY_OBJ)

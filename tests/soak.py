@@ -102,7 +102,7 @@ def devices(t, rnd):
 
 
 def fuzz(t, rnd):
-    name = rnd.choice(["log", "kernel", "boot", "description", "keys", "net",
+    name = rnd.choice(["log", "kernel", "boot", "description", "keys", "net", "input_file",
                        "virtio-rng", "virtio-blk", "virtio-net"])
     program = ROOT / "build/asan/tests/fuzz" / ("fuzz_" + name)
     if program.exists():

@@ -26,8 +26,8 @@ def fuzz(name):
             .text.strip().splitlines()[-1]
 
 
-for one in ("log", "kernel", "boot", "bootentry", "description", "keys", "checkpoint", "kallsyms", "rsp", "net",
-            "virtio-rng", "virtio-blk", "virtio-net"):
+for one in ("log", "kernel", "boot", "bootentry", "description", "keys", "checkpoint", "kallsyms",
+            "rsp", "net", "input_file", "virtio-rng", "virtio-blk", "virtio-net"):
     fuzz(one)
 
 
