@@ -33,7 +33,7 @@ build/images/guest/%: tests/guest/%.c
 
 # tests/fuzz: `make fuzz T=log` runs one for long; `make test` a fixed number of mutations of each,
 # always with the address sanitizer.
-FUZZ_VIRTIO := virtio-rng virtio-blk virtio-net
+FUZZ_VIRTIO := virtio-rng virtio-blk virtio-net virtio-console virtio-input
 FUZZ_NAMES  := log kernel boot bootentry description keys checkpoint kallsyms rsp net input_file \
 	$(FUZZ_VIRTIO)
 FUZZ_SRC    := $(filter-out $(FUZZ_VIRTIO),$(FUZZ_NAMES)) virtio

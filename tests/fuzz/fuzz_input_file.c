@@ -66,9 +66,10 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 
 u8 *fuzz_sample(size_t *size)
 {
-    static const char text[] = "# all of it\n1.250s key a\n+20ms key down leftshift\nkey up leftshift\n"
-                               "text \"Hello, \\\"you\\\"\\n\\t\\\\\"\n3s move 100 32767\nclick left\n"
-                               "click down right\nwheel -1\nhwheel 2 # so\n\n4000000us key up\n";
+    static const char text[] =
+        "# all of it\n1.250s key a\n+20ms key down leftshift\nkey up leftshift\n"
+        "text \"Hello, \\\"you\\\"\\n\\t\\\\\"\n3s move 100 32767\nclick left\n"
+        "click down right\nwheel -1\nhwheel 2 # so\n\n4000000us key up\n";
     u8 *data = malloc(sizeof(text) - 1);
     memcpy(data, text, sizeof(text) - 1);
     *size = sizeof(text) - 1;

@@ -18,6 +18,8 @@
 
 #include "dev/pci.h"
 #include "dev/virtio/blk.h"
+#include "dev/virtio/console.h"
+#include "dev/virtio/input.h"
 #include "dev/virtio/net.h"
 #include "dev/virtio/rng.h"
 #include "host/disk.h"
@@ -45,6 +47,9 @@ struct target {
     void (*inputs)(struct world *w);
     const u8 *sample; /* a program that reaches the device's requests */
     size_t sample_size;
+    unsigned
+        queues;   /* that set_up enables, each with a page of its own; 0: a few on shared rings */
+    u32 features; /* of the device, that its driver takes */
 };
 
 /* An input that was recorded. */
@@ -70,6 +75,8 @@ struct world {
     struct virtio_blk blk[2];
     struct virtio_net net[2];
     struct disk disk[2];
+    struct virtio_console console[2];
+    struct virtio_input input[INPUT_DEVICES];
 };
 
 static vns_t world_now(void *w)
@@ -118,15 +125,22 @@ static bool world_write(void *opaque, gpa_t gpa, const void *in, size_t len)
     return true;
 }
 
-/* Only networks send: nothing that the link would not carry. */
+/* Networks send nothing that the link would not carry; ports are those that exist. */
+static void world_output(void *w, enum dev_output channel, const void *data, size_t len)
+{
+    ((struct world *)w)->messages += XXH3_64bits_withSeed(data, len, channel);
+}
+
 static void world_emit(void *opaque, enum dev_emit kind, unsigned unit, const void *data,
                        size_t len)
 {
     struct world *w = opaque;
-    if (kind != EMIT_PACKET || unit > 1 || len < NET_FRAME_MIN || len > NET_FRAME_MAX ||
-        len > w->net[unit].mtu + NET_OVERHEAD)
+    if (kind == EMIT_PORT ? !unit || unit > 3 || !len : kind != EMIT_PACKET)
         abort();
-    w->messages += XXH3_64bits_withSeed(data, len, unit);
+    w->messages += XXH3_64bits_withSeed(data, len, 256u * kind + unit);
+    if (kind == EMIT_PACKET && (unit > 1 || len < NET_FRAME_MIN || len > NET_FRAME_MAX ||
+                                len > w->net[unit].mtu + NET_OVERHEAD))
+        abort();
 }
 
 static u64 take(struct program *s, unsigned bytes)
@@ -139,6 +153,29 @@ static u64 take(struct program *s, unsigned bytes)
 
 static void config(struct world *w, unsigned slot, unsigned offset, unsigned size, u32 value);
 static void store(struct world *w, unsigned slot, u32 offset, unsigned size, u64 value);
+
+static const struct target *target;
+
+/* Where a queue's descriptors and rings are, and from where on its buffers. */
+static unsigned desc_of(unsigned q)
+{
+    return target->queues ? 0x1000 * (1 + q) : 0x1000;
+}
+
+static unsigned avail_of(unsigned q)
+{
+    return target->queues ? desc_of(q) + 0x800 : 0x2000;
+}
+
+static unsigned used_of(unsigned q)
+{
+    return target->queues ? desc_of(q) + 0xa00 : 0x3000;
+}
+
+static unsigned buffers(void)
+{
+    return target->queues ? desc_of(target->queues) : 0x4000;
+}
 
 /* The next device, for a target to create. */
 static struct device *add(struct world *w, unsigned *slot)
@@ -372,17 +409,198 @@ static const u8 net_sample[] = {0x0a, 0x00, 0x3c, 0x00,                         
                                 64,   0,    0,    0,    0x0a, 0x14, 0,             /* send */
                                 0x0a, 0x02, 0x0a, 0x42, 0x0a, 0x05, 0x20, 0x03, 0, 0, 1};
 
+/* ---- console: hvc0 and two ports; three ports ---- */
+
+#define CONSOLE_QUEUES 10u
+
+static void console_create(struct world *w)
+{
+    static const char *const names[2][CONSOLE_PORTS] = {{NULL, "one", "the.second_port"},
+                                                        {NULL, "a", "", "c"}};
+    struct err err;
+    for (unsigned i = 0; i < 2; i++) {
+        unsigned slot;
+        struct device *d = add(w, &slot);
+        if (virtio_console_create(d, &w->env, &w->console[i], &w->pci, slot, i == 0, names[i],
+                                  &err))
+            abort();
+    }
+}
+
+static void console_destroy(struct world *w)
+{
+    for (unsigned i = 0; i < 2; i++)
+        virtio_console_destroy(&w->dev[i]);
+}
+
+/* Says something on the control queue as a good driver would. */
+static void console_say(struct world *w, unsigned slot, unsigned port, u8 event, bool value)
+{
+    u8 *message = w->ram + buffers(), *desc = w->ram + desc_of(3);
+    u64 at = buffers();
+    memset(message, 0, 8);
+    message[0] = (u8)port;
+    message[4] = event;
+    message[6] = value;
+    memset(desc, 0, 16);
+    memcpy(desc, &at, 8);
+    desc[8] = 8;
+    w->ram[avail_of(3) + 2]++;
+    store(w, slot, 0x3000 + 4 * 3, 2, 0);
+}
+
+/* The driver says something; the host opens, closes, sends. */
+static void console_special(struct world *w, unsigned slot, struct program *s)
+{
+    struct device *d = &w->dev[slot - 1];
+    static u8 bytes[CONSOLE_ROOM_MAX];
+    unsigned what = (unsigned)take(s, 1), port = what >> 2 & 7;
+    u32 room = virtio_console_room(d, port), len;
+    switch (what & 3) {
+    case 0: console_say(w, slot, port, (u8)take(s, 1) % 9, what >> 5 != 7); break;
+    case 1:
+    case 2:
+        if (virtio_console_has(d, port))
+            virtio_console_open(d, port, what >> 5 & 1);
+        break;
+    default:
+        len = (u32)take(s, 2);
+        len = room ? 1 + len % room : 0;
+        if (room > CONSOLE_ROOM_MAX)
+            abort();
+        memset(bytes, (int)what, len);
+        if (len)
+            virtio_console_receive(d, port, bytes, len);
+    }
+}
+
+#define NOTIFY(q)           0x02, q
+#define OFFER(q, len, flag) 0x01, q, 0x00, 0, 1, len, 0, flag, 2 /* three times the same */
+#define SPECIAL(what, arg)  0x0a, what, arg
+
+/* Both queues of messages, all three ports ready and open, bytes in both directions. */
+static const u8 console_sample[] = {0x00,
+                                    0x2b,
+                                    0x00,
+                                    OFFER(2, 60, 2),
+                                    OFFER(2, 60, 2),
+                                    OFFER(2, 60, 2),
+                                    OFFER(2, 60, 2),
+                                    OFFER(2, 60, 2),
+                                    SPECIAL(0x20, 0), /* DEVICE_READY */
+                                    SPECIAL(0x20, 3),
+                                    SPECIAL(0x24, 3),
+                                    SPECIAL(0x28, 3), /* PORT_READY */
+                                    SPECIAL(0x20, 6),
+                                    SPECIAL(0x24, 6),
+                                    SPECIAL(0x28, 6), /* PORT_OPEN */
+                                    0x0a,
+                                    0x25,
+                                    0x0a,
+                                    0x29,
+                                    OFFER(0, 90, 2),
+                                    OFFER(4, 90, 2),
+                                    OFFER(6, 90, 2),
+                                    0x0a,
+                                    0x03,
+                                    50,
+                                    0,
+                                    0x0a,
+                                    0x07,
+                                    20,
+                                    0,
+                                    0x0a,
+                                    0x0b,
+                                    9,
+                                    0,
+                                    OFFER(1, 30, 0),
+                                    NOTIFY(1),
+                                    OFFER(5, 30, 0),
+                                    NOTIFY(5),
+                                    OFFER(7, 30, 0),
+                                    NOTIFY(7),
+                                    0x0a,
+                                    0x05,
+                                    SPECIAL(0xe4, 6),
+                                    SPECIAL(0xe0, 0)};
+
+/* ---- input: keyboard, tablet ---- */
+
+static void input_create(struct world *w)
+{
+    struct err err;
+    for (unsigned i = 0; i < INPUT_DEVICES; i++) {
+        unsigned slot;
+        struct device *d = add(w, &slot);
+        if (virtio_input_create(d, &w->env, &w->input[i], &w->pci, slot, (enum input_device)i,
+                                &err))
+            abort();
+    }
+}
+
+static void input_destroy(struct world *w)
+{
+    for (unsigned i = 0; i < INPUT_DEVICES; i++)
+        virtio_input_destroy(&w->dev[i]);
+}
+
+/* Something happens to the device, as much as it has room for; or what its configuration says. */
+static void input_special(struct world *w, unsigned slot, struct program *s)
+{
+    struct device *d = &w->dev[slot - 1];
+    u8 events[8 * 8];
+    unsigned what = (unsigned)take(s, 1), select;
+    u32 len = 8 * (1 + (what & 7)), room = virtio_input_room(d);
+    if (room % 8 || room > 8 * 64)
+        abort();
+    memset(events, (int)what, sizeof(events));
+    if (!(what & 8) && len <= room)
+        virtio_input_events(d, events, len);
+    if (!(what & 8))
+        return;
+    static const u8 selects[] = {1, 2, 3, 0x10, 0x11, 0x11, 0x12, 0x55};
+    select = selects[what >> 4 & 7] | (unsigned)take(s, 1) % 0x18 << 8;
+    store(w, slot, 0x2000, 2, select);
+    for (unsigned i = 0; i < 136; i += 8)
+        w->messages += w->pci.ops->mmio_read(&w->pci, slot * 0x100000u + 0x2000 + i, 8) * i;
+}
+
+static const u8 input_sample[] = {0x00,
+                                  0x2b,
+                                  0x00,
+                                  OFFER(0, 8, 2),
+                                  OFFER(0, 8, 2),
+                                  0x0a,
+                                  0x01,
+                                  0x0a,
+                                  0x02, /* events */
+                                  0x0b,
+                                  0x01,
+                                  0x30,
+                                  0x11,
+                                  0x00,
+                                  0x01,
+                                  OFFER(1, 8, 0),
+                                  NOTIFY(1), /* lights */
+                                  SPECIAL(0x08, 0),
+                                  SPECIAL(0x28, 0),
+                                  SPECIAL(0x48, 1),
+                                  SPECIAL(0x58, 0x11),
+                                  SPECIAL(0x68, 0),
+                                  SPECIAL(0x78, 0)};
+
 /* ---- all of them ---- */
 
 #define SAMPLE(bytes) bytes, sizeof(bytes)
 
 static const struct target targets[] = {
-    {"virtio-rng", rng_create, rng_destroy, NULL, NULL, SAMPLE(rng_sample)},
-    {"virtio-net", net_create, net_destroy, net_special, NULL, SAMPLE(net_sample)},
-    {"virtio-blk", blk_create, blk_destroy, blk_special, blk_inputs, SAMPLE(blk_sample)},
+    {"virtio-rng", rng_create, rng_destroy, NULL, NULL, SAMPLE(rng_sample), 0, 0},
+    {"virtio-net", net_create, net_destroy, net_special, NULL, SAMPLE(net_sample), 0, 0},
+    {"virtio-blk", blk_create, blk_destroy, blk_special, blk_inputs, SAMPLE(blk_sample), 0, 0},
+    {"virtio-console", console_create, console_destroy, console_special, NULL,
+     SAMPLE(console_sample), CONSOLE_QUEUES, 2},
+    {"virtio-input", input_create, input_destroy, input_special, NULL, SAMPLE(input_sample), 2, 0},
 };
-
-static const struct target *target;
 
 /* By the program's name, fuzz_NAME. */
 static void choose_target(void)
@@ -415,6 +633,7 @@ static struct world *world_create(bool replay, struct failure *failures)
                               .msi = world_msi,
                               .changed = world_changed,
                               .failed = world_failed,
+                              .output = world_output,
                               .emit = world_emit,
                               .dma_read = world_read,
                               .dma_write = world_write};
@@ -457,16 +676,17 @@ static void set_up(struct world *w, unsigned slot, u64 how)
     store(w, slot, 0x14, 1, 3);
     for (unsigned i = 0; i < 2; i++) {
         store(w, slot, 8, 4, i);
-        store(w, slot, 12, 4, i ? 1 : (u32)(how & 7) << 28);
+        store(w, slot, 12, 4, i ? 1 : (u32)(how & 7) << 28 | target->features);
     }
     store(w, slot, 0x14, 1, 11);
-    for (unsigned q = 0; q <= (how >> 10 & 3); q++) { /* with the same rings, why not */
+    unsigned queues = target->queues ? target->queues : 1 + (how >> 10 & 3); /* on the same rings */
+    for (unsigned q = 0; q < queues; q++) {
         store(w, slot, 0x16, 2, q);
         store(w, slot, 0x18, 2, 1u << (how >> 3 & 7));
         store(w, slot, 0x1a, 2, how >> 6 & 3);
-        store(w, slot, 0x20, 8, 0x1000);
-        store(w, slot, 0x28, 8, 0x2000);
-        store(w, slot, 0x30, 8, 0x3000);
+        store(w, slot, 0x20, 8, desc_of(q));
+        store(w, slot, 0x28, 8, avail_of(q));
+        store(w, slot, 0x30, 8, used_of(q));
         store(w, slot, 0x1c, 2, 1);
     }
     store(w, slot, 0x14, 1, 15);
@@ -477,16 +697,17 @@ static void set_up(struct world *w, unsigned slot, u64 how)
     }
 }
 
-/* A descriptor at 0x1000, made available. */
+/* A chain of descriptors, made available. */
 static void offer(struct world *w, struct program *s)
 {
-    unsigned n = (unsigned)take(s, 1) % 8;
+    unsigned q = target->queues ? (unsigned)take(s, 1) % target->queues : 0;
+    unsigned n = (unsigned)take(s, 1) % 8, room = MIN(RAM_SIZE - 0x3000 - buffers(), 0x9000u);
     u16 idx;
     for (unsigned i = 0; i <= n; i++) {
-        u64 addr = 0x4000 + take(s, 2) % 0x9000;
+        u64 addr = buffers() + take(s, 2) % room;
         u32 len = (u32)take(s, 2);
         u16 flags = (u16)take(s, 1), next = (u16)(i + 1);
-        u8 *d = w->ram + 0x1000 + 16 * i;
+        u8 *d = w->ram + desc_of(q) + 16 * i;
         if (flags & 0x80)
             addr = take(s, 8);
         flags &= 7;
@@ -495,9 +716,10 @@ static void offer(struct world *w, struct program *s)
         memcpy(d + 12, &flags, 2);
         memcpy(d + 14, &next, 2);
     }
-    memcpy(&idx, w->ram + 0x2002, 2);
+    u8 *avail = w->ram + avail_of(q) + 2;
+    memcpy(&idx, avail, 2);
     idx = (u16)(idx + 1 + take(s, 1) % 3);
-    memcpy(w->ram + 0x2002, &idx, 2);
+    memcpy(avail, &idx, 2);
 }
 
 static void expire(struct world *w)
@@ -519,7 +741,10 @@ static void run(struct world *w, const u8 *data, size_t size)
         switch (op & 15) {
         case 0: set_up(w, slot, take(&s, 2)); break;
         case 1: offer(w, &s); break;
-        case 2: store(w, slot, 0x3000 + 4 * (op >> 6), 2, 0); break;
+        case 2:
+            n = target->queues ? (unsigned)take(&s, 1) % target->queues : op >> 6;
+            store(w, slot, 0x3000 + 4 * n, 2, 0);
+            break;
         case 3:
             w->now += take(&s, 3);
             expire(w);
@@ -550,6 +775,11 @@ static void run(struct world *w, const u8 *data, size_t size)
         case 10:
             if (target->special)
                 target->special(w, slot, &s);
+            break;
+        case 11: /* the window to the BAR in configuration space */
+            config(w, slot, 0xac, 4, (u32)take(&s, 2) & 0x7fff);
+            config(w, slot, 0xb0, 4, 1u << (op >> 6));
+            config(w, slot, 0xb4, 1u << (op >> 6) % 3, (u32)take(&s, 4));
             break;
         default:
             at = (unsigned)take(&s, 2);

@@ -27,7 +27,8 @@ def fuzz(name):
 
 
 for one in ("log", "kernel", "boot", "bootentry", "description", "keys", "checkpoint", "kallsyms",
-            "rsp", "net", "input_file", "virtio-rng", "virtio-blk", "virtio-net"):
+            "rsp", "net", "input_file", "virtio-rng", "virtio-blk", "virtio-net",
+            "virtio-console", "virtio-input"):
     fuzz(one)
 
 

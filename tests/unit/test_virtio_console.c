@@ -236,7 +236,7 @@ static void reset_forgets_the_driver_only(void **state)
         hear(d, i, ADD, 1, "");
     say(d, 1, PORT_READY, 1);
     hear(d, 1, NAME, 1, "one");
-    hear(d, 1, OPEN, 1, ""); /* the host's end is as it was */
+    hear(d, 1, OPEN, 1, "");  /* the host's end is as it was */
     say(d, 1, PORT_READY, 0); /* the driver cannot */
     virtio_console_open(&d->dev, 1, false);
     silence(d);
@@ -316,14 +316,10 @@ static void refuses_impossible_state(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(announces_its_ports),
-        cmocka_unit_test(messages_wait_for_buffers),
-        cmocka_unit_test(carries_bytes_in),
-        cmocka_unit_test(carries_bytes_out),
-        cmocka_unit_test(without_multiport),
-        cmocka_unit_test(reset_forgets_the_driver_only),
-        cmocka_unit_test(hostile_drivers),
-        cmocka_unit_test(refuses_impossible_state),
+        cmocka_unit_test(announces_its_ports), cmocka_unit_test(messages_wait_for_buffers),
+        cmocka_unit_test(carries_bytes_in),    cmocka_unit_test(carries_bytes_out),
+        cmocka_unit_test(without_multiport),   cmocka_unit_test(reset_forgets_the_driver_only),
+        cmocka_unit_test(hostile_drivers),     cmocka_unit_test(refuses_impossible_state),
     };
     return cmocka_run_group_tests_name("virtio-console", tests, NULL, NULL);
 }

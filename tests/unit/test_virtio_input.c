@@ -200,9 +200,9 @@ static void window_reads_and_writes(void **state)
     config_write(d, cap + 16, 2, 1);
     assert_int_equal(virtio_input_leds(&d->dev), 2);
     /* What must not be asked for does nothing: another BAR, lengths, alignment, beyond the end. */
-    static const u32 wrong[][3] = {{1, 0x14, 1}, {0, 0x14, 0}, {0, 0x14, 3}, {0, 0x14, 8},
-                                   {0, 0x15, 2}, {0, 0x4000, 1}, {0, 0xffffffff, 1},
-                                   {0, 0x80000014, 1}};
+    static const u32 wrong[][3] = {{1, 0x14, 1},       {0, 0x14, 0},      {0, 0x14, 3},
+                                   {0, 0x14, 8},       {0, 0x15, 2},      {0, 0x4000, 1},
+                                   {0, 0xffffffff, 1}, {0, 0x80000014, 1}};
     for (unsigned i = 0; i < ARRAY_SIZE(wrong); i++) {
         aim(d, cap, (u8)wrong[i][0], wrong[i][1], wrong[i][2]);
         config_write(d, cap + 16, 4, 0);

@@ -75,8 +75,8 @@ static int make_append(struct guest *g, const char *user, struct err *err)
     const char *console = "", *panic = "";
     if (is_linux(&g->image)) {
         console = has_option(user, "console=") ? ""
-                  : g->desc.hvc0                 ? "console=hvc0 "
-                                                 : "console=ttyS0 ";
+                  : g->desc.hvc0               ? "console=hvc0 "
+                                               : "console=ttyS0 ";
         panic = has_option(user, "panic=") ? "" : "panic=-1 ";
     }
     int n = snprintf(g->desc.append, sizeof(g->desc.append), "%s%s%s", console, panic, user);
@@ -331,7 +331,8 @@ static int load_ports(struct guest *g, const struct guest_config *c, struct err 
                 code = err_set(err, -EINVAL, "--port %s: there are two of that name", id.name);
         if (code)
             break;
-        static_assert(sizeof(p->name) == sizeof(id.name) && sizeof(p->backend) == sizeof(id.backend),
+        static_assert(sizeof(p->name) == sizeof(id.name) &&
+                          sizeof(p->backend) == sizeof(id.backend),
                       "the same limits");
         memcpy(p->name, id.name, sizeof(p->name));
         memcpy(p->backend, id.backend, sizeof(p->backend));

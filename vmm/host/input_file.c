@@ -15,9 +15,9 @@
 
 #include "machine.h"
 
-#define STEP_NS  10000000ull /* between the reports of one command, and after the last */
-#define TIME_MAX (1ull << 62)
-#define AXIS_MAX 32767
+#define STEP_NS   10000000ull /* between the reports of one command, and after the last */
+#define TIME_MAX  (1ull << 62)
+#define AXIS_MAX  32767
 #define WHEEL_MAX 1000
 
 enum { KEYBOARD, TABLET };
@@ -64,8 +64,8 @@ static bool key_of(char c, u16 *code, bool *shift)
         if (!plain && !shifted)
             continue;
         *shift = !plain;
-        *code = (u16)(layout[i].first + (plain ? plain - layout[i].plain
-                                               : shifted - layout[i].shifted));
+        *code = (u16)(layout[i].first +
+                      (plain ? plain - layout[i].plain : shifted - layout[i].shifted));
         return true;
     }
     return false;
@@ -335,7 +335,7 @@ static const struct {
     const char *name;
     int (*run)(struct parser *p);
 } commands[] = {
-    {"key", do_key},   {"text", do_text},   {"move", do_move},
+    {"key", do_key},     {"text", do_text},   {"move", do_move},
     {"click", do_click}, {"wheel", do_wheel}, {"hwheel", do_hwheel},
 };
 

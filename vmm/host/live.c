@@ -190,8 +190,8 @@ static void look(struct live *l, u64 until)
         read_typed(l);
 }
 
-/* Virtual time at which the next of the feeds' inputs is due that know theirs; NEVER: none. One that
- * was due before `now` waits for the guest to make room. */
+/* Virtual time at which the next of the feeds' inputs is due that know theirs; NEVER: none. One
+ * that was due before `now` waits for the guest to make room. */
 static vns_t feeds_due(const struct live *l, vns_t now)
 {
     vns_t first = NEVER;

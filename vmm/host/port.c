@@ -179,10 +179,9 @@ static unsigned feed_prepare(struct feed *f, struct pollfd *fds, unsigned cap, u
     /* A socket is watched for its end also when nothing is wanted of it; but an end that was seen
      * is seen all the time. */
     if (p->in >= 0 && p->in == p->out ? reads || !p->hung_up : reads)
-        want[n++] =
-            (struct pollfd){.fd = p->in,
-                            .events = (short)((reads ? POLLIN : 0) |
-                                              (writes && p->in == p->out ? POLLOUT : 0))};
+        want[n++] = (struct pollfd){
+            .fd = p->in,
+            .events = (short)((reads ? POLLIN : 0) | (writes && p->in == p->out ? POLLOUT : 0))};
     if (p->out >= 0 && p->out != p->in && (writes || is_socket(p)))
         want[n++] = (struct pollfd){.fd = p->out, .events = writes ? POLLOUT : 0};
     for (unsigned i = 0; i < n && i < cap; i++)
@@ -237,8 +236,7 @@ static bool feed_peek(struct feed *f, struct machine *m, struct input *in)
     if (p->connected && !p->told)
         return true;
     if (p->ahead_len) {
-        *in = (struct input){
-            .kind = INPUT_PORT, .unit = p->unit, .data = p->ahead + p->ahead_at};
+        *in = (struct input){.kind = INPUT_PORT, .unit = p->unit, .data = p->ahead + p->ahead_at};
         in->len = (u32)MIN(p->ahead_len, (size_t)machine_room(m, INPUT_PORT, p->unit));
         return in->len;
     }
@@ -280,8 +278,8 @@ static int open_in(struct port *p, const char *path, struct err *err)
     if (S_ISDIR(st.st_mode) || S_ISBLK(st.st_mode) || S_ISSOCK(st.st_mode))
         return err_set(err, -EINVAL, "--port %s: %s is neither a file nor a FIFO", p->name, path);
     /* A FIFO is opened for both, so that it has no end while writers come and go. */
-    p->in = open(path, (S_ISFIFO(st.st_mode) ? O_RDWR : O_RDONLY) | O_NONBLOCK | O_NOCTTY |
-                           O_CLOEXEC);
+    p->in =
+        open(path, (S_ISFIFO(st.st_mode) ? O_RDWR : O_RDONLY) | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     p->regular = S_ISREG(st.st_mode);
     return p->in < 0 ? err_errno(err, "--port %s: cannot open %s", p->name, path) : 0;
 }

@@ -4,8 +4,8 @@
  *
  *     NAME=unix:PATH               a Unix socket, where one program at a time connects
  *     NAME=in:FILE                 the guest reads FILE (also a FIFO or device)
- *     NAME=out:FILE                FILE, which must not exist or be a FIFO or device, gets its output
- *     NAME=in:FILE,out:FILE        both; a comma in a name is doubled
+ *     NAME=out:FILE                FILE, which must not exist or be a FIFO or device, gets its
+ * output NAME=in:FILE,out:FILE        both; a comma in a name is doubled
  *
  * The guest sees a port closed while no program is connected, and when all of an `in:` without
  * `out:` has been read. A reader that is slower than the guest holds the machine up (virtual time

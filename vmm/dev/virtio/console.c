@@ -60,9 +60,8 @@ struct console_state {
 static const struct state_field console_fields[] = {CONSOLE_STATE(F, A)};
 #undef F
 #undef A
-static const struct state_desc console_desc = {"virtio-console", console_fields,
-                                               ARRAY_SIZE(console_fields),
-                                               sizeof(struct console_state)};
+static const struct state_desc console_desc = {
+    "virtio-console", console_fields, ARRAY_SIZE(console_fields), sizeof(struct console_state)};
 
 struct message {
     u32 id;

@@ -43,8 +43,8 @@ struct input_state {
 static const struct state_field input_fields[] = {INPUT_STATE(F, A)};
 #undef F
 #undef A
-static const struct state_desc input_desc = {"virtio-input", input_fields,
-                                             ARRAY_SIZE(input_fields), sizeof(struct input_state)};
+static const struct state_desc input_desc = {"virtio-input", input_fields, ARRAY_SIZE(input_fields),
+                                             sizeof(struct input_state)};
 
 /* Codes first to last of an event type. */
 struct code_range {

@@ -13,7 +13,7 @@
 
 #include "dev/device.h"
 
-#define VIRTIO_QUEUES    18u /* a console with 8 ports has as many */
+#define VIRTIO_QUEUES    18u  /* a console with 8 ports has as many */
 #define VIRTIO_QUEUE_MAX 256u /* descriptors of a queue */
 #define VIRTIO_VECTORS   (VIRTIO_QUEUES + 1)
 #define VIRTIO_SEGMENTS  1024u /* of one chain; drivers' limits are far below */
