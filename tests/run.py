@@ -23,7 +23,8 @@ sys.dont_write_bytecode = True
 from suite import harness  # noqa: E402
 
 MODULES = ["source", "unit", "tiny", "boot", "session", "ends", "badinput", "damage", "docs",
-           "symbols", "travel", "gdb", "gdb_record", "disk", "disk_host", "bootdisk", "net", "display", "debian"]
+           "symbols", "travel", "gdb", "gdb_record", "disk", "disk_host", "bootdisk", "net", "display",
+           "debian", "port", "input"]
 
 
 def off_list():

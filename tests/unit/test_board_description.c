@@ -65,6 +65,28 @@ static void round_trip(void **state)
     assert_int_equal(strlen(text), 32);
 }
 
+static void parts_that_may_be_absent(void **state)
+{
+    static struct machine_description d, e;
+    static u8 dtb[DESCRIPTION_MAX_SIZE];
+    struct err err;
+    size_t n;
+    fill(&d);
+    d.hvc0 = d.input = 1;
+    strcpy(d.port[1].name, "agent");
+    strcpy(d.port[1].backend, "unix:socket");
+    strcpy(d.port[2].name, "x");
+    d.net[0].mtu = 1500;
+    n = write_ok(&d, dtb);
+    assert_int_equal(description_read(dtb, n, &e, &err), 0);
+    assert_memory_equal(&d, &e, sizeof(d));
+    d.hvc0 = 2;
+    assert_int_equal(description_write(&d, dtb, &n, &err), -EINVAL);
+    d.hvc0 = 0;
+    d.port[1].name[0] = 0; /* a gap */
+    assert_int_equal(description_write(&d, dtb, &n, &err), -EINVAL);
+}
+
 static void refused(const void *dtb, size_t n, int code, const char *text)
 {
     static struct machine_description e;
@@ -157,6 +179,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(round_trip),
+        cmocka_unit_test(parts_that_may_be_absent),
         cmocka_unit_test(bad_values),
         cmocka_unit_test(every_bit),
     };

@@ -214,6 +214,135 @@ static void idle_limit(void **state)
     close(fds[1]);
 }
 
+/* A feed of inputs that know their times. */
+struct timed {
+    struct feed feed;
+    vns_t at[4], got[4];
+    unsigned n, next;
+    vns_t room_from; /* before that the machine has none for them */
+};
+
+static unsigned timed_prepare(struct feed *f, struct pollfd *fds, unsigned cap, u64 *until)
+{
+    return 0;
+}
+
+static void timed_serve(struct feed *f, const struct pollfd *fds, unsigned n)
+{
+}
+
+static bool timed_peek(struct feed *f, struct machine *m, struct input *in)
+{
+    static const u8 event[8];
+    struct timed *t = (struct timed *)f;
+    if (t->next == t->n || machine_now(m) < MAX(t->at[t->next], t->room_from))
+        return false;
+    t->got[t->next] = machine_now(m);
+    *in = (struct input){.kind = INPUT_EVENTS, .len = 8, .data = event};
+    return true;
+}
+
+static void timed_taken(struct feed *f, const struct input *in)
+{
+    ((struct timed *)f)->next++;
+}
+
+static vns_t timed_due(const struct feed *f)
+{
+    const struct timed *t = (const struct timed *)f;
+    return t->next == t->n ? NEVER : t->at[t->next];
+}
+
+static bool timed_live(const struct feed *f)
+{
+    return false;
+}
+
+static const struct feed_ops timed_ops = {timed_prepare, timed_serve, timed_peek,
+                                          timed_taken,   timed_due,   timed_live};
+
+static void inputs_at_their_times(void **state)
+{
+    struct run_end end;
+    pos_t position;
+    vns_t now;
+    int fds[2];
+    assert_int_equal(pipe(fds), 0);
+    /* While it runs, while it idles, behind each other; idle with a deadline, without, paced. */
+    for (unsigned i = 0; i < 3; i++) {
+        struct timed t = {{&timed_ops}, {777, 20 * MS, 20 * MS, 180 * MS + 3}, {0}, 4, 0, 0};
+        struct feed *list[] = {&t.feed};
+        struct fake_config c = halting;
+        struct live_config config = {.fd = i == 2 ? fds[0] : -1,
+                                     .realtime = true,
+                                     .max_position = 10001,
+                                     .idle_limit = 100 * MS,
+                                     .feeds = list,
+                                     .nfeeds = 1};
+        if (i == 1)
+            c.halt_for = 0;
+        run(&config, &c, &end, &position, &now);
+        assert_int_equal(t.next, 4);
+        for (unsigned k = 0; k < 4; k++)
+            assert_true(t.got[k] == t.at[k]);
+        if (i == 1)
+            assert_int_equal(end.reason, RUN_HALTED);
+    }
+    close(fds[0]);
+    close(fds[1]);
+}
+
+static void inputs_wait_for_room(void **state)
+{
+    struct run_end end;
+    pos_t position;
+    vns_t now;
+    struct timed t = {{&timed_ops}, {777, 20 * MS}, {0}, 2, 0, 120 * MS};
+    struct feed *list[] = {&t.feed};
+    struct live_config config = {
+        .fd = -1, .realtime = true, .max_position = 10001, .feeds = list, .nfeeds = 1};
+    run(&config, &halting, &end, &position, &now);
+    assert_int_equal(end.arg, QUIT_INSNS);
+    assert_int_equal(t.next, 2);
+    assert_true(t.got[0] >= 120 * MS && t.got[0] < 180 * MS && t.got[1] == t.got[0]);
+    /* There never is any: the run ends nevertheless. */
+    struct timed never = {{&timed_ops}, {777}, {0}, 1, 0, NEVER};
+    struct fake_config c = halting;
+    c.halt_for = 0;
+    list[0] = &never.feed;
+    run(&config, &c, &end, &position, &now);
+    assert_int_equal(end.reason, RUN_HALTED);
+    c.halt_for = 500 * MS;
+    config.max_position = NEVER;
+    config.idle_limit = 5000 * MS;
+    run(&config, &c, &end, &position, &now);
+    assert_int_equal(end.arg, QUIT_IDLE);
+}
+
+static void typed_to_a_port(void **state)
+{
+    struct live *l;
+    struct err err;
+    struct input in;
+    int fds[2];
+    assert_int_equal(pipe(fds), 0);
+    assert_int_equal(write(fds[1], "\001bx", 3), 3);
+    struct live_config config = {.fd = fds[0], .hvc0 = true, .max_position = NEVER};
+    struct machine *m = fake_create(&halting);
+    assert_int_equal(live_create(&l, &config, &err), 0);
+    struct input_source *s = live_source(l);
+    assert_int_equal(s->ops->take(s, m, &in, &err), 1);
+    assert_int_equal(in.kind, INPUT_BREAK); /* the line has nothing to do with it */
+    assert_int_equal(s->ops->take(s, m, &in, &err), 1);
+    assert_int_equal(in.kind, INPUT_PORT);
+    assert_int_equal(in.unit, 0);
+    assert_memory_equal(in.data, "x", 1);
+    live_destroy(l);
+    fake_destroy(m);
+    close(fds[0]);
+    close(fds[1]);
+}
+
 static void stop_text(void **state)
 {
     struct live *l;
@@ -244,6 +373,9 @@ int main(void)
         cmocka_unit_test(time_limit_and_signal),
         cmocka_unit_test(files_are_typed_to_their_end),
         cmocka_unit_test(idle_limit),
+        cmocka_unit_test(inputs_at_their_times),
+        cmocka_unit_test(inputs_wait_for_room),
+        cmocka_unit_test(typed_to_a_port),
         cmocka_unit_test(stop_text),
     };
     return cmocka_run_group_tests_name("live", tests, NULL, NULL);
