@@ -12,14 +12,14 @@
 struct machine;
 
 enum input_kind {
-    INPUT_CONSOLE = 1,  /* bytes typed on the serial console; never more than there is room for */
+    INPUT_CONSOLE = 1,  /* bytes typed on the serial port; never more than there is room for */
     INPUT_BREAK,        /* BREAK on the serial line */
     INPUT_NMI,          /* the NMI button */
     INPUT_POWER_BUTTON, /* ACPI power button */
     INPUT_QUIT,         /* end of the recording at the user's wish; arg is enum quit_reason */
     INPUT_PACKET,       /* an Ethernet frame for network `unit`, 14 bytes to INPUT_MAX */
     INPUT_LINK,         /* link of network `unit`; arg is 1 up, 0 down */
-    INPUT_PORT,         /* bytes for port `unit` of the virtio console */
+    INPUT_PORT,         /* bytes for port `unit` of the virtio console; typed ones if it is 0 */
     INPUT_PORT_OPEN,    /* the host's end of port `unit`; arg is 1 opened, 0 closed */
     INPUT_EVENTS,       /* for input device `unit`: 8 bytes each (virtio 1.2, 5.8.6) */
     INPUT_DISK_ERROR,   /* the host cannot do request `arg` of disk `unit` */

@@ -14,7 +14,7 @@ def interactive(t, line):
 
 @test("docs/readme", cost=10)
 def readme(t):
-    """Lines of ```sh blocks that start with build/reprise or truncate, in order, in a scratch directory that
+    """Lines of ```sh blocks that start with build/reprise, truncate or echo, in order, in a scratch directory that
     looks like the repository. `make` targets must exist. # and the rest of a line is a comment."""
     if not (ROOT / "README.md").exists():
         t.skip("there is no README.md yet")
@@ -24,7 +24,7 @@ def readme(t):
     count = 0
     for line in "".join(blocks).replace("\\\n", " ").splitlines():
         line = re.sub(r"\s+#.*$", "", line).strip()
-        if re.match(r"(echo '[^']*' \| )?build/reprise |truncate ", line):
+        if re.match(r"(echo '[^']*' \| )?build/reprise |truncate |echo '[^']*' >", line):
             count += 1
             name = re.search(r"record .*-o (\S+)", line)
             if name and "</dev/null" not in line and "|" not in line:

@@ -177,6 +177,13 @@ static void print_json(const struct opened *o, const struct log_summary *s, cons
            d->initrd_size);
     printf(",\"checkpoints\":%u,\"checkpoint_bytes\":%" PRIu64 ",\"marks\":%u", added.checkpoints,
            added.bytes, added.marks);
+    printf(",\"hvc0\":%s,\"input\":%s,\"ports\":[", d->hvc0 ? "true" : "false",
+           d->input ? "true" : "false");
+    for (unsigned i = 1; i < DESCRIPTION_PORTS && d->port[i].name[0]; i++) {
+        fputs(i > 1 ? "," : "", stdout);
+        json_text(stdout, d->port[i].name);
+    }
+    putchar(']');
     printf(",\"end_arg\":%" PRIu64 ",\"position\":%" PRIu64 ",\"time\":%" PRIu64
            ",\"host_ns\":%" PRIu64 ",\"log_bytes\":%" PRIu64 ",\"raw_bytes\":%" PRIu64
            ",\"chunks\":%u,\"records\":%" PRIu64 ",\"counts\":{",
