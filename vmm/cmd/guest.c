@@ -243,15 +243,20 @@ static int open_bootdisk(struct bootdisk **b, const struct guest *g, struct err 
  * The entry's command line, then the user's. An entry that has consoles, but not the one that there
  * is, gets it as its last, so that something is seen; the user's console= has the last word.
  */
-static char *entry_append(const struct boot_entry *e, const char *user)
+static char *entry_append(const struct boot_entry *e, bool hvc0, const char *user)
 {
-    const char *options = e->options ? e->options : "", *console = "";
+    const char *options = e->options ? e->options : "", *blank = "", *console = "";
+    const char *ours = hvc0 ? "console=hvc0" : "console=ttyS0";
     char *out;
     user = user ? user : "";
-    if (has_option(options, "console=") && !has_option(options, "console=ttyS0") &&
-        !has_option(user, "console="))
-        console = " console=ttyS0";
-    return asprintf(&out, "%s%s%s%s", options, console, *user ? " " : "", user) < 0 ? NULL : out;
+    if (has_option(options, "console=") && !has_option(options, ours) &&
+        !has_option(user, "console=")) {
+        blank = " ";
+        console = ours;
+    }
+    return asprintf(&out, "%s%s%s%s%s", options, blank, console, *user ? " " : "", user) < 0
+               ? NULL
+               : out;
 }
 
 /* --kernel auto: kernel, command line, and the initrd unless the user names one. */
@@ -269,7 +274,7 @@ static int load_entry(struct guest *g, const struct guest_config *c, u8 **initrd
     if (!code && !c->initrd)
         code = bootdisk_initrd(b, e, INITRD_MAX_SIZE, initrd, initrd_size, err);
     if (!code) {
-        char *text = bootdisk_describe(b, e), *append = entry_append(e, c->append);
+        char *text = bootdisk_describe(b, e), *append = entry_append(e, c->hvc0, c->append);
         if (!text || !append)
             code = err_set(err, -ENOMEM, "no memory for the boot entry");
         else

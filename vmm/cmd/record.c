@@ -55,7 +55,7 @@ static const struct argp_option options[] = {
     {"kernel", O_KERNEL, "FILE", 0, "bzImage or ELF vmlinux (required); 'auto': kernel, initrd and command line of the boot entry that is on a --disk", 0},
     {"boot-entry", O_BOOT_ENTRY, "ENTRY", 0, "With --kernel=auto: not the default entry, but the one of this title, id, or number (2, 1>0: in a submenu); 'list' prints those there are, and that is all", 0},
     {"initrd", O_INITRD, "FILE", 0, "Initial RAM disk", 0},
-    {"append", O_APPEND_, "STR", 0, "Kernel command line; a Linux kernel gets console=ttyS0 and panic=-1 in front unless STR has its own", 0},
+    {"append", O_APPEND_, "STR", 0, "Kernel command line; a Linux kernel gets console=ttyS0 (see --console) and panic=-1 in front unless STR has its own", 0},
     {"memory", 'm', "SIZE", 0, "RAM, a multiple of 2M (default 512M)", 0},
     {"cpu", O_CPU, "MODEL", 0, "x86-64-v2 (default) or x86-64-v3", 0},
     {"seed", O_SEED, "N", 0, "The guest's entropy (default: random, and recorded)", 0},

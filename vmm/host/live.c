@@ -313,9 +313,9 @@ static vns_t quiet_for(struct live *l, struct machine *m)
 {
     vns_t now = machine_now(m);
     pos_t position = machine_position(m);
-    bool over = l->fd < 0 || (l->file && l->keys.count) || keys_quit_next(&l->keys);
+    bool over = l->fd < 0 || (l->file && l->keys.count);
     bool worked = false;
-    over = over && feeds_due(l, now) == NEVER;
+    over = (over && feeds_due(l, now) == NEVER) || keys_quit_next(&l->keys);
     if (now - l->window_time >= IDLE_WINDOW_NS) {
         worked = position - l->window_position > (now - l->window_time) / IDLE_BUSY_PART;
         l->window_time = now;
