@@ -74,6 +74,7 @@ def input_file(t):
     want += [7.0 + 0.01 * i for i in range(len(POINTER) - 1)]
     t.equal([when for when, _, _ in at], [round(w * 1e9) for w in want], "their times")
     t.same("rec", r)
+    t.replay("rec", env={"REPRISE_TEST_SLICE": 70001})
     session(t, "again")
     t.equal(times(t, "again"), at, "times of a second recording")
     # Into the middle: behind some events, in front of others.

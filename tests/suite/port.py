@@ -149,6 +149,7 @@ def on_socket(t):
     t.equal(opens[:3], [1, 0, 1], "port_open records")
     t.same("rec", r)
     t.check(not path.exists(), "a replay made the socket")
+    t.replay("rec", env={"REPRISE_TEST_SLICE": 70001})
     t.replay("rec", code=DIVERGED, env={"REPRISE_TEST_PERTURB": 4})
     t.has(t.run(t.reprise, "info", t.dir / "rec").text, "port 1 +agent, unix:")
 
