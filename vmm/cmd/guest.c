@@ -254,9 +254,8 @@ static char *entry_append(const struct boot_entry *e, bool hvc0, const char *use
         blank = " ";
         console = ours;
     }
-    return asprintf(&out, "%s%s%s%s%s", options, blank, console, *user ? " " : "", user) < 0
-               ? NULL
-               : out;
+    return asprintf(&out, "%s%s%s%s%s", options, blank, console, *user ? " " : "", user) < 0 ? NULL
+                                                                                             : out;
 }
 
 /* --kernel auto: kernel, command line, and the initrd unless the user names one. */
