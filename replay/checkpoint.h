@@ -38,7 +38,7 @@ struct checkpoint {
     u8 *state;     /* machine_state_size() bytes */
     void *outputs; /* machine_output_size() bytes */
     u64 output_bytes[OUT_COUNT];
-    u64 frames; /* shown on the screen; 0 if it comes from a file */
+    u64 frames; /* shown on the screen; UINT64_MAX: from a file, which does not say */
     struct page_image *ram;
     struct page_image *image[MACHINE_IMAGES]; /* machine_image(); NULL: no such image */
     u64 cost; /* host ns that a replay from power-on to here takes, as far as seen */

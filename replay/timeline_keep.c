@@ -287,6 +287,7 @@ static int load_file(struct timeline *t, u32 n, struct err *err)
         return code;
     }
     c->at = f->at;
+    c->frames = UINT64_MAX; /* the file does not say: frames are looked for among the files */
     c->place = f->place;
     memcpy(c->state, f->state, machine_state_size(t->m));
     /* Roughly: a position takes a nanosecond. */

@@ -258,3 +258,36 @@ def powercut(t):
     position = rnd.randrange(end - end // 20, end)
     rows = cut(t, position)
     return f"seed {seed}, position {position}: {rows}"
+
+
+def http_exchanges(t, name):
+    """What tshark finds in the capture: requests, answers, and whatever is not whole."""
+    t.run(t.reprise, "pcap", t.dir / name, "-o", "traffic.pcapng", timeout=600)
+    shown = t.run("tshark", "-r", "traffic.pcapng", "-Y", "http", "-T", "fields", "-e",
+                  "http.request.method", "-e", "http.response.code", "-e",
+                  "http.content_length", "-e", "http.file_data", timeout=600).text
+    rows = [line.split("\t") for line in shown.splitlines()]
+    asked = sum(row[0] == "GET" for row in rows)
+    answered = [row for row in rows if row[1] == "200"]
+    whole = sum("Welcome to nginx" in bytes.fromhex(row[3].replace(":", "")).decode("latin-1")
+                if all(c in "0123456789abcdef:" for c in row[3]) else "Welcome to nginx" in row[3]
+                for row in answered if len(row) > 3)
+    bad = t.run("tshark", "-r", "traffic.pcapng", "-Y",
+                "tcp.analysis.lost_segment or tcp.analysis.ack_lost_segment or _ws.malformed",
+                timeout=600).text
+    return asked, len(answered), whole, bad
+
+
+@test("debian/day", cost=1200)
+def day(t):
+    """The whole session: 2,000 requests, ten seconds of stress-ng, ten replays, its capture."""
+    s = session(t, requests=2000, stress=10)
+    for _ in range(10):
+        s.verify()
+    counts = "no tshark"
+    if shutil.which("tshark"):
+        asked, answered, whole, bad = http_exchanges(t, "rec")
+        t.equal((asked, answered, whole), (2000, 2000, 2000), "requests, answers, whole pages")
+        t.equal(bad, "", "what tshark finds wrong with the capture")
+        counts = f"{whole} exchanges whole in tshark"
+    return f"ten replays the same; {counts}"
