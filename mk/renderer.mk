@@ -15,3 +15,11 @@ $(B)/reprise-gpu: $(GPU_OBJ)
 	@$(CC) $(LDFLAGS) -o $@ $^ -lvirglrenderer -lepoxy -lseccomp -ldl
 
 -include $(GPU_OBJ:.o=.d)
+
+# Its tests: programs that drive it through the client.
+GPU_TOOLS := $(B)/tests/tools/renderer_draw
+$(GPU_TOOLS): $(B)/tests/tools/%: $(B)/tests/tools/%.o $(B)/virtio-gpu-log/renderer/format.o \
+		$(B)/virtio-gpu-log/renderer/model.o $(B)/libreprise.a
+	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+test-build: $(B)/reprise-gpu $(GPU_TOOLS)
+-include $(GPU_TOOLS:=.d)

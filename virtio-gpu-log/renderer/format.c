@@ -136,7 +136,14 @@ bool format_block(u32 format, struct format_block *b)
 
 bool format_reads_back(u32 format)
 {
-    return format != 21; /* Z24X8: scaled on the way in and on the way out */
+    switch (format) {
+    case 21:  /* Z24X8: scaled on the way in and on the way out */
+    case 125: /* R9G9B9E5: several codes for one colour */
+    case 136:
+    case 137:
+    case 138: /* the stencil of another format's texture */ return false;
+    default: return true;
+    }
 }
 
 bool format_channels(u32 format, u8 order[4])

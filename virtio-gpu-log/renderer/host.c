@@ -1,6 +1,6 @@
 /*
- * See host.h. What is known of libvirglrenderer 0.10 and not in its header is in README.md, with how
- * it was found out.
+ * See host.h. What is known of libvirglrenderer 0.10 and not in its header is in README.md, with
+ * how it was found out.
  */
 #define _GNU_SOURCE
 #include "host.h"
@@ -54,8 +54,8 @@ static struct virgl_renderer_callbacks callbacks = {
     .get_drm_fd = on_drm_fd,
 };
 
-/* "FUNCTION: context error reported ID "NAME" WHAT NUMBER": the only sign of a latched error. NAME is
- * the guest's: so the pattern must be found before the first quote. */
+/* "FUNCTION: context error reported ID "NAME" WHAT NUMBER": the only sign of a latched error. NAME
+ * is the guest's: so the pattern must be found before the first quote. */
 static void PRINTF(1, 0) on_message(const char *fmt, va_list ap)
 {
     struct host *h = the_host;
@@ -83,8 +83,8 @@ bool host_fault(struct host *h, u32 *context, char text[GPU_FAULT_TEXT])
 }
 
 /*
- * Everything that decides how Mesa draws is set here, nothing is taken from the caller's shell, where
- * a variable could change pixels. What remains says where libraries are.
+ * Everything that decides how Mesa draws is set here, nothing is taken from the caller's shell,
+ * where a variable could change pixels. What remains says where libraries are.
  */
 static void set_environment(const char *gallium)
 {
@@ -142,12 +142,11 @@ static bool init(struct host *h, const char *driver, char *text, size_t size)
     the_host = h;
     virgl_set_debug_callback(on_message);
     callbacks.version = device ? 2 : 1;
-    int r = virgl_renderer_init(h, VIRGL_RENDERER_USE_EGL | VIRGL_RENDERER_USE_SURFACELESS,
-                                &callbacks);
+    int r =
+        virgl_renderer_init(h, VIRGL_RENDERER_USE_EGL | VIRGL_RENDERER_USE_SURFACELESS, &callbacks);
     if (r) {
-        snprintf(text, size,
-                 "EGL is installed but finds no driver for '%s'%s%.200s%s: install %s", driver,
-                 *h->last ? " (" : "", h->last, *h->last ? ")" : "",
+        snprintf(text, size, "EGL is installed but finds no driver for '%s'%s%.200s%s: install %s",
+                 driver, *h->last ? " (" : "", h->last, *h->last ? ")" : "",
                  device ? "the driver of this GPU (libgl1-mesa-dri has Mesa's)"
                         : "libegl-mesa0 and libgl1-mesa-dri");
         return false;

@@ -54,8 +54,8 @@ static int check(const char *driver)
     }
     printf("driver: %s\n", host_driver(h));
     host_caps(h, &caps);
-    unsigned missing = model_missing(MODEL_NEWEST, &caps, text, sizeof(text));
-    printf("missing from capability model %u: %s\n", MODEL_NEWEST, missing ? text : "nothing");
+    unsigned missing = model_missing(GPU_MODEL_NEWEST, &caps, text, sizeof(text));
+    printf("missing from capability model %u: %s\n", GPU_MODEL_NEWEST, missing ? text : "nothing");
     fflush(stdout);
     if (!sandbox_enter(host_is_device(h), 4ull << 30, text, sizeof(text))) {
         fprintf(stderr, "reprise-gpu: %s\n", text);
@@ -75,10 +75,14 @@ static _Noreturn void leave(int status)
 
 int main(int argc, char **argv)
 {
-    static const struct argp argp = {options, parse, NULL,
+    static const struct argp argp = {options,
+                                     parse,
+                                     NULL,
                                      "Draws the GPU commands of a guest that reprise runs. "
                                      "Started by reprise; by hand only with --check.",
-                                     NULL, NULL, NULL};
+                                     NULL,
+                                     NULL,
+                                     NULL};
     struct options o = {.driver = "llvmpipe"};
     char text[1024];
     int type;
@@ -89,16 +93,14 @@ int main(int argc, char **argv)
     if (o.check)
         leave(check(o.driver));
     if (getsockopt(CLIENT_FD, SOL_SOCKET, SO_TYPE, &type, &size) || type != SOCK_STREAM) {
-        fprintf(stderr, "reprise-gpu: started by reprise, not by hand (file descriptor %d is no "
-                        "socket); --check tells whether this host can render\n",
+        fprintf(stderr,
+                "reprise-gpu: started by reprise, not by hand (file descriptor %d is no "
+                "socket); --check tells whether this host can render\n",
                 CLIENT_FD);
         return 2;
     }
     /* The machine decides when this ends: with its own end at the latest, not with ^C. */
-    pid_t parent = getppid();
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (parent == 1 || getppid() != parent)
-        return 1;
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* already gone: then the socket is at its end */
     signal(SIGINT, SIG_IGN);
     signal(SIGTERM, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);

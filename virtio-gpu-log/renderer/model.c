@@ -26,11 +26,11 @@
 /*
  * Model 1: OpenGL ES 3.0, and what desktop OpenGL 3.3 has on every driver. Left out on purpose:
  * timer queries (their results are the host's clock), fp64, tessellation and the rest of OpenGL 4,
- * formats of OpenGL 4 (BPTC).
+ * formats of OpenGL 4 (BPTC, stencil as a texture).
  */
 static const struct virgl_caps model_1 = {
     .max_version = 1,
-    .sampler = {0xf03727fe, 0x0b0b0000, 0xd8002c0b, 0x761fff30, 0x991029c8, 0x77760001, 0xaaaaabff,
+    .sampler = {0xf03727fe, 0x0b0b0000, 0xd8002c0b, 0x761fff30, 0x991028c8, 0x77760001, 0xaaaaabff,
                 0x20007fe2, 0x00000000, 0x00900000},
     .render = {0xf00027fe, 0x0b0b0000, 0x58002c0b, 0x16000130, 0x991028c8, 0x77760001, 0xaaaaabff,
                0x20007fe2, 0x00000000, 0x00900000},

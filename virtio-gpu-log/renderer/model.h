@@ -22,9 +22,6 @@ struct virgl_caps {
         samples, primitives, texture_buffer_bytes, uniform_blocks, viewports, gather_components;
 };
 
-/* The newest model. */
-#define MODEL_NEWEST 1u
-
 /* NULL: there is no such model. */
 const struct virgl_caps *model_caps(u32 model);
 

@@ -183,8 +183,8 @@ static bool within(u32 at, u32 size, u32 whole, u32 block)
 bool resource_layout(const struct resource *r, u32 level, const struct gpu_box *box, u32 stride,
                      u32 layer_stride, struct layout *l)
 {
-    struct format_block b = r->args.target == TARGET_BUFFER ? (struct format_block){1, 1, 1}
-                                                            : r->block;
+    struct format_block b =
+        r->args.target == TARGET_BUFFER ? (struct format_block){1, 1, 1} : r->block;
     struct gpu_box whole;
     if (level > r->args.last_level)
         return false;

@@ -34,7 +34,7 @@ struct objects {
 
 #define TARGET_BUFFER    0u
 #define TARGET_3D        3u
-#define TARGET_MAX       8u /* an array of cube maps */
+#define TARGET_MAX       8u                    /* an array of cube maps */
 #define BIND_HAS_NO_COPY (1u << 17 | 1u << 19) /* custom, staging: memory, not a texture */
 
 /* Fills in what is 0 in the budget. */

@@ -7,8 +7,8 @@
  * code, which the next fence's reply carries.
  *
  * A message whose size cannot be right ends the renderer (there is no way to find the next one);
- * all else that is wrong in a request is a result code. Fields named `zero` are sent as zero and not
- * looked at. Changing anything here needs a new GPU_VERSION.
+ * all else that is wrong in a request is a result code. Fields named `zero` are sent as zero and
+ * not looked at. Changing anything here needs a new GPU_VERSION.
  */
 #ifndef REPRISE_GPU_PROTOCOL_H
 #define REPRISE_GPU_PROTOCOL_H
@@ -17,6 +17,9 @@
 
 #define GPU_MAGIC   0x55504752u /* "RGPU" */
 #define GPU_VERSION 1u
+
+/* The newest model of capabilities (model.h). */
+#define GPU_MODEL_NEWEST 1u
 
 /* The largest request and reply, header included. */
 #define GPU_REQUEST_MAX (16u << 20)
@@ -165,7 +168,8 @@ struct gpu_run {
     u32 result;
 };
 
-/* A context that latched an error since the last fence; the text is the library's own, for people. */
+/* A context that latched an error since the last fence; the text is the library's own, for people.
+ */
 #define GPU_FAULT_TEXT 120
 struct gpu_fault {
     u32 context;

@@ -129,10 +129,8 @@ static bool put(int fd, const void *data, size_t size)
 
 static void range(struct server *s, u32 resource, u64 offset, const u8 *bytes, size_t size)
 {
-    struct gpu_range *last = s->range_count ? (struct gpu_range *)(void *)(s->ranges.data +
-                                                                         s->ranges.used) -
-                                                  1
-                                            : NULL;
+    struct gpu_range *last =
+        s->range_count ? (struct gpu_range *)(void *)(s->ranges.data + s->ranges.used) - 1 : NULL;
     if (last && last->resource == resource && last->offset + last->size == offset) {
         last->size += (u32)size;
     } else {
@@ -174,8 +172,7 @@ static bool reply(struct server *s, const struct gpu_header *q, struct gpu_reply
     bool ok = put(s->fd, &head, sizeof(head)) && put(s->fd, &r, sizeof(r)) &&
               put(s->fd, s->runs, runs * sizeof(struct gpu_run)) &&
               put(s->fd, s->faults, faults * sizeof(struct gpu_fault)) &&
-              put(s->fd, s->ranges.data, s->ranges.used) &&
-              put(s->fd, s->data.data, s->data.used);
+              put(s->fd, s->ranges.data, s->ranges.used) && put(s->fd, s->data.data, s->data.used);
     clear(&s->ranges);
     clear(&s->data);
     s->range_count = 0;
@@ -289,6 +286,35 @@ static struct gpu_box layer_box(const struct gpu_box *box, u32 layer)
     return b;
 }
 
+/* One layer of a box, packed, to `out`. A part of a level is right only where OpenGL can render to
+ * the format; of the others (compressed, L8) the library gives another part: so the whole. */
+static u32 read_layer(struct server *s, const struct resource *r, u32 level,
+                      const struct gpu_box *box, const struct layout *l, u8 *out)
+{
+    u32 id = r->args.resource, format = r->args.format;
+    struct gpu_box whole;
+    struct layout w;
+    resource_level(r, level, &whole);
+    whole.z = box->z;
+    whole.d = 1;
+    bool all = box->w == whole.w && box->h == whole.h;
+    bool renders =
+        format < 16 * 32 && model_caps(GPU_MODEL_NEWEST)->render[format / 32] >> format % 32 & 1;
+    if (all || renders || r->args.target == TARGET_BUFFER)
+        return host_transfer(s->h, false, id, level, (u32)l->row_bytes, box, out,
+                             l->row_bytes * l->rows);
+    resource_layout(r, level, &whole, 0, 0, &w);
+    u8 *memory = scratch(s, w.span);
+    if (!memory)
+        return GPU_R_BUDGET;
+    u32 result = host_transfer(s->h, false, id, level, (u32)w.row_bytes, &whole, memory, w.span);
+    const u8 *from = memory + (u64)(box->y / r->block.h) * w.row_bytes +
+                     (u64)(box->x / r->block.w) * r->block.bytes;
+    for (u32 row = 0; row < l->rows; row++)
+        memcpy(out + row * l->row_bytes, from + row * w.row_bytes, l->row_bytes);
+    return result;
+}
+
 static u32 to_host(struct server *s, const struct gpu_transfer *t, const struct resource *r,
                    const struct layout *l)
 {
@@ -304,8 +330,8 @@ static u32 to_host(struct server *s, const struct gpu_transfer *t, const struct 
                 return GPU_R_BUDGET;
             memcpy(memory, r->shadow->own + at, bytes);
         }
-        u32 result = host_transfer(s->h, true, t->resource, t->level, (u32)l->stride, &box, memory,
-                                   bytes);
+        u32 result =
+            host_transfer(s->h, true, t->resource, t->level, (u32)l->stride, &box, memory, bytes);
         if (result)
             return result;
     }
@@ -321,8 +347,8 @@ static u32 from_memory(struct server *s, const struct gpu_transfer *t, u64 size)
         return GPU_R_BUDGET;
     memset(ones, 0xff, size);
     for (int i = 0; i < 2; i++) {
-        u32 result = host_transfer(s->h, false, t->resource, t->level, 0, &t->box,
-                                   i ? ones : zeros, size);
+        u32 result =
+            host_transfer(s->h, false, t->resource, t->level, 0, &t->box, i ? ones : zeros, size);
         if (result)
             return result;
     }
@@ -340,21 +366,18 @@ static u32 from_host(struct server *s, const struct gpu_transfer *t, const struc
         return GPU_R_BUDGET;
     if (r->args.target == TARGET_BUFFER && r->args.bind & BIND_HAS_NO_COPY)
         return from_memory(s, t, l->row_bytes);
-    for (u32 layer = 0; layer < l->layers; layer++) {
+    u64 bytes = l->row_bytes * l->rows;
+    u8 *memory = calloc(1, bytes);
+    u32 result = memory ? GPU_R_OK : GPU_R_BUDGET;
+    for (u32 layer = 0; layer < l->layers && !result; layer++) {
         struct gpu_box box = layer_box(&t->box, layer);
-        u64 bytes = l->row_bytes * l->rows;
-        u8 *memory = scratch(s, bytes);
-        if (!memory)
-            return GPU_R_BUDGET;
-        u32 result = host_transfer(s->h, false, t->resource, t->level, (u32)l->row_bytes, &box,
-                                   memory, bytes);
-        if (result)
-            return result;
-        for (u32 row = 0; row < l->rows; row++)
+        result = read_layer(s, r, t->level, &box, l, memory);
+        for (u32 row = 0; row < l->rows && !result; row++)
             range(s, t->resource, t->offset + layer * l->layer_stride + row * l->stride,
                   memory + row * l->row_bytes, l->row_bytes);
     }
-    return GPU_R_OK;
+    free(memory);
+    return result;
 }
 
 static u32 do_transfer(struct server *s, u32 type, const struct gpu_transfer *t)
@@ -413,8 +436,7 @@ static u32 do_read(struct server *s, const struct gpu_read *q, struct gpu_reply 
         if (!to)
             return GPU_R_BUDGET;
         memset(to, 0, bytes);
-        u32 result =
-            host_transfer(s->h, false, q->resource, q->level, (u32)l.row_bytes, &one, to, bytes);
+        u32 result = read_layer(s, r, q->level, &one, &l, to);
         if (result)
             return result;
         if (q->layout != GPU_RAW)
@@ -497,8 +519,8 @@ static void do_reset(struct server *s)
 static bool greet(struct server *s, const struct gpu_header *q, const struct gpu_hello *b,
                   const char *wrong)
 {
-    struct gpu_hello_reply r = {GPU_MAGIC, GPU_VERSION, GPU_R_OK, 0, MODEL_CAPSET_ID,
-                                MODEL_CAPSET_VERSION, 0, 0, 0, 0};
+    struct gpu_hello_reply r = {
+        GPU_MAGIC, GPU_VERSION, GPU_R_OK, 0, MODEL_CAPSET_ID, MODEL_CAPSET_VERSION, 0, 0, 0, 0};
     char text[4096] = "", *problem = text;
     const struct virgl_caps *caps = model_caps(b->model);
     struct virgl_caps host;
@@ -511,7 +533,7 @@ static bool greet(struct server *s, const struct gpu_header *q, const struct gpu
                  GPU_VERSION, b->version);
     else if (!caps)
         snprintf(text, sizeof(text), "no capability model %u: the newest is %u", b->model,
-                 MODEL_NEWEST);
+                 GPU_MODEL_NEWEST);
     else {
         host_caps(s->h, &host);
         r.missing = model_missing(b->model, &host, text, sizeof(text));

@@ -4,8 +4,8 @@
 
 #include "host.h"
 
-/* `wrong`: what kept the host from being created; told to the client in place of a greeting. Returns
- * the exit status. */
+/* `wrong`: what kept the host from being created; told to the client in place of a greeting.
+ * Returns the exit status. */
 int serve(int fd, struct host *h, const char *wrong);
 
 #endif

@@ -1,10 +1,10 @@
 /*
- * The GPU renderer of a machine: a process of its own (reprise-gpu), started, spoken to, watched and
- * ended here. Protocol and result codes: virtio-gpu-log/renderer/protocol.h.
+ * The GPU renderer of a machine: a process of its own (reprise-gpu), started, spoken to, watched
+ * and ended here. Protocol and result codes: virtio-gpu-log/renderer/protocol.h.
  *
  * Requests are numbered and carried out in order. They are sent as far as the socket takes them and
- * otherwise wait here; few have a reply of their own (fence, transfer from the host, read). The rest
- * leave a result code in the next fence's reply.
+ * otherwise wait here; few have a reply of their own (fence, transfer from the host, read). The
+ * rest leave a result code in the next fence's reply.
  *
  * A renderer that dies, hangs or talks nonsense is dead: it is killed, renderer_death() says why,
  * every reply that is still owed arrives with the result GPU_R_LOST, and requests may go on being
@@ -34,12 +34,13 @@ struct renderer_config {
 struct renderer_about {
     char driver[128]; /* for people */
     u32 model, capset_id, capset_version, capset_size;
-    u8 capset[512];    /* the model's, the same on every host */
-    u32 missing;       /* things of the model that the host lacks */
-    char lacks[1024];  /* ... and which, for people */
+    u8 capset[512];   /* the model's, the same on every host */
+    u32 missing;      /* things of the model that the host lacks */
+    char lacks[1024]; /* ... and which, for people */
 };
 
-/* A reply; its arrays are inside it. */
+/* A reply; its arrays are inside it. It is consistent in itself, but it comes from a process that a
+ * guest may have taken over: ids and offsets of ranges must be checked against what is attached. */
 struct renderer_reply {
     u64 seq;
     u32 type;   /* GPU_FENCE, GPU_TRANSFER_FROM_HOST, GPU_READ */
@@ -65,6 +66,9 @@ void renderer_destroy(struct renderer *r);
 const struct renderer_about *renderer_about(const struct renderer *r);
 /* NULL: alive. Otherwise why it is dead, for people; stays so. */
 const char *renderer_death(const struct renderer *r);
+
+/* The process; 0 when dead. */
+int renderer_pid(const struct renderer *r);
 
 /* To wait for it with others: a descriptor (-1 when dead), what to wait for, and renderer_poll()
  * when there is something, and every second or so, as nobody else notices a renderer that hangs. */
@@ -98,9 +102,9 @@ u64 renderer_resource_create(struct renderer *r, const struct gpu_resource_creat
 u64 renderer_resource_unref(struct renderer *r, u32 resource);
 
 /*
- * Guest memory behind a resource. The renderer has a shadow of it, all zeros at first. What the guest
- * has there must be written before each command that reads it: a transfer to the host, and commands
- * inside a submit (TRANSFER3D, COPY_TRANSFER3D to the host).
+ * Guest memory behind a resource. The renderer has a shadow of it, all zeros at first. What the
+ * guest has there must be written before each command that reads it: a transfer to the host, and
+ * commands inside a submit (TRANSFER3D, COPY_TRANSFER3D to the host).
  *
  * A submit may also write guest memory (GET_QUERY_RESULT: 16 bytes at offset 0 of the query's
  * resource; TRANSFER3D from the host). The next fence reports the bytes that then differ from what
