@@ -17,7 +17,7 @@ $(B)/reprise-gpu: $(GPU_OBJ)
 -include $(GPU_OBJ:.o=.d)
 
 # Its tests: programs that drive it through the client.
-GPU_TOOLS := $(B)/tests/tools/renderer_draw
+GPU_TOOLS := $(addprefix $(B)/tests/tools/,renderer_draw renderer_fuzz)
 $(GPU_TOOLS): $(B)/tests/tools/%: $(B)/tests/tools/%.o $(B)/virtio-gpu-log/renderer/format.o \
 		$(B)/virtio-gpu-log/renderer/model.o $(B)/libreprise.a
 	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)

@@ -733,7 +733,7 @@ static void test_bench(const char *argument)
         for (unsigned f = 0; f < frames; f++) {
             draw_frame(f);
             u64 fence = renderer_fence(r);
-            u64 pixels = readback ? renderer_read(r, TARGET, 0, NULL, GPU_BGRA) : 0;
+            u64 pixels = readback ? renderer_read(r, TARGET, 0, NULL, getenv("RAW") ? GPU_RAW : GPU_BGRA) : 0;
             free(wait_for(fence));
             if (readback)
                 free(wait_for(pixels));

@@ -400,13 +400,15 @@ static u32 do_transfer(struct server *s, u32 type, const struct gpu_transfer *t)
 /* 4 bytes a pixel, from one order of channels to another. */
 static void swizzle(u8 *pixels, u64 count, const u8 order[4], bool bgra)
 {
-    for (u64 i = 0; i < count; i++, pixels += 4) {
-        u8 c[5] = {pixels[0], pixels[1], pixels[2], pixels[3], 255};
-        pixels[bgra ? 2 : 0] = c[order[0]];
-        pixels[1] = c[order[1]];
-        pixels[bgra ? 0 : 2] = c[order[2]];
-        pixels[3] = c[order[3]];
-    }
+    unsigned red = order[bgra ? 2 : 0] * 8u, green = order[1] * 8u, blue = order[bgra ? 0 : 2] * 8u;
+    unsigned alpha = order[3] & 3 ? order[3] % 4 * 8u : 0;
+    u32 opaque = order[3] == 4 ? 0xff000000u : 0;
+    u32 *p = (u32 *)(void *)pixels;
+    if (red == 0 && green == 8 && blue == 16 && order[3] == 3)
+        return;
+    for (u64 i = 0; i < count; i++)
+        p[i] = (p[i] >> red & 0xff) | (p[i] >> green & 0xff) << 8 | (p[i] >> blue & 0xff) << 16 |
+               (p[i] >> alpha & 0xff) << 24 | opaque;
 }
 
 static u32 do_read(struct server *s, const struct gpu_read *q, struct gpu_reply *out)

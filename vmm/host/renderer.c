@@ -143,15 +143,16 @@ static void lose_owed(struct renderer *r)
     }
 }
 
-/* It is dead; how it ended is in `death`. */
-static void bury(struct renderer *r)
+/* It is dead; how it ended is in `death`. What it said goes with it, unless a signal ended it: the
+ * library talks a lot, and does not know that it will crash. */
+static void bury(struct renderer *r, bool with_words)
 {
     r->dead = true;
     r->pid = 0;
     listen_to_complaints(r);
     const char *words = last_words(r);
     size_t n = strlen(r->death);
-    if (*words)
+    if (*words && with_words)
         snprintf(r->death + n, sizeof(r->death) - n, ": %s", words);
     close(r->fd);
     if (r->complaints >= 0)
@@ -183,7 +184,7 @@ static void PRINTF(2, 3) end(struct renderer *r, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(r->death, sizeof(r->death), fmt, ap);
     va_end(ap);
-    bury(r);
+    bury(r, false);
 }
 
 /* The socket is at its end: so is the process, or it is about to be. */
@@ -205,7 +206,7 @@ static void lost(struct renderer *r)
                  strsignal(WTERMSIG(status)));
     else
         snprintf(r->death, sizeof(r->death), "ended with status %d", WEXITSTATUS(status));
-    bury(r);
+    bury(r, !WIFSIGNALED(status));
 }
 
 /* Sending */
