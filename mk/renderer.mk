@@ -21,5 +21,5 @@ GPU_TOOLS := $(addprefix $(B)/tests/tools/,renderer_draw renderer_fuzz)
 $(GPU_TOOLS): $(B)/tests/tools/%: $(B)/tests/tools/%.o $(B)/virtio-gpu-log/renderer/format.o \
 		$(B)/virtio-gpu-log/renderer/model.o $(B)/libreprise.a
 	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
-test-build: $(B)/reprise-gpu $(GPU_TOOLS)
+test-build: build/reprise-gpu $(B)/reprise-gpu $(GPU_TOOLS)
 -include $(GPU_TOOLS:=.d)

@@ -401,6 +401,53 @@ static void test_query(const char *argument)
     printf("queries: %u samples\n", width * height / 4);
 }
 
+/* A transfer inside a command buffer writes the backing: the fence reports what it changed. */
+static void test_pushed(const char *argument)
+{
+    static struct words b;
+    size_t size = (size_t)width * height * 4, seen = 0;
+    set_up();
+    draw_frame(0);
+    b.n = 0;
+    command(&b, VC_TRANSFER3D, 0, 13);
+    const u32 w[13] = {TARGET, 0, 0, width * 4, 0, 0, 0, 0, width, height, 1, 0, 2 /* from host */};
+    for (size_t i = 0; i < ARRAY_SIZE(w); i++)
+        word(&b, w[i]);
+    u64 seq = renderer_submit(r, CONTEXT, b.w, b.n);
+    struct renderer_reply *f = wait_for(renderer_fence(r));
+    struct renderer_reply *p = wait_for(renderer_read(r, TARGET, 0, NULL, GPU_RAW));
+    EXPECT(renderer_result(f, seq) == GPU_R_OK, "submit: %s",
+           gpu_result_text(renderer_result(f, seq)));
+    /* The backing was zeros: every byte that is not zero was reported, and no other. */
+    const u8 *at = f->data;
+    for (u32 i = 0; i < f->range_count; i++) {
+        const struct gpu_range *g = &f->ranges[i];
+        EXPECT(g->resource == TARGET && g->offset + g->size <= size &&
+                   !memcmp(at, p->data + g->offset, g->size) && !memchr(at, 0, g->size),
+               "range %u", i);
+        at += g->size;
+        seen += g->size;
+    }
+    for (size_t i = 0; i < size; i++)
+        seen -= p->data[i] != 0;
+    EXPECT(f->range_count && !seen, "%zu bytes too many or too few", seen);
+    free(f);
+    free(p);
+    /* Once more: nothing new. */
+    renderer_submit(r, CONTEXT, b.w, b.n);
+    f = wait_for(renderer_fence(r));
+    EXPECT(!f->range_count, "%u ranges are reported again", f->range_count);
+    free(f);
+    /* The client writes: what comes then differs again. */
+    renderer_write_backing(r, TARGET, 8, "\1\2\3\4", 4);
+    renderer_submit(r, CONTEXT, b.w, b.n);
+    f = wait_for(renderer_fence(r));
+    EXPECT(f->range_count == 1 && f->ranges[0].offset == 8 && f->ranges[0].size == 4,
+           "%u ranges after a write", f->range_count);
+    free(f);
+    printf("pushed %zu bytes\n", size);
+}
+
 static void test_fences(const char *argument)
 {
     u64 fences[64], bad[64], last = 0;
@@ -733,7 +780,9 @@ static void test_bench(const char *argument)
         for (unsigned f = 0; f < frames; f++) {
             draw_frame(f);
             u64 fence = renderer_fence(r);
-            u64 pixels = readback ? renderer_read(r, TARGET, 0, NULL, getenv("RAW") ? GPU_RAW : GPU_BGRA) : 0;
+            u64 pixels = readback
+                             ? renderer_read(r, TARGET, 0, NULL, getenv("RAW") ? GPU_RAW : GPU_BGRA)
+                             : 0;
             free(wait_for(fence));
             if (readback)
                 free(wait_for(pixels));
@@ -759,11 +808,11 @@ int main(int argc, char **argv)
         const char *name;
         void (*run)(const char *argument);
     } tests[] = {
-        {"about", test_about},     {"triangle", test_triangle}, {"upload", test_upload},
-        {"formats", test_formats}, {"query", test_query},       {"fences", test_fences},
-        {"latch", test_latch},     {"wrong", test_wrong},       {"kill", test_kill},
-        {"hang", test_hang},       {"orphan", test_orphan},     {"pipeline", test_pipeline},
-        {"bench", test_bench},
+        {"about", test_about},       {"triangle", test_triangle}, {"upload", test_upload},
+        {"formats", test_formats},   {"query", test_query},       {"pushed", test_pushed},
+        {"fences", test_fences},     {"latch", test_latch},       {"wrong", test_wrong},
+        {"kill", test_kill},         {"hang", test_hang},         {"orphan", test_orphan},
+        {"pipeline", test_pipeline}, {"bench", test_bench},
     };
     int o;
     setvbuf(stdout, NULL, _IOLBF, 0);

@@ -304,16 +304,139 @@ static void fuzz_commands(u32 count)
     printf("%u buffers: %u latched, %u refused, %u deaths\n", count, latched, refused, deaths);
 }
 
+/* The part of a renderer that lies. */
+
+static bool get(int fd, void *to, size_t size)
+{
+    for (u8 *at = to; size;) {
+        ssize_t n = read(fd, at, size);
+        if (n <= 0)
+            return false;
+        at += n;
+        size -= (size_t)n;
+    }
+    return true;
+}
+
+static void scramble(u8 *bytes, size_t size, unsigned one_in)
+{
+    while (!below(one_in)) {
+        u32 v = field();
+        size_t at = below((u32)size);
+        memcpy(bytes + at / 4 * 4, &v, MIN(sizeof(v), size - at / 4 * 4));
+    }
+}
+
+static int lie(const char *seed)
+{
+    static u8 body[GPU_REQUEST_MAX], out[1 << 16];
+    struct gpu_header head;
+    state = strtoull(seed, NULL, 0);
+    while (get(3, &head, sizeof(head)) && head.size >= sizeof(head) &&
+           head.size <= GPU_REQUEST_MAX && get(3, body, head.size - sizeof(head))) {
+        size_t n = sizeof(head);
+        for (size_t i = 0; i < sizeof(out); i++)
+            out[i] = below(3) ? 0 : (u8)bits();
+        if (head.type == GPU_HELLO) {
+            struct gpu_hello_reply b = {.magic = GPU_MAGIC,
+                                        .version = GPU_VERSION,
+                                        .capset_size = 308,
+                                        .driver_size = 5,
+                                        .text_size = below(100)};
+            memcpy(out + n, &b, sizeof(b));
+            n += sizeof(b) + 308 + 5 + b.text_size;
+        } else if (head.type == GPU_FENCE || head.type == GPU_READ) {
+            struct gpu_reply b = {.runs = below(4), .faults = below(2), .ranges = below(5)};
+            struct gpu_range g = {1, 16, 0};
+            bool fence = head.type == GPU_FENCE;
+            if (!fence)
+                b = (struct gpu_reply){.width = 4, .height = 4, .row_bytes = 16, .data_size = 64};
+            else
+                b.data_size = b.ranges * 16;
+            size_t at = n + sizeof(b);
+            for (u32 i = 0; i < b.runs; i++, at += sizeof(struct gpu_run))
+                memset(out + at, 0, sizeof(struct gpu_run));
+            for (u32 i = 0; i < b.faults; i++, at += sizeof(struct gpu_fault))
+                memset(out + at, 0, sizeof(struct gpu_fault));
+            for (u32 i = 0; i < b.ranges; i++, at += sizeof(g))
+                memcpy(out + at, &g, sizeof(g));
+            memcpy(out + n, &b, sizeof(b));
+            n = at + b.data_size;
+        } else {
+            continue;
+        }
+        struct gpu_header h = {(u32)n, head.type | GPU_REPLY, head.seq};
+        memcpy(out, &h, sizeof(h));
+        scramble(out, head.type == GPU_HELLO ? 64 : n, 3);
+        if (!below(20))
+            n = below((u32)n); /* cut, and the end */
+        if (!put(3, out, n) || n < sizeof(h))
+            break;
+    }
+    return 0;
+}
+
+static void fuzz_replies(u32 count)
+{
+    unsigned started = 0, taken = 0, deaths = 0;
+    char driver[64];
+    config.program = "/proc/self/exe";
+    config.driver = driver;
+    config.start_timeout = config.hang_timeout = 300;
+    for (number = 0; number < count; number++) {
+        struct err err;
+        snprintf(driver, sizeof(driver), "nonsense:%llu", (unsigned long long)bits());
+        if (renderer_create(&r, &config, &err)) {
+            if (!*err.text)
+                fail("no error text");
+            continue;
+        }
+        started++;
+        for (int i = 0; i < 20; i++) {
+            u64 a = renderer_read(r, 1, 0, NULL, GPU_RAW), b = renderer_fence(r);
+            for (int k = 0; k < 2; k++) {
+                struct renderer_reply *p = renderer_wait(r, k ? b : a, 0);
+                u64 sum = 0;
+                if (!p || p->seq != (k ? b : a) || p->type != (k ? GPU_FENCE : GPU_READ))
+                    fail("not the reply that was asked for");
+                /* Every byte of it is looked at, for the address sanitizer. */
+                for (u64 n = 0; n < p->data_size; n++)
+                    sum += p->data[n];
+                for (u32 n = 0; n < p->fault_count; n++)
+                    sum += strlen(p->faults[n].text);
+                u64 ranges = 0;
+                for (u32 n = 0; n < p->range_count; n++)
+                    ranges += p->ranges[n].size;
+                if (p->range_count && ranges != p->data_size)
+                    fail("ranges of %llu bytes, data of %llu", (unsigned long long)ranges,
+                         (unsigned long long)p->data_size);
+                sum += renderer_result(p, a);
+                taken += p->result != GPU_R_LOST && sum + 1;
+                free(p);
+            }
+        }
+        deaths += renderer_death(r) != NULL;
+        renderer_destroy(r);
+        r = NULL;
+    }
+    printf("%u renderers: %u started, %u replies taken, %u ends\n", count, started, taken, deaths);
+    if (!started || !taken || !deaths)
+        fail("that tests nothing");
+}
+
 int main(int argc, char **argv)
 {
-    bool commands = false;
+    bool commands = false, replies = false;
     int o;
+    if (argc == 3 && !strcmp(argv[1], "--driver") && !strncmp(argv[2], "nonsense:", 9))
+        return lie(argv[2] + 9);
     setvbuf(stdout, NULL, _IOLBF, 0);
-    while ((o = getopt(argc, argv, "p:d:c")) > 0)
+    while ((o = getopt(argc, argv, "p:d:cr")) > 0)
         switch (o) {
         case 'p': config.program = optarg; break;
         case 'd': config.driver = optarg; break;
         case 'c': commands = true; break;
+        case 'r': replies = true; break;
         default: return 2;
         }
     if (argc - optind != 2)
@@ -321,6 +444,10 @@ int main(int argc, char **argv)
     state = strtoull(argv[optind], NULL, 0);
     config.lenient = true;
     printf("seed %s\n", argv[optind]);
+    if (replies) {
+        fuzz_replies((u32)atoi(argv[optind + 1]));
+        return 0;
+    }
     start();
     if (commands)
         fuzz_commands((u32)atoi(argv[optind + 1]));
