@@ -1,6 +1,6 @@
 # reprise-gpu, the renderer: a program of its own, so that reprise does not link with OpenGL.
-GPU_SRC := $(wildcard virtio-gpu-log/renderer/*.c)
-GPU_OBJ := $(GPU_SRC:%.c=$(B)/%.o)
+RENDERER_SRC := $(wildcard virtio-gpu-log/renderer/*.c)
+RENDERER_OBJ := $(RENDERER_SRC:%.c=$(B)/%.o)
 
 all: build/reprise-gpu
 
@@ -10,16 +10,16 @@ build/reprise-gpu: $(B)/reprise-gpu
 	@mkdir -p $(@D)
 	@cp -f $< $@.tmp && mv -f $@.tmp $@
 
-$(B)/reprise-gpu: $(GPU_OBJ)
+$(B)/reprise-gpu: $(RENDERER_OBJ)
 	@echo "  LD $@"
 	@$(CC) $(LDFLAGS) -o $@ $^ -lvirglrenderer -lepoxy -lseccomp -ldl
 
--include $(GPU_OBJ:.o=.d)
+-include $(RENDERER_OBJ:.o=.d)
 
 # Its tests: programs that drive it through the client.
-GPU_TOOLS := $(addprefix $(B)/tests/tools/,renderer_draw renderer_fuzz)
-$(GPU_TOOLS): $(B)/tests/tools/%: $(B)/tests/tools/%.o $(B)/virtio-gpu-log/renderer/format.o \
+RENDERER_TOOLS := $(addprefix $(B)/tests/tools/,renderer_draw renderer_fuzz)
+$(RENDERER_TOOLS): $(B)/tests/tools/%: $(B)/tests/tools/%.o $(B)/virtio-gpu-log/renderer/format.o \
 		$(B)/virtio-gpu-log/renderer/model.o $(B)/libreprise.a
 	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
-test-build: build/reprise-gpu $(B)/reprise-gpu $(GPU_TOOLS)
--include $(GPU_TOOLS:=.d)
+test-build: build/reprise-gpu $(B)/reprise-gpu $(RENDERER_TOOLS)
+-include $(RENDERER_TOOLS:=.d)

@@ -6,7 +6,7 @@ import time
 
 from suite.harness import test
 
-FUZZ = 20000  # messages
+FUZZ = 10000  # messages
 
 
 def tool(t, name):
@@ -146,5 +146,5 @@ def nonsense(t):
     seed = random.randrange(1 << 31)
     fuzz = (tool(t, "renderer_fuzz"), "-p", gpu(t))
     t.run(*fuzz, seed, FUZZ // t.slow, timeout=300)
-    t.run(*fuzz, "-c", seed, 250 // t.slow, timeout=300)
-    t.run(*fuzz, "-r", seed, 60, timeout=300)
+    t.run(*fuzz, "-c", seed, 100 // t.slow, timeout=300)
+    t.run(*fuzz, "-r", seed, 40, timeout=300)

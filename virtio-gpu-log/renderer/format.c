@@ -1,5 +1,5 @@
 /* See format.h. Numbers are those of virgl's format list, which is gallium's of 2014. */
-#include "format.h"
+#include "virtio-gpu-log/renderer/format.h"
 
 struct row {
     u16 first, last;

@@ -3,7 +3,7 @@
  * how it was found out.
  */
 #define _GNU_SOURCE
-#include "host.h"
+#include "virtio-gpu-log/renderer/host.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -5,8 +5,8 @@
 #ifndef REPRISE_GPU_HOST_H
 #define REPRISE_GPU_HOST_H
 
-#include "protocol.h"
-#include "model.h"
+#include "virtio-gpu-log/renderer/protocol.h"
+#include "virtio-gpu-log/renderer/model.h"
 
 struct host;
 

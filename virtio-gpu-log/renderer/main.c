@@ -13,9 +13,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "sandbox.h"
-#include "serve.h"
-#include "shadow.h"
+#include "virtio-gpu-log/renderer/sandbox.h"
+#include "virtio-gpu-log/renderer/serve.h"
+#include "virtio-gpu-log/renderer/shadow.h"
 
 #define CLIENT_FD 3
 

@@ -1,5 +1,5 @@
 /* See model.h. */
-#include "model.h"
+#include "virtio-gpu-log/renderer/model.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* See objects.h. */
-#include "objects.h"
+#include "virtio-gpu-log/renderer/objects.h"
 
 #include <stdlib.h>
 

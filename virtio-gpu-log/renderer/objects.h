@@ -3,9 +3,9 @@
 #ifndef REPRISE_GPU_OBJECTS_H
 #define REPRISE_GPU_OBJECTS_H
 
-#include "format.h"
-#include "protocol.h"
-#include "shadow.h"
+#include "virtio-gpu-log/renderer/format.h"
+#include "virtio-gpu-log/renderer/protocol.h"
+#include "virtio-gpu-log/renderer/shadow.h"
 
 struct context {
     u32 id;

@@ -1,6 +1,6 @@
 /* See sandbox.h. */
 #define _GNU_SOURCE
-#include "sandbox.h"
+#include "virtio-gpu-log/renderer/sandbox.h"
 
 #include <errno.h>
 #include <fcntl.h>

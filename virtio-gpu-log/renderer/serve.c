@@ -3,9 +3,9 @@
  * overtakes. Every size and id is checked here or in objects.c before the library sees it.
  */
 #define _GNU_SOURCE
-#include "serve.h"
-#include "objects.h"
-#include "sandbox.h"
+#include "virtio-gpu-log/renderer/serve.h"
+#include "virtio-gpu-log/renderer/objects.h"
+#include "virtio-gpu-log/renderer/sandbox.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -287,7 +287,7 @@ static struct gpu_box layer_box(const struct gpu_box *box, u32 layer)
 }
 
 /* One layer of a box, packed, to `out`. A part of a level is right only where OpenGL can render to
- * the format; of the others (compressed, L8) the library gives another part: so the whole. */
+ * the format; of the others (compressed, L8_SRGB) the library gives another part: so the whole. */
 static u32 read_layer(struct server *s, const struct resource *r, u32 level,
                       const struct gpu_box *box, const struct layout *l, u8 *out)
 {
@@ -342,9 +342,10 @@ static u32 to_host(struct server *s, const struct gpu_transfer *t, const struct 
  * zeros, then over ones. */
 static u32 from_memory(struct server *s, const struct gpu_transfer *t, u64 size)
 {
-    u8 *zeros = scratch(s, size * 2), *ones = zeros + size;
+    u8 *zeros = scratch(s, size * 2);
     if (!zeros)
         return GPU_R_BUDGET;
+    u8 *ones = zeros + size;
     memset(ones, 0xff, size);
     for (int i = 0; i < 2; i++) {
         u32 result =
@@ -629,42 +630,44 @@ static bool handle(struct server *s, const struct gpu_header *q, const u8 *at, c
 
 int serve(int fd, struct host *h, const char *wrong)
 {
-    static struct server s; /* big */
+    struct server *s = calloc(1, sizeof(*s));
     size_t at = 0;
-    s.fd = fd;
-    s.h = h;
-    s.in = malloc(GPU_REQUEST_MAX);
-    s.runs = malloc(RUNS_MAX * sizeof(*s.runs));
-    if (!s.in || !s.runs) {
+    if (s) {
+        s->fd = fd;
+        s->h = h;
+        s->in = malloc(GPU_REQUEST_MAX);
+        s->runs = malloc(RUNS_MAX * sizeof(*s->runs));
+    }
+    if (!s || !s->in || !s->runs) {
         fprintf(stderr, "reprise-gpu: out of memory\n");
         return 1;
     }
     for (;;) {
         struct gpu_header q;
-        size_t have = s.in_used - at;
+        size_t have = s->in_used - at;
         if (have >= sizeof(q)) {
-            memcpy(&q, s.in + at, sizeof(q));
+            memcpy(&q, s->in + at, sizeof(q));
             if (q.size < sizeof(q) || q.size > GPU_REQUEST_MAX) {
                 fprintf(stderr, "reprise-gpu: a request of %u bytes: not the protocol\n", q.size);
                 return 2;
             }
             if (have >= q.size) {
-                if (!handle(&s, &q, s.in + at + sizeof(q), wrong))
-                    return s.greeted ? 0 : 1;
+                if (!handle(s, &q, s->in + at + sizeof(q), wrong))
+                    return s->greeted ? 0 : 1;
                 at += q.size;
                 continue;
             }
         }
-        memmove(s.in, s.in + at, have);
+        memmove(s->in, s->in + at, have);
         at = 0;
-        s.in_used = have;
-        ssize_t n = read(fd, s.in + have, GPU_REQUEST_MAX - have);
+        s->in_used = have;
+        ssize_t n = read(fd, s->in + have, GPU_REQUEST_MAX - have);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
             return 1;
         if (n == 0)
             return 0; /* the client is gone */
-        s.in_used += (size_t)n;
+        s->in_used += (size_t)n;
     }
 }

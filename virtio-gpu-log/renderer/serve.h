@@ -2,7 +2,7 @@
 #ifndef REPRISE_GPU_SERVE_H
 #define REPRISE_GPU_SERVE_H
 
-#include "host.h"
+#include "virtio-gpu-log/renderer/host.h"
 
 /* `wrong`: what kept the host from being created; told to the client in place of a greeting.
  * Returns the exit status. */

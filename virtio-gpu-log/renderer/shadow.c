@@ -1,6 +1,6 @@
 /* See shadow.h. The table of all shadows is at file scope because a signal handler reads it. */
 #define _GNU_SOURCE
-#include "shadow.h"
+#include "virtio-gpu-log/renderer/shadow.h"
 
 #include <signal.h>
 #include <stdatomic.h>
