@@ -1,7 +1,8 @@
 /*
  * Draws through the renderer's client and protocol, with command words put together by hand, and
- * checks what comes back: renderer_draw [-p PROGRAM] [-d DRIVER] TEST [ARGUMENT]. Prints facts for
- * tests/suite/renderer.py; status 1 and a line on stderr when something is wrong.
+ * checks what comes back (a dozen tests in one file: they share the drawing): renderer_draw [-p
+ * PROGRAM] [-d DRIVER] TEST [ARGUMENT]. Prints facts for tests/suite/renderer.py; status 1 and a
+ * line on stderr when something is wrong.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -1,5 +1,6 @@
 /* See renderer.h. Requests wait in `out`, what arrives is gathered in `in`; neither ever blocks,
- * except where the caller waits (renderer_wait, too much unsent). */
+ * except where the caller waits (renderer_wait, too much unsent). Long,
+ * because starting, watching and both directions work on one struct that nobody else may see. */
 #define _GNU_SOURCE
 #include "host/renderer.h"
 
