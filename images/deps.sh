@@ -9,14 +9,17 @@ set -eu
 
 # Building reprise.
 build="gcc libc6-dev make pkg-config libzydis-dev liblz4-dev libxxhash-dev libfdt-dev zlib1g-dev
-liblzma-dev libzstd-dev libslirp-dev libpng-dev libnbd-dev acpica-tools"
+liblzma-dev libzstd-dev libslirp-dev libpng-dev libnbd-dev acpica-tools
+libvirglrenderer-dev libepoxy-dev libseccomp-dev"
+# Drawing: Mesa's software rasterizers, without a screen. Needed when reprise-gpu runs.
+graphics="libegl1 libegl-mesa0 libgl1-mesa-dri"
 # Building images: apt-get downloads packages, dpkg-deb unpacks them, cpio makes the initramfs;
 # the rest is for make image-debian.
 images="apt dpkg cpio mmdebstrap uidmap fdisk e2fsprogs"
 # Tests: cmocka; their driver is in Python; gdb and packers as peers; file systems; iasl (acpica-tools) is in the first list.
 tests="libcmocka-dev python3 binutils gdb gzip xz-utils zstd lz4 device-tree-compiler
 python3-drgn grub-common mtools btrfs-progs xfsprogs qemu-utils openssh-client"
-packages="$(echo $build $images $tests)"
+packages="$(echo $build $graphics $images $tests)"
 
 missing() {
     # One query for all; a package dpkg has never heard of is missing too.

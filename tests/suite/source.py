@@ -17,7 +17,9 @@ LAYERS = {
     "vmm/cpu": ["base/", "cpu/model.h", "cpu/vcpu.h", "cpu/engine.h", "cpu/stats.h",
                 "board/ram.h"],
     # What a boot menu says is text; which disk has one is the host's matter.
-    "vmm/host": ["base/", "host/", "keynames.h", "board/bootentry.h"] + CONTRACTS,
+    # What the machine and its renderer say to each other is declared once.
+    "vmm/host": ["base/", "host/", "keynames.h", "board/bootentry.h",
+                 "virtio-gpu-log/renderer/protocol.h"] + CONTRACTS,
     "vmm/cmd": ["base/", "board/", "host/", "replay/", "cmd/", "cpu/model.h", "cpu/vcpu.h",
                 "cpu/engine.h", "version.h"] + CONTRACTS,
     "vmm/main.c": ["base/", "cmd/", "version.h"],
@@ -26,6 +28,8 @@ LAYERS = {
     "replay": ["base/", "board/description.h", "board/kernel.h", "board/ram.h", "dev/device.h", "replay/", "records.def", "cpu/engine.h",
                "cpu/vcpu.h", "host/clock.h", "host/disk.h", "version.h"] + CONTRACTS,
     "replay/gdb": ["base/", "host/endpoint.h", "replay/gdb/", "cpu/vcpu.h"] + CONTRACTS,
+    # Stands alone: devices, commands and replay may use it, it uses none of them.
+    "virtio-gpu-log": ["base/", "virtio-gpu-log/"],
 }
 # Mutable data at file scope, each with its reason in the file.
 FILE_SCOPE = {
@@ -38,13 +42,15 @@ FILE_SCOPE = {
     "vmm/cmd/attach.o": "signal handlers exist once per process",
     "vmm/cmd/visit.o": "what its signal handler sets",
     "vmm/cmd/gdb.o": "what its signal handler sets",
+    "virtio-gpu-log/renderer/host.o": "libvirglrenderer exists once per process",
+    "virtio-gpu-log/renderer/shadow.o": "what its signal handler reads",
     "vmm/cmd/checkpoint.o": "what its signal handler sets",
     "vmm/cmd/pcap.o": "what its signal handler sets",
 }
 
 
 def sources(pattern):
-    for top in ("vmm", "replay"):
+    for top in ("vmm", "replay", "virtio-gpu-log"):
         yield from sorted((ROOT / top).rglob(pattern))
 
 
@@ -115,7 +121,8 @@ def file_scope(t):
     """No mutable state at file scope: two machines fit in one process."""
     if t.mode != "rel":
         t.skip("sanitizers add data of their own")
-    for path in sorted((t.build / "vmm").rglob("*.o")) + sorted((t.build / "replay").rglob("*.o")):
+    for path in [p for top in ("vmm", "replay", "virtio-gpu-log")
+                 for p in sorted((t.build / top).rglob("*.o"))]:
         name = str(path.relative_to(t.build))
         for line in t.run("objdump", "-t", path).text.splitlines():
             found = re.search(r" O (\.data|\.bss|\*COM\*)\S*\s+\S+\s+(\S+)$", line)

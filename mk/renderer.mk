@@ -1,0 +1,25 @@
+# reprise-gpu, the renderer: a program of its own, so that reprise does not link with OpenGL.
+RENDERER_SRC := $(wildcard virtio-gpu-log/renderer/*.c)
+RENDERER_OBJ := $(RENDERER_SRC:%.c=$(B)/%.o)
+
+all: build/reprise-gpu
+
+CFLAGS_virtio-gpu-log/renderer/host := $(shell pkg-config --cflags virglrenderer 2>/dev/null)
+
+build/reprise-gpu: $(B)/reprise-gpu
+	@mkdir -p $(@D)
+	@cp -f $< $@.tmp && mv -f $@.tmp $@
+
+$(B)/reprise-gpu: $(RENDERER_OBJ)
+	@echo "  LD $@"
+	@$(CC) $(LDFLAGS) -o $@ $^ -lvirglrenderer -lepoxy -lseccomp -ldl
+
+-include $(RENDERER_OBJ:.o=.d)
+
+# Its tests: programs that drive it through the client.
+RENDERER_TOOLS := $(addprefix $(B)/tests/tools/,renderer_draw renderer_fuzz)
+$(RENDERER_TOOLS): $(B)/tests/tools/%: $(B)/tests/tools/%.o $(B)/virtio-gpu-log/renderer/format.o \
+		$(B)/virtio-gpu-log/renderer/model.o $(B)/libreprise.a
+	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+test-build: build/reprise-gpu $(B)/reprise-gpu $(RENDERER_TOOLS)
+-include $(RENDERER_TOOLS:=.d)

@@ -1,0 +1,811 @@
+/* See renderer.h. Requests wait in `out`, what arrives is gathered in `in`; neither ever blocks,
+ * except where the caller waits (renderer_wait, too much unsent). Long,
+ * because starting, watching and both directions work on one struct that nobody else may see. */
+#define _GNU_SOURCE
+#include "host/renderer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "host/clock.h"
+
+#define CLIENT_FD      3u          /* where the renderer has its end */
+#define OUT_MAX        (64u << 20) /* unsent bytes above which requests wait */
+#define OUT_EAGER      (64u << 10) /* ... from which they are sent without being asked */
+#define WRITE_PIECE    (4u << 20)  /* of a backing, a request */
+#define START_TIMEOUT  20000u
+#define HANG_TIMEOUT   60000u
+#define MILLISECOND    1000000ull
+#define REPLY_OVERHEAD (sizeof(struct gpu_header) + sizeof(struct gpu_reply))
+
+struct owed {
+    u64 seq;
+    u32 type;
+};
+
+struct queue {
+    u8 *data;
+    size_t start, end, room;
+};
+
+struct renderer {
+    pid_t pid; /* 0: reaped */
+    int fd, complaints;
+    u64 seq;
+    struct queue out, in;
+    struct owed *owed; /* oldest first */
+    u32 owed_start, owed_end, owed_room;
+    struct renderer_reply *first, **last;
+    u64 progress; /* host_ns when something moved, or when there began to be something to wait for
+                   */
+    u64 hang;     /* ns */
+    bool dead;
+    char death[1024];
+    char said[512]; /* the end of what it wrote to stderr */
+    size_t said_size;
+    struct renderer_about about;
+};
+
+/* Queues of bytes */
+
+static u8 *queue_room(struct queue *q, size_t size)
+{
+    if (q->start && q->room - q->end < size) {
+        memmove(q->data, q->data + q->start, q->end - q->start);
+        q->end -= q->start;
+        q->start = 0;
+    }
+    if (q->room - q->end < size) {
+        q->room = MAX(q->end + size, q->room * 2);
+        q->data = realloc(q->data, q->room);
+        CHECK(q->data, "out of memory");
+    }
+    return q->data + q->end;
+}
+
+static size_t queue_used(const struct queue *q)
+{
+    return q->end - q->start;
+}
+
+static void queue_take(struct queue *q, size_t size)
+{
+    q->start += size;
+    if (q->start < q->end)
+        return;
+    q->start = q->end = 0;
+    /* What one big picture took is not kept. */
+    if (q->room > 16u << 20) {
+        free(q->data);
+        *q = (struct queue){0};
+    }
+}
+
+/* Life and death */
+
+static void listen_to_complaints(struct renderer *r)
+{
+    char text[4096];
+    ssize_t n;
+    if (r->complaints < 0)
+        return;
+    while ((n = read(r->complaints, text, sizeof(text))) > 0) {
+        /* Its end is kept. */
+        size_t keep = sizeof(r->said) - 1, add = MIN((size_t)n, keep);
+        size_t old = MIN(r->said_size, keep - add);
+        memmove(r->said, r->said + r->said_size - old, old);
+        memcpy(r->said + old, text + n - add, add);
+        r->said_size = old + add;
+        r->said[r->said_size] = 0;
+    }
+}
+
+/* The last line it wrote, without its name. */
+static const char *last_words(struct renderer *r)
+{
+    while (r->said_size && r->said[r->said_size - 1] == '\n')
+        r->said[--r->said_size] = 0;
+    const char *line = strrchr(r->said, '\n');
+    line = line ? line + 1 : r->said;
+    for (char *c = r->said; *c; c++)
+        if ((unsigned char)*c < ' ' && *c != '\n')
+            *c = ' ';
+    return !strncmp(line, "reprise-gpu: ", 13) ? line + 13 : line;
+}
+
+static void give(struct renderer *r, struct renderer_reply *reply)
+{
+    reply->next = NULL;
+    *r->last = reply;
+    r->last = &reply->next;
+}
+
+static void lose_owed(struct renderer *r)
+{
+    while (r->owed_start < r->owed_end) {
+        const struct owed *o = &r->owed[r->owed_start++];
+        struct renderer_reply *reply = calloc(1, sizeof(*reply));
+        CHECK(reply, "out of memory");
+        reply->seq = o->seq;
+        reply->type = o->type;
+        reply->result = GPU_R_LOST;
+        give(r, reply);
+    }
+}
+
+/* It is dead; how it ended is in `death`. What it said goes with it, unless a signal ended it: the
+ * library talks a lot, and does not know that it will crash. */
+static void bury(struct renderer *r, bool with_words)
+{
+    r->dead = true;
+    r->pid = 0;
+    listen_to_complaints(r);
+    const char *words = last_words(r);
+    size_t n = strlen(r->death);
+    if (*words && with_words)
+        snprintf(r->death + n, sizeof(r->death) - n, ": %s", words);
+    close(r->fd);
+    if (r->complaints >= 0)
+        close(r->complaints);
+    r->fd = r->complaints = -1;
+    free(r->out.data);
+    free(r->in.data);
+    r->out = r->in = (struct queue){0};
+    lose_owed(r);
+}
+
+static int reap(struct renderer *r)
+{
+    int status = 0;
+    kill(r->pid, SIGKILL);
+    while (waitpid(r->pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    return status;
+}
+
+/* Ends it, for the reason given. */
+static void PRINTF(2, 3) end(struct renderer *r, const char *fmt, ...)
+{
+    va_list ap;
+    if (r->dead)
+        return;
+    if (r->pid)
+        reap(r);
+    va_start(ap, fmt);
+    vsnprintf(r->death, sizeof(r->death), fmt, ap);
+    va_end(ap);
+    bury(r, false);
+}
+
+/* The socket is at its end: so is the process, or it is about to be. */
+static void lost(struct renderer *r)
+{
+    int status = 0;
+    pid_t ended = 0;
+    if (r->dead)
+        return;
+    for (int i = 0; i < 100 && !ended; i++) {
+        ended = waitpid(r->pid, &status, WNOHANG);
+        if (!ended)
+            poll(NULL, 0, 10);
+    }
+    if (!ended)
+        status = reap(r);
+    if (WIFSIGNALED(status))
+        snprintf(r->death, sizeof(r->death), "killed by signal %d (%s)", WTERMSIG(status),
+                 strsignal(WTERMSIG(status)));
+    else
+        snprintf(r->death, sizeof(r->death), "ended with status %d", WEXITSTATUS(status));
+    bury(r, !WIFSIGNALED(status));
+}
+
+/* Sending */
+
+static void flush(struct renderer *r)
+{
+    while (!r->dead && queue_used(&r->out)) {
+        ssize_t n = send(r->fd, r->out.data + r->out.start, queue_used(&r->out),
+                         MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && (errno == EAGAIN || errno == ENOBUFS))
+            return;
+        if (n < 0) {
+            lost(r);
+            return;
+        }
+        queue_take(&r->out, (size_t)n);
+        r->progress = host_ns();
+    }
+}
+
+static void wait_for_it(struct renderer *r, u64 until);
+
+static bool has_reply(u32 type)
+{
+    switch (type) {
+#define X(name, number, body, tail, reply)                                                         \
+    case number: return reply;
+        GPU_REQUESTS(X)
+#undef X
+    default: return false;
+    }
+}
+
+/* A request of `size` bytes of body and `more` of tail, to be filled in; NULL: dead. */
+static u8 *request(struct renderer *r, u32 type, size_t size, size_t extra)
+{
+    struct gpu_header head = {(u32)(sizeof(head) + size + extra), type, ++r->seq};
+    while (!r->dead && queue_used(&r->out) > OUT_MAX)
+        wait_for_it(r, NEVER);
+    if (r->owed_start == r->owed_end && !queue_used(&r->out))
+        r->progress = host_ns();
+    if (has_reply(type)) {
+        if (r->owed_start > r->owed_room / 2) {
+            r->owed_end -= r->owed_start;
+            memmove(r->owed, r->owed + r->owed_start, r->owed_end * sizeof(*r->owed));
+            r->owed_start = 0;
+        }
+        if (r->owed_end == r->owed_room) {
+            r->owed_room = r->owed_room ? r->owed_room * 2 : 16;
+            r->owed = realloc(r->owed, r->owed_room * sizeof(*r->owed));
+            CHECK(r->owed, "out of memory");
+        }
+        r->owed[r->owed_end++] = (struct owed){r->seq, type};
+    }
+    if (r->dead) {
+        lose_owed(r);
+        return NULL;
+    }
+    u8 *to = queue_room(&r->out, head.size);
+    memcpy(to, &head, sizeof(head));
+    r->out.end += head.size;
+    return to + sizeof(head);
+}
+
+static u64 send_request(struct renderer *r, u32 type, const void *body, size_t size,
+                        const void *tail, size_t extra)
+{
+    u8 *to = request(r, type, size, extra);
+    u64 seq = r->seq;
+    if (!to)
+        return seq;
+    if (size)
+        memcpy(to, body, size);
+    if (extra)
+        memcpy(to + size, tail, extra);
+    if (type == GPU_SUBMIT || has_reply(type) || queue_used(&r->out) >= OUT_EAGER)
+        flush(r);
+    return seq;
+}
+
+/* Receiving */
+
+/* Arrays one after the other: the next one, or NULL when there is no room for it. */
+static const u8 *part(const u8 **at, u64 *left, u64 count, u64 size)
+{
+    const u8 *here = *at;
+    if (count > *left / size)
+        return NULL;
+    *at += count * size;
+    *left -= count * size;
+    return here;
+}
+
+/* False: what arrived is no reply to what was asked. */
+static bool take_reply(struct renderer *r, const struct gpu_header *head, const u8 *bytes)
+{
+    struct gpu_reply b;
+    if (r->owed_start == r->owed_end || head->size < REPLY_OVERHEAD)
+        return false;
+    const struct owed *o = &r->owed[r->owed_start];
+    if (head->seq != o->seq || head->type != (o->type | GPU_REPLY))
+        return false;
+    memcpy(&b, bytes, sizeof(b));
+
+    u64 left = head->size - REPLY_OVERHEAD;
+    struct renderer_reply *reply = malloc(sizeof(*reply) + left + 1);
+    CHECK(reply, "out of memory");
+    u8 *copy = (u8 *)(reply + 1);
+    memcpy(copy, bytes + sizeof(b), left);
+    const u8 *at = copy;
+    const u8 *runs = part(&at, &left, b.runs, sizeof(struct gpu_run));
+    const u8 *faults = runs ? part(&at, &left, b.faults, sizeof(struct gpu_fault)) : NULL;
+    const u8 *ranges = faults ? part(&at, &left, b.ranges, sizeof(struct gpu_range)) : NULL;
+    bool good = ranges && left == b.data_size && b.result < GPU_R_LOST;
+    *reply = (struct renderer_reply){
+        .seq = head->seq,
+        .type = o->type,
+        .result = b.result,
+        .runs = (const void *)runs,
+        .faults = (const void *)faults,
+        .ranges = (const void *)ranges,
+        .run_count = b.runs,
+        .fault_count = b.faults,
+        .range_count = b.ranges,
+        .width = b.width,
+        .height = b.height,
+        .depth = b.depth,
+        .row_bytes = b.row_bytes,
+        .data = at,
+        .data_size = b.data_size,
+    };
+    u64 sum = 0;
+    for (u32 i = 0; good && i < b.ranges; i++)
+        sum += reply->ranges[i].size;
+    for (u32 i = 0; good && i < b.faults; i++)
+        good = !reply->faults[i].text[GPU_FAULT_TEXT - 1];
+    for (u32 i = 0; good && i < b.runs; i++)
+        good = reply->runs[i].result < GPU_R_LOST;
+    if (good && o->type != GPU_READ)
+        good = sum == b.data_size;
+    if (good && o->type == GPU_READ)
+        good = !b.ranges && (!b.result || !b.data_size);
+    if (!good) {
+        free(reply);
+        return false;
+    }
+    r->owed_start++;
+    give(r, reply);
+    return true;
+}
+
+static void receive(struct renderer *r)
+{
+    for (;;) {
+        /* Room for the rest of a message that has begun, or a little. */
+        size_t want = 64u << 10;
+        struct gpu_header head;
+        if (queue_used(&r->in) >= sizeof(head)) {
+            memcpy(&head, r->in.data + r->in.start, sizeof(head));
+            if (head.size < sizeof(head) || head.size > GPU_REPLY_MAX) {
+                end(r, "sent nonsense (a message of %u bytes)", head.size);
+                return;
+            }
+            if (queue_used(&r->in) >= head.size) {
+                if (!take_reply(r, &head, r->in.data + r->in.start + sizeof(head))) {
+                    end(r, "sent nonsense (a reply of type 0x%x to request %llu)", head.type,
+                        (unsigned long long)head.seq);
+                    return;
+                }
+                queue_take(&r->in, head.size);
+                continue;
+            }
+            want = MAX(want, head.size - queue_used(&r->in));
+        }
+        u8 *to = queue_room(&r->in, want);
+        ssize_t n = recv(r->fd, to, r->in.room - r->in.end, MSG_DONTWAIT);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            return;
+        if (n <= 0) {
+            lost(r);
+            return;
+        }
+        r->in.end += (size_t)n;
+        r->progress = host_ns();
+    }
+}
+
+void renderer_poll(struct renderer *r)
+{
+    if (r->dead)
+        return;
+    listen_to_complaints(r);
+    flush(r);
+    if (!r->dead)
+        receive(r);
+    if (!r->dead && (renderer_owed(r) || queue_used(&r->out)) && host_ns() - r->progress > r->hang)
+        end(r, "hangs: nothing came from it for %llu s",
+            (unsigned long long)((host_ns() - r->progress) / (1000 * MILLISECOND)));
+}
+
+/* Until something moves, it is dead, or `until` (host_ns). */
+static void wait_for_it(struct renderer *r, u64 until)
+{
+    renderer_poll(r);
+    if (r->dead)
+        return;
+    u64 now = host_ns(), end = MIN(until, r->progress + r->hang + MILLISECOND);
+    struct pollfd p[2] = {{r->fd, renderer_events(r), 0}, {r->complaints, POLLIN, 0}};
+    if (end > now)
+        poll(p, 2, (int)MIN((end - now) / MILLISECOND + 1, 1000u));
+    if (p[1].revents & (POLLHUP | POLLERR) && !(p[1].revents & POLLIN)) {
+        close(r->complaints); /* or poll() would return at once for ever */
+        r->complaints = -1;
+    }
+    renderer_poll(r);
+}
+
+/* Starting */
+
+static int default_program(char *path, size_t size, struct err *err)
+{
+    ssize_t n = readlink("/proc/self/exe", path, size - 1);
+    if (n < 0)
+        return err_errno(err, "cannot tell where this program is");
+    path[n] = 0;
+    char *slash = strrchr(path, '/');
+    size_t used = slash ? (size_t)(slash + 1 - path) : 0;
+    if ((size_t)snprintf(path + used, size - used, "reprise-gpu") >= size - used)
+        return err_set(err, -ENAMETOOLONG, "the path of this program is too long");
+    return 0;
+}
+
+/* Descriptors that a child gets are put out of the way of those it gets them as. */
+static int high(int fd)
+{
+    int to = fcntl(fd, F_DUPFD_CLOEXEC, 10);
+    close(fd);
+    return to;
+}
+
+static int spawn(struct renderer *r, const char *program, const char *driver, struct err *err)
+{
+    int pair[2], complain[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair))
+        return err_errno(err, "cannot create a socket for the renderer");
+    r->fd = pair[0];
+    if (pipe2(complain, O_CLOEXEC)) {
+        close(pair[1]);
+        return err_errno(err, "cannot create a pipe for the renderer");
+    }
+    r->complaints = complain[0];
+    fcntl(r->complaints, F_SETFL, O_NONBLOCK);
+    int theirs = high(pair[1]), voice = high(complain[1]);
+
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t attr;
+    sigset_t none, all;
+    sigemptyset(&none);
+    sigfillset(&all);
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDWR, 0);
+    posix_spawn_file_actions_adddup2(&files, 0, 1);
+    posix_spawn_file_actions_adddup2(&files, voice, 2);
+    posix_spawn_file_actions_adddup2(&files, theirs, CLIENT_FD);
+    posix_spawn_file_actions_addclosefrom_np(&files, CLIENT_FD + 1);
+    posix_spawnattr_init(&attr);
+    /* A process group of its own: ^C at the terminal is for the machine. */
+    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
+                                        POSIX_SPAWN_SETPGROUP);
+    posix_spawnattr_setsigmask(&attr, &none);
+    posix_spawnattr_setsigdefault(&attr, &all);
+    char *argv[] = {(char *)(uintptr_t)program, "--driver", (char *)(uintptr_t)driver, NULL};
+    int e = theirs < 0 || voice < 0 ? EMFILE
+                                    : posix_spawn(&r->pid, program, &files, &attr, argv, environ);
+    posix_spawnattr_destroy(&attr);
+    posix_spawn_file_actions_destroy(&files);
+    if (theirs >= 0)
+        close(theirs);
+    if (voice >= 0)
+        close(voice);
+    if (e) {
+        r->pid = 0;
+        return err_set(err, -e, "cannot start the renderer '%s': %s%s", program, strerror(e),
+                       e == ENOENT ? " (it is built with reprise, by make)" : "");
+    }
+    return 0;
+}
+
+/* The reply to the greeting, which has a form of its own. */
+static int take_greeting(struct renderer *r, const struct renderer_config *c, const char *driver,
+                         u32 model, struct err *err)
+{
+    struct gpu_header head;
+    struct gpu_hello_reply b;
+    u64 until = host_ns() + (c->start_timeout ? c->start_timeout : START_TIMEOUT) * MILLISECOND;
+    for (;;) {
+        size_t used = queue_used(&r->in);
+        if (used >= sizeof(head)) {
+            memcpy(&head, r->in.data + r->in.start, sizeof(head));
+            if (head.size < sizeof(head) + sizeof(b) || head.size > 65536)
+                return err_set(err, -EPROTO, "the renderer sent nonsense instead of a greeting");
+            if (used >= head.size)
+                break;
+        }
+        u8 *to = queue_room(&r->in, 65536);
+        ssize_t n = recv(r->fd, to, r->in.room - r->in.end, MSG_DONTWAIT);
+        if (n > 0) {
+            r->in.end += (size_t)n;
+            continue;
+        }
+        if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
+            lost(r);
+            return err_set(err, -EPIPE, "the renderer did not start: %s", r->death);
+        }
+        u64 now = host_ns();
+        if (now >= until) {
+            end(r, "did not start within %llu s",
+                (unsigned long long)(c->start_timeout ? c->start_timeout : START_TIMEOUT) / 1000);
+            return err_set(err, -ETIMEDOUT, "the renderer %s", r->death);
+        }
+        listen_to_complaints(r);
+        struct pollfd p = {r->fd, POLLIN, 0};
+        poll(&p, 1, (int)MIN((until - now) / MILLISECOND + 1, 1000u));
+    }
+    const u8 *at = r->in.data + r->in.start + sizeof(head);
+    struct renderer_about *a = &r->about;
+    memcpy(&b, at, sizeof(b));
+    at += sizeof(b);
+    u64 left = head.size - sizeof(head) - sizeof(b);
+    if (b.magic != GPU_MAGIC || (u64)b.capset_size + b.driver_size + b.text_size != left ||
+        b.capset_size > sizeof(a->capset))
+        return err_set(err, -EPROTO, "the renderer sent nonsense instead of a greeting");
+    *a = (struct renderer_about){.model = model,
+                                 .capset_id = b.capset_id,
+                                 .capset_version = b.capset_version,
+                                 .capset_size = b.capset_size,
+                                 .missing = b.missing};
+    memcpy(a->capset, at, b.capset_size);
+    memcpy(a->driver, at + b.capset_size, MIN(b.driver_size, sizeof(a->driver) - 1));
+    memcpy(a->lacks, at + b.capset_size + b.driver_size, MIN(b.text_size, sizeof(a->lacks) - 1));
+    queue_take(&r->in, head.size);
+    if (b.result)
+        return err_set(err, -ENODEV, "the GPU renderer cannot start: %s", a->lacks);
+    if (b.missing && !c->lenient)
+        return err_set(err, -ENOTSUP,
+                       "'%s' (%s) lacks what capability model %u of the GPU promises to guests: %s",
+                       driver, a->driver, model, a->lacks);
+    return 0;
+}
+
+int renderer_create(struct renderer **out, const struct renderer_config *c, struct err *err)
+{
+    char beside[4096];
+    const char *program = c->program, *driver = c->driver ? c->driver : "llvmpipe";
+    u32 model = c->model ? c->model : GPU_MODEL_NEWEST;
+    *out = NULL;
+    if (!program) {
+        int e = default_program(beside, sizeof(beside), err);
+        if (e)
+            return e;
+        program = beside;
+    }
+    struct renderer *r = calloc(1, sizeof(*r));
+    if (!r)
+        return err_set(err, -ENOMEM, "out of memory for the renderer");
+    r->fd = r->complaints = -1;
+    r->last = &r->first;
+    r->hang = (c->hang_timeout ? c->hang_timeout : HANG_TIMEOUT) * MILLISECOND;
+    int e = spawn(r, program, driver, err);
+    if (!e) {
+        struct gpu_hello hello = {GPU_MAGIC,        GPU_VERSION,     model,
+                                  c->contexts,      c->resources,    0,
+                                  c->texture_bytes, c->backing_bytes};
+        struct gpu_header head = {sizeof(head) + sizeof(hello), GPU_HELLO, 0};
+        memcpy(queue_room(&r->out, head.size), &head, sizeof(head));
+        memcpy(r->out.data + sizeof(head), &hello, sizeof(hello));
+        r->out.end += head.size;
+        flush(r);
+        e = r->dead ? err_set(err, -EPIPE, "the renderer did not start: %s", r->death)
+                    : take_greeting(r, c, driver, model, err);
+    }
+    if (e) {
+        renderer_destroy(r);
+        return e;
+    }
+    r->said_size = 0; /* what drivers say while they start */
+    *out = r;
+    return 0;
+}
+
+void renderer_destroy(struct renderer *r)
+{
+    if (!r)
+        return;
+    end(r, "ended");
+    while (r->first) {
+        struct renderer_reply *next = r->first->next;
+        free(r->first);
+        r->first = next;
+    }
+    free(r->owed);
+    free(r);
+}
+
+/* What it is and has */
+
+const struct renderer_about *renderer_about(const struct renderer *r)
+{
+    return &r->about;
+}
+
+const char *renderer_death(const struct renderer *r)
+{
+    return r->dead ? r->death : NULL;
+}
+
+int renderer_pid(const struct renderer *r)
+{
+    return r->pid;
+}
+
+int renderer_fd(const struct renderer *r)
+{
+    return r->fd;
+}
+
+short renderer_events(const struct renderer *r)
+{
+    return (short)(POLLIN | (queue_used(&r->out) ? POLLOUT : 0));
+}
+
+u32 renderer_owed(const struct renderer *r)
+{
+    return r->owed_end - r->owed_start;
+}
+
+u64 renderer_unsent(const struct renderer *r)
+{
+    return queue_used(&r->out);
+}
+
+struct renderer_reply *renderer_next(struct renderer *r)
+{
+    struct renderer_reply *reply = r->first;
+    if (!reply)
+        return NULL;
+    r->first = reply->next;
+    if (!r->first)
+        r->last = &r->first;
+    return reply;
+}
+
+static struct renderer_reply *take(struct renderer *r, u64 seq)
+{
+    for (struct renderer_reply **at = &r->first; *at; at = &(*at)->next) {
+        struct renderer_reply *reply = *at;
+        if (reply->seq != seq)
+            continue;
+        *at = reply->next;
+        if (!*at)
+            r->last = at;
+        return reply;
+    }
+    return NULL;
+}
+
+static bool is_owed(const struct renderer *r, u64 seq)
+{
+    for (u32 i = r->owed_start; i < r->owed_end; i++)
+        if (r->owed[i].seq == seq)
+            return true;
+    return false;
+}
+
+struct renderer_reply *renderer_wait(struct renderer *r, u64 seq, u32 milliseconds)
+{
+    u64 until = milliseconds ? host_ns() + milliseconds * MILLISECOND : NEVER;
+    renderer_poll(r);
+    while (is_owed(r, seq) && host_ns() < until)
+        wait_for_it(r, until);
+    return take(r, seq);
+}
+
+u32 renderer_result(const struct renderer_reply *fence, u64 seq)
+{
+    if (fence->result == GPU_R_LOST)
+        return GPU_R_LOST;
+    for (u32 i = 0; i < fence->run_count; i++)
+        if (seq >= fence->runs[i].seq && seq - fence->runs[i].seq < fence->runs[i].count)
+            return fence->runs[i].result;
+    return GPU_R_NOT_KEPT;
+}
+
+/* Requests */
+
+u64 renderer_context_create(struct renderer *r, u32 context, const char *name, size_t length)
+{
+    struct gpu_context b = {context, 0};
+    return send_request(r, GPU_CONTEXT_CREATE, &b, sizeof(b), name, MIN(length, (size_t)64));
+}
+
+u64 renderer_context_destroy(struct renderer *r, u32 context)
+{
+    struct gpu_context b = {context, 0};
+    return send_request(r, GPU_CONTEXT_DESTROY, &b, sizeof(b), NULL, 0);
+}
+
+u64 renderer_context_attach(struct renderer *r, u32 context, u32 resource)
+{
+    struct gpu_pair b = {context, resource};
+    return send_request(r, GPU_CONTEXT_ATTACH, &b, sizeof(b), NULL, 0);
+}
+
+u64 renderer_context_detach(struct renderer *r, u32 context, u32 resource)
+{
+    struct gpu_pair b = {context, resource};
+    return send_request(r, GPU_CONTEXT_DETACH, &b, sizeof(b), NULL, 0);
+}
+
+u64 renderer_resource_create(struct renderer *r, const struct gpu_resource_create *args)
+{
+    return send_request(r, GPU_RESOURCE_CREATE, args, sizeof(*args), NULL, 0);
+}
+
+u64 renderer_resource_unref(struct renderer *r, u32 resource)
+{
+    struct gpu_resource b = {resource, 0};
+    return send_request(r, GPU_RESOURCE_UNREF, &b, sizeof(b), NULL, 0);
+}
+
+u64 renderer_attach_backing(struct renderer *r, u32 resource, u64 size)
+{
+    struct gpu_backing b = {resource, 0, size};
+    return send_request(r, GPU_ATTACH_BACKING, &b, sizeof(b), NULL, 0);
+}
+
+u64 renderer_detach_backing(struct renderer *r, u32 resource)
+{
+    struct gpu_resource b = {resource, 0};
+    return send_request(r, GPU_DETACH_BACKING, &b, sizeof(b), NULL, 0);
+}
+
+u64 renderer_write_backing(struct renderer *r, u32 resource, u64 offset, const void *bytes,
+                           size_t size)
+{
+    const u8 *at = bytes;
+    u64 seq;
+    do {
+        size_t piece = MIN(size, (size_t)WRITE_PIECE);
+        struct gpu_backing b = {resource, 0, offset};
+        seq = send_request(r, GPU_WRITE_BACKING, &b, sizeof(b), at, piece);
+        at += piece;
+        offset += piece;
+        size -= piece;
+    } while (size);
+    return seq;
+}
+
+u64 renderer_transfer_to_host(struct renderer *r, const struct gpu_transfer *t)
+{
+    return send_request(r, GPU_TRANSFER_TO_HOST, t, sizeof(*t), NULL, 0);
+}
+
+u64 renderer_transfer_from_host(struct renderer *r, const struct gpu_transfer *t)
+{
+    return send_request(r, GPU_TRANSFER_FROM_HOST, t, sizeof(*t), NULL, 0);
+}
+
+u64 renderer_submit(struct renderer *r, u32 context, const u32 *words, size_t count)
+{
+    struct gpu_context b = {context, 0};
+    size_t size = count * sizeof(*words);
+    if (size > GPU_REQUEST_MAX - sizeof(struct gpu_header) - sizeof(b))
+        return send_request(r, GPU_SUBMIT, NULL, 0, NULL, 0); /* no body: malformed */
+    return send_request(r, GPU_SUBMIT, &b, sizeof(b), words, size);
+}
+
+u64 renderer_fence(struct renderer *r)
+{
+    struct gpu_nothing b = {0};
+    return send_request(r, GPU_FENCE, &b, sizeof(b), NULL, 0);
+}
+
+u64 renderer_read(struct renderer *r, u32 resource, u32 level, const struct gpu_box *box,
+                  enum gpu_layout layout)
+{
+    struct gpu_read b = {.resource = resource, .level = level, .layout = layout};
+    if (box)
+        b.box = *box;
+    return send_request(r, GPU_READ, &b, sizeof(b), NULL, 0);
+}
+
+u64 renderer_reset(struct renderer *r)
+{
+    struct gpu_nothing b = {0};
+    return send_request(r, GPU_RESET, &b, sizeof(b), NULL, 0);
+}
