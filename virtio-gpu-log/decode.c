@@ -180,8 +180,8 @@ bool gpu_length_fits(const struct gpu_desc *desc, u32 dwords, u32 *least)
 void gpu_fields_start(struct gpu_fields *it, const struct gpu_desc *desc, const void *body,
                       u32 dwords)
 {
-    *it = (struct gpu_fields){
-        .desc = desc, .body = body, .dwords = dwords, .each = GPU_NOT_REPEATED};
+    *it =
+        (struct gpu_fields){.desc = desc, .body = body, .dwords = dwords, .each = GPU_NOT_REPEATED};
 }
 
 /* The row after the last: back to the first repeated one while there is anything left. */
@@ -212,11 +212,11 @@ bool gpu_field_next(struct gpu_fields *it, struct gpu_field *out)
         if (need > left)
             return false;
         const u8 *p = it->body + (size_t)it->at * 4;
-        *out = (struct gpu_field){
-            .name = r->name,
-            .kind = r->kind,
-            .names = r->names,
-            .index = it->each == GPU_NOT_REPEATED ? GPU_NOT_REPEATED : it->index};
+        *out = (struct gpu_field){.name = r->name,
+                                  .kind = r->kind,
+                                  .names = r->names,
+                                  .index =
+                                      it->each == GPU_NOT_REPEATED ? GPU_NOT_REPEATED : it->index};
         if (r->is_tail) {
             out->data = p;
             out->size = left * 4;
@@ -284,8 +284,7 @@ u32 gpu_command_decode(enum gpu_queue queue, const void *bytes, u32 size, struct
         out->payload = out->bytes + fixed;
         out->payload_size = MIN(entries, there) * (u32)sizeof(struct virtio_gpu_mem_entry);
         if (entries > there)
-            return refuse(out, VIRTIO_GPU_RESP_ERR_INVALID_PARAMETER,
-                          "fewer entries than it says");
+            return refuse(out, VIRTIO_GPU_RESP_ERR_INVALID_PARAMETER, "fewer entries than it says");
     }
     return 0;
 }
@@ -383,8 +382,8 @@ const char *gpu_transfer_extent(const struct gpu_transfer *t, const struct gpu_s
         return "a level that the resource does not have";
     u32 width = minify(shape->width, t->level), height = minify(shape->height, t->level);
     /* Layers, faces and slices all count along z. */
-    u32 depth = shape->target == TEXTURE_3D ? minify(shape->depth, t->level)
-                                            : MAX(1u, shape->array_size);
+    u32 depth =
+        shape->target == TEXTURE_3D ? minify(shape->depth, t->level) : MAX(1u, shape->array_size);
     if (shape->target == BUFFER || shape->target == TEXTURE_1D)
         height = depth = 1;
     if (shape->target == TEXTURE_1D_ARRAY)

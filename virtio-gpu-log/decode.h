@@ -1,7 +1,7 @@
 /*
  * Commands of virtio-gpu and of virgl in bytes that a guest sent: any bytes are safe, nothing is
- * allocated, nothing is kept. What is known of a command is declared in virtio_gpu.def and virgl.def;
- * both kinds share one description and one walk over their fields.
+ * allocated, nothing is kept. What is known of a command is declared in virtio_gpu.def and
+ * virgl.def; both kinds share one description and one walk over their fields.
  *
  * The device asks: is this command whole, what does it carry, may it reach the renderer. The
  * inspector asks for names and values.
@@ -60,10 +60,10 @@ struct gpu_desc {
     u32 number; /* VIRTIO_GPU_CMD_*, VIRGL_CCMD_* or VIRGL_OBJECT_* */
     const char *name;
     const char *doc;
-    u8 treatment;        /* enum gpu_treatment (virgl) */
-    u8 queue;            /* enum gpu_queue (virtio-gpu) */
-    u8 feature;          /* enum gpu_feature (virtio-gpu) */
-    u32 response;        /* of success (virtio-gpu) */
+    u8 treatment; /* enum gpu_treatment (virgl) */
+    u8 queue;     /* enum gpu_queue (virtio-gpu) */
+    u8 feature;   /* enum gpu_feature (virtio-gpu) */
+    u32 response; /* of success (virtio-gpu) */
     const struct gpu_row *rows;
     u32 nrows;
 };
@@ -108,10 +108,10 @@ enum virgl_object {
     VIRGL_OBJECT_TYPES = 12,
 };
 /* clang-format on */
-#define VIRGL_SHADERS     6  /* stages */
-#define VIRGL_SLOTS       32 /* of vertex buffers, views, samplers, ... at most */
+#define VIRGL_SHADERS     6     /* stages */
+#define VIRGL_SLOTS       32    /* of vertex buffers, views, samplers, ... at most */
 #define VIRGL_WORDS_MAX   65535 /* dwords of one command behind its header */
-#define GPU_RESOURCES_MAX 40 /* that one command may name */
+#define GPU_RESOURCES_MAX 40    /* that one command may name */
 
 /* Descriptions; NULL: not declared. */
 const struct gpu_desc *gpu_command_desc(u32 type);
@@ -150,8 +150,9 @@ struct gpu_command {
     u32 size;
     const u8 *payload; /* SUBMIT_3D: the buffer; ATTACH_BACKING: the entries */
     u32 payload_size;
-    /* 0: whole and known, so bytes hold the struct of linux/virtio_gpu.h; else VIRTIO_GPU_RESP_ERR_*
-     * to answer, and `problem` says why. Bytes behind a whole command mean nothing. */
+    /* 0: whole and known, so bytes hold the struct of linux/virtio_gpu.h; else
+     * VIRTIO_GPU_RESP_ERR_* to answer, and `problem` says why. Bytes behind a whole command mean
+     * nothing. */
     u32 response;
     const char *problem; /* NULL when there is none */
 };
@@ -163,11 +164,11 @@ u32 gpu_command_decode(enum gpu_queue queue, const void *bytes, u32 size, struct
 /* --- Commands inside a SUBMIT_3D --- */
 
 struct virgl_command {
-    u32 at;     /* dword of its header in the buffer */
-    u32 id;     /* VIRGL_CCMD_* */
-    u32 object; /* VIRGL_OBJECT_* in the header */
-    u32 length; /* dwords behind the header */
-    const u8 *words; /* the header; then `length` dwords, not aligned */
+    u32 at;                      /* dword of its header in the buffer */
+    u32 id;                      /* VIRGL_CCMD_* */
+    u32 object;                  /* VIRGL_OBJECT_* in the header */
+    u32 length;                  /* dwords behind the header */
+    const u8 *words;             /* the header; then `length` dwords, not aligned */
     const struct gpu_desc *desc; /* NULL: unknown */
     const char *problem;         /* NULL: well-formed */
 };
@@ -189,7 +190,7 @@ static inline u32 virgl_word(const struct virgl_command *c, u32 index)
 }
 
 struct virgl_problem {
-    u32 at;              /* dword */
+    u32 at; /* dword */
     struct virgl_command command;
     const char *text;
 };
@@ -200,8 +201,8 @@ bool virgl_check(const void *buffer, u32 bytes, struct virgl_problem *problem);
  * answered by the device become NOPs of the same length. */
 void virgl_for_renderer(void *buffer, u32 bytes);
 
-/* Resource ids that a command names (0 is none and left out), at most GPU_RESOURCES_MAX; returns how
- * many. The same id may come twice. */
+/* Resource ids that a command names (0 is none and left out), at most GPU_RESOURCES_MAX; returns
+ * how many. The same id may come twice. */
 u32 virgl_resources(const struct virgl_command *c, u32 out[GPU_RESOURCES_MAX]);
 
 struct virgl_query_info {

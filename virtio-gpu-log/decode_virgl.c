@@ -59,9 +59,8 @@ bool virgl_next(struct virgl_walk *w, struct virgl_command *out)
         if (!w->odd)
             return false;
         w->odd = false;
-        *out = (struct virgl_command){.at = w->at,
-                                      .words = (const u8 *)"\0\0\0",
-                                      .problem = "bytes behind the last dword"};
+        *out = (struct virgl_command){
+            .at = w->at, .words = (const u8 *)"\0\0\0", .problem = "bytes behind the last dword"};
         return true;
     }
     const u8 *p = w->data + (size_t)w->at * 4;
@@ -82,8 +81,8 @@ bool virgl_next(struct virgl_walk *w, struct virgl_command *out)
     w->at += out->length + 1;
     u32 least;
     if (!out->desc)
-        out->problem = out->id == VIRGL_CCMD_CREATE_OBJECT ? "unknown object type"
-                                                           : "unknown command";
+        out->problem =
+            out->id == VIRGL_CCMD_CREATE_OBJECT ? "unknown object type" : "unknown command";
     else if (!gpu_length_fits(out->desc, out->length, &least))
         out->problem = out->length < least ? "shorter than its fields"
                                            : "a length that its fields cannot have";
@@ -189,14 +188,13 @@ bool virgl_transfer(const struct virgl_command *c, struct gpu_transfer *out)
     bool copy = c->id == VIRGL_CCMD_COPY_TRANSFER3D;
     if (c->problem || (!copy && c->id != VIRGL_CCMD_TRANSFER3D))
         return false;
-    *out = (struct gpu_transfer){
-        .resource = virgl_word(c, 1),
-        .level = virgl_word(c, 2),
-        .stride = virgl_word(c, 4),
-        .layer_stride = virgl_word(c, 5),
-        .box = {virgl_word(c, 6), virgl_word(c, 7), virgl_word(c, 8), virgl_word(c, 9),
-                virgl_word(c, 10), virgl_word(c, 11)},
-        .offset = virgl_word(c, copy ? 13 : 12)};
+    *out = (struct gpu_transfer){.resource = virgl_word(c, 1),
+                                 .level = virgl_word(c, 2),
+                                 .stride = virgl_word(c, 4),
+                                 .layer_stride = virgl_word(c, 5),
+                                 .box = {virgl_word(c, 6), virgl_word(c, 7), virgl_word(c, 8),
+                                         virgl_word(c, 9), virgl_word(c, 10), virgl_word(c, 11)},
+                                 .offset = virgl_word(c, copy ? 13 : 12)};
     out->backing = copy ? virgl_word(c, 12) : out->resource;
     out->to_host = copy ? !(virgl_word(c, 14) & READ_FROM_HOST) : virgl_word(c, 13) == TO_HOST;
     return true;
