@@ -625,3 +625,22 @@ int gpu_state_step(struct gpu_state *s, struct gpu_log_reader *r, const struct g
     default: return 0;
     }
 }
+
+int gpu_state_readback(struct gpu_state *s, struct gpu_log_reader *r, const struct gpu_command *c,
+                       const struct gpu_record *reply, struct err *err)
+{
+    const struct gpu_ranges *ranges = &reply->reply.readback;
+    struct gpu_transfer t;
+    struct virgl_walk w;
+    struct virgl_command v;
+    int code = 0;
+    if (gpu_command_transfer(c, &t) && !t.to_host)
+        return transfer(s, r, &t, ranges, 0, reply->number, err);
+    if (c->type != VIRTIO_GPU_CMD_SUBMIT_3D || c->response)
+        return 0;
+    virgl_walk_start(&w, c->payload, c->payload_size);
+    while (!code && virgl_next(&w, &v))
+        if (virgl_transfer(&v, &t) && !t.to_host)
+            code = transfer(s, r, &t, ranges, v.at, reply->number, err);
+    return code;
+}

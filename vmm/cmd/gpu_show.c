@@ -15,7 +15,7 @@ enum { O_JSON = 256, O_STATE, O_PNG, O_RESOURCE, O_ALPHA, O_FORCE };
 /* clang-format off */
 static const struct argp_option options[] = {
     {"state", O_STATE, NULL, 0, "Print what is bound for any command; without: for those that draw", 0},
-    {"png", O_PNG, "FILE", 0, "Write a resource as the guest had uploaded it by then", 0},
+    {"png", O_PNG, "FILE", 0, "Write a resource as the guest had uploaded it by then, or as it was read back", 0},
     {"resource", O_RESOURCE, "ID", 0, "With --png: which (default: the one that the command names)", 0},
     {"alpha", O_ALPHA, NULL, 0, "With --png: keep the alpha channel", 0},
     {"force", O_FORCE, NULL, 0, "With --png: replace FILE", 0},
@@ -382,6 +382,8 @@ static int show(const struct show_args *a, struct shown *s, struct err *err)
         s->answered = s->reply.type == GPU_REC_REPLY && s->reply.number == a->number;
     if (!code)
         code = print_reply(a, s, err);
+    if (!code && s->answered && a->png)
+        code = gpu_state_readback(s->state, s->log, &s->command, &s->reply, err);
     if (a->json)
         puts("}");
     return code ? code : a->png ? write_png(a, s, err) : 0;
