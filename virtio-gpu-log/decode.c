@@ -215,6 +215,7 @@ bool gpu_field_next(struct gpu_fields *it, struct gpu_field *out)
         *out = (struct gpu_field){.name = r->name,
                                   .kind = r->kind,
                                   .names = r->names,
+                                  .packed = r->bits != 0,
                                   .index =
                                       it->each == GPU_NOT_REPEATED ? GPU_NOT_REPEATED : it->index};
         if (r->is_tail) {

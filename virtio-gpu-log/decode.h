@@ -120,7 +120,7 @@ const struct gpu_desc *virgl_desc(u32 id, u32 object); /* `object` only for CREA
 extern const struct gpu_desc gpu_command_table[], virgl_table[], virgl_object_table[];
 extern const u32 gpu_command_table_size, virgl_table_size, virgl_object_table_size;
 
-/* Names of a command and of a response ("OK_NODATA"); never NULL ("0x..."-less "unknown"). */
+/* Names of a command and of a response ("OK_NODATA"); "unknown", never NULL. */
 const char *gpu_command_name(u32 type);
 const char *gpu_response_name(u32 type);
 
@@ -268,7 +268,8 @@ struct gpu_field {
     const char *name;
     enum gpu_kind kind;
     enum gpu_enum names;
-    u32 index; /* among repeated ones; GPU_NOT_REPEATED */
+    u32 index;   /* among repeated ones; GPU_NOT_REPEATED */
+    bool packed; /* part of a dword */
     u64 value;
     const u8 *data; /* tails and GPU_NAME */
     u32 size;       /* bytes of them */

@@ -71,8 +71,9 @@ struct gpu_log_base {
     pos_t position;
     vns_t time;
 };
-/* A record: varint id, varint length of what follows, varint position and varint time (differences
- * to the record before it in the chunk; of the first: to 0), its fields. */
+/* A record: varint id, varint length of what follows, varint position (difference to the record
+ * before it in the chunk; of the first: to 0), varint time (that difference less the one of the
+ * position, 0 -1 1 -2 ... as 0 1 2 3), its fields. */
 
 /* Gives the number of a piece, keeping it if it is new. */
 typedef u64 gpu_piece_fn(void *opaque, const u8 *data, u32 size);

@@ -142,6 +142,17 @@ bool gpu_ranges_next(const struct gpu_ranges *ranges, u32 *at, struct gpu_range 
     return !c.bad;
 }
 
+/* Differences of either sign, small ones first. Time runs with position unless the guest idles. */
+static u64 zigzag(u64 v)
+{
+    return v << 1 ^ (v >> 63 ? UINT64_MAX : 0);
+}
+
+static u64 unzigzag(u64 v)
+{
+    return v >> 1 ^ (v & 1 ? UINT64_MAX : 0);
+}
+
 size_t gpu_record_encode(const struct gpu_record *rec, struct gpu_log_base *base, u8 *out,
                          size_t cap, gpu_piece_fn *piece, void *opaque)
 {
@@ -155,7 +166,7 @@ size_t gpu_record_encode(const struct gpu_record *rec, struct gpu_log_base *base
         return 0;
     struct cursor body = {.out = out, .at = HEAD, .end = MIN(cap, (size_t)GPU_RECORD_MAX)};
     cursor_put_varint(&body, rec->position - base->position);
-    cursor_put_varint(&body, rec->time - base->time);
+    cursor_put_varint(&body, zigzag((rec->time - base->time) - (rec->position - base->position)));
     for (size_t i = 0; i < desc->nfields; i++)
         put_field(&body, desc->fields[i].kind, (const u8 *)rec + desc->fields[i].offset, &p);
     if (body.bad)
@@ -200,7 +211,7 @@ size_t gpu_record_decode(struct gpu_record *rec, struct gpu_log_base *base, cons
     }
     struct cursor body = {.in = start, .end = size};
     u64 dposition = cursor_get_varint(&body);
-    u64 dtime = cursor_get_varint(&body);
+    u64 dtime = dposition + unzigzag(cursor_get_varint(&body));
     if (body.bad || base->position + dposition < dposition || base->time + dtime < dtime) {
         *why = "a record has no valid position and time";
         return 0;

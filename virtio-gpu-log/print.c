@@ -7,8 +7,7 @@
 
 #include "base/json.h"
 
-#define SHORT_REPEATS 4u
-#define SHORT_BYTES   16u
+#define SHORT_BYTES 16u
 
 static float as_float(u64 value)
 {
@@ -82,23 +81,27 @@ static void print_value(FILE *out, const struct gpu_field *f, u32 most)
     }
 }
 
-void gpu_print_fields(FILE *out, struct gpu_fields *it, bool all)
+const struct gpu_print_style gpu_print_line = {.repeats = 4, .most = SHORT_BYTES};
+const struct gpu_print_style gpu_print_whole = {.repeats = UINT32_MAX, .most = 256};
+
+void gpu_print_fields(FILE *out, struct gpu_fields *it, const struct gpu_print_style *style)
 {
     struct gpu_field f;
     u32 index = GPU_NOT_REPEATED;
     while (gpu_field_next(it, &f)) {
+        bool tail = f.kind >= GPU_DATA && f.kind <= GPU_COMMANDS;
+        if (f.kind == GPU_COMMANDS || (tail && !f.size) || (!style->zeros && f.packed && !f.value))
+            continue;
         if (f.index != GPU_NOT_REPEATED && f.index != index) {
             index = f.index;
-            if (index >= SHORT_REPEATS && !all) {
+            if (index >= style->repeats) {
                 fputs(" ...", out);
                 return;
             }
             fprintf(out, " [%u]", index);
         }
-        if (f.kind == GPU_COMMANDS)
-            continue;
         fprintf(out, " %s=", f.name);
-        print_value(out, &f, all ? UINT32_MAX : SHORT_BYTES);
+        print_value(out, &f, style->most);
     }
 }
 
@@ -287,7 +290,7 @@ static void print_origin(FILE *out, struct gpu_origin o)
 }
 
 static void print_object(FILE *out, const struct gpu_state *s, const struct gpu_sub *sub,
-                         u32 handle, int indent, bool deep)
+                         u32 handle, int indent)
 {
     const struct gpu_object *o = gpu_state_object(sub, handle);
     char title[96];
@@ -303,7 +306,12 @@ static void print_object(FILE *out, const struct gpu_state *s, const struct gpu_
     fprintf(out, "%*s%s %u (made by ", indent, "",
             gpu_value_text(GPU_ENUM_object, o->type, title, sizeof(title)), handle);
     print_origin(out, o->created);
-    fputs(")\n", out);
+    fputs("):", out);
+    if (!o->text) {
+        virgl_fields(&o->command, &it);
+        gpu_print_fields(out, &it, &gpu_print_whole);
+    }
+    fputc('\n', out);
     if (o->text) {
         virgl_fields(&o->command, &it);
         while (gpu_field_next(&it, &f))
@@ -315,9 +323,6 @@ static void print_object(FILE *out, const struct gpu_state *s, const struct gpu_
         print_text(out, (const u8 *)o->text, UINT32_MAX, indent + 4);
         return;
     }
-    virgl_fields(&o->command, &it);
-    if (deep)
-        gpu_print_long(out, &it, indent + 4, 256);
     u32 n = virgl_resources(&o->command, resources);
     for (u32 i = 0; i < n; i++)
         print_resource_line(out, s, resources[i], indent + 4);
@@ -359,12 +364,12 @@ void gpu_print_bound(FILE *out, const struct gpu_state *s, u32 ctx)
         print_origin(out, b->origin);
         fputs("):", out);
         virgl_fields(&b->command, &it);
-        gpu_print_fields(out, &it, b->id != VIRGL_CCMD_SET_CONSTANT_BUFFER);
+        gpu_print_fields(out, &it, &gpu_print_whole);
         fputc('\n', out);
         virgl_fields(&b->command, &it);
         while (gpu_field_next(&it, &f))
             if (f.kind == GPU_OBJECT)
-                print_object(out, s, c->current, (u32)f.value, 4, true);
+                print_object(out, s, c->current, (u32)f.value, 4);
         u32 n = virgl_resources(&b->command, resources);
         for (u32 k = 0; k < n; k++)
             print_resource_line(out, s, resources[k], 4);

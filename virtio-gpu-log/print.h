@@ -6,8 +6,14 @@
 
 #include "virtio-gpu-log/state.h"
 
-/* " name=value ..." of a command's fields. `all`: not only the first of what repeats. */
-void gpu_print_fields(FILE *out, struct gpu_fields *it, bool all);
+/* " name=value ..." of a command's fields: at most `repeats` of what repeats, bits that are zero
+ * only with `zeros`, at most `most` bytes of data. */
+struct gpu_print_style {
+    u32 repeats, most;
+    bool zeros;
+};
+extern const struct gpu_print_style gpu_print_line, gpu_print_whole;
+void gpu_print_fields(FILE *out, struct gpu_fields *it, const struct gpu_print_style *style);
 /* {"name":value,...}: repeated ones as an array of objects named "each". */
 void gpu_json_fields(FILE *out, struct gpu_fields *it);
 

@@ -468,6 +468,8 @@ static int bind(struct gpu_sub *sub, const struct virgl_command *c, u32 stage, u
     } else {
         free((void *)sub->bound[i].command.words);
     }
+    if (group && head) /* the first slot, last of the fields in front of the groups */
+        memcpy(words + (size_t)head * 4, &slot, 4);
     struct virgl_command one = *c;
     one.length = head + group;
     one.words = words;

@@ -77,7 +77,8 @@ void gpu_state_destroy(struct gpu_state *s);
 int gpu_state_step(struct gpu_state *s, struct gpu_log_reader *r, const struct gpu_record *rec,
                    u32 last, struct err *err);
 
-/* Applies what came back of the transfers of a command: contents of resources, as they were then. */
+/* Applies what came back of the transfers of a command: contents of resources, as they were then.
+ */
 int gpu_state_readback(struct gpu_state *s, struct gpu_log_reader *r, const struct gpu_command *c,
                        const struct gpu_record *reply, struct err *err);
 

@@ -140,10 +140,9 @@ static void two_d(struct stream *s)
     for (u32 half = 0; half < 2; half++) {
         u32 y = half * SAMPLE_HEIGHT / 2, offset = y * SAMPLE_WIDTH * 4;
         u32 body[] = {0, y, SAMPLE_WIDTH, SAMPLE_HEIGHT / 2, offset, 0, SAMPLE_2D, 0};
-        struct gpu_range range = {
-            .resource = SAMPLE_2D,
-            .offset = offset,
-            .bytes = {.size = sizeof(pixels) / 2, .data = pixels + offset}};
+        struct gpu_range range = {.resource = SAMPLE_2D,
+                                  .offset = offset,
+                                  .bytes = {.size = sizeof(pixels) / 2, .data = pixels + offset}};
         stream_add(s, VIRTIO_GPU_CMD_TRANSFER_TO_HOST_2D, 0, body, sizeof(body), &range, 1,
                    VIRTIO_GPU_RESP_OK_NODATA);
     }
@@ -202,7 +201,14 @@ static void draw(struct words *w, unsigned frame, u32 *transfer_at)
     put_command(w, VIRGL_CCMD_SET_VERTEX_BUFFERS, 0, 3, 32, 0, SAMPLE_VERTICES);
     put_command(w, VIRGL_CCMD_SET_SAMPLER_VIEWS, 0, 3, 1, 0, 26);
     put_command(w, VIRGL_CCMD_BIND_SAMPLER_STATES, 0, 3, 1, 0, 27);
-    put_command(w, VIRGL_CCMD_DRAW_VBO, 0, 12, 0, 3, 4, 0, 1, 0, 0, 0, 0, 0, 2, 0);
+    for (u32 part = 0; part < 4; part++) {
+        put_header(w, VIRGL_CCMD_SET_CONSTANT_BUFFER, 0, 18);
+        put(w, 0);
+        put(w, 0);
+        for (u32 i = 0; i < 16; i++)
+            put_float(w, i % 5 ? (float)part : 1);
+        put_command(w, VIRGL_CCMD_DRAW_VBO, 0, 12, 0, 3, 4, 0, 1, 0, 0, 0, 0, 0, 2, 0);
+    }
     put_command(w, VIRGL_CCMD_END_TRANSFERS, 0, 0);
 }
 
@@ -268,7 +274,8 @@ int sample_gpu_log(int fd, unsigned frames, bool whole, struct gpu_log_sizes *si
     put_command(w, VIRGL_CCMD_SET_SUB_CTX, 0, 1, 1);
     put_command(w, 200, 0, 1, 5);
     stream_submit(s, 1, w, NULL, 0, VIRTIO_GPU_RESP_ERR_INVALID_PARAMETER);
-    ADD(RESOURCE_UNREF, 0, 7); /* too short */
+    stream_add(s, VIRTIO_GPU_CMD_RESOURCE_UNREF, 0, (u32[]){7}, 4, NULL, 0,
+               VIRTIO_GPU_RESP_ERR_INVALID_PARAMETER); /* too short */
     read_back(s, err);
     if (gpu_log_lost(s->log, s->position + 800, s->position + 800, "killed by signal 9", err) ||
         (whole && gpu_log_end(s->log, s->position + 1000, s->position + 1000, err)))

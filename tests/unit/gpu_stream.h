@@ -22,7 +22,7 @@ struct stream {
     pos_t position;
     u64 number; /* of the next command */
     u64 fence;
-    u64 words;  /* bytes of SUBMIT_3D buffers */
+    u64 words; /* bytes of SUBMIT_3D buffers */
 };
 /* Adds a command: header made from the arguments, then the body; answered with `response`. Returns
  * its number. */

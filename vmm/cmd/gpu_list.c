@@ -131,7 +131,7 @@ static void print_line(const struct gpu_record *rec, const struct gpu_command *c
     if (c->desc) {
         fputs(c->desc->name, stdout);
         gpu_command_fields(c, &it);
-        gpu_print_fields(stdout, &it, false);
+        gpu_print_fields(stdout, &it, &gpu_print_line);
     } else {
         printf("command 0x%x", c->type);
     }
@@ -161,7 +161,7 @@ static void print_line(const struct gpu_record *rec, const struct gpu_command *c
     while (virgl_next(&w, &v)) {
         printf("%6" PRIu64 ".%-5u  %s", rec->number, v.at, virgl_title(&v, title, sizeof(title)));
         virgl_fields(&v, &it);
-        gpu_print_fields(stdout, &it, false);
+        gpu_print_fields(stdout, &it, &gpu_print_line);
         if (v.problem)
             printf(" (%s)", v.problem);
         putchar('\n');

@@ -363,7 +363,7 @@ static int show(const struct show_args *a, struct shown *s, struct err *err)
         while (virgl_next(&w, &v)) {
             printf("    .%-5u %s", v.at, virgl_title(&v, title, sizeof(title)));
             virgl_fields(&v, &it);
-            gpu_print_fields(stdout, &it, false);
+            gpu_print_fields(stdout, &it, &gpu_print_line);
             printf(v.problem ? " (%s)\n" : "\n", v.problem);
         }
     }
