@@ -116,7 +116,7 @@ void virgl_for_renderer(void *buffer, u32 bytes)
     u8 *data = buffer;
     virgl_walk_start(&w, buffer, bytes);
     while (virgl_next(&w, &c))
-        if (!c.problem && c.desc->treatment != GPU_PASS) {
+        if (!c.problem && (c.desc->treatment == GPU_IGNORE || c.desc->treatment == GPU_ANSWER)) {
             u32 header = VIRGL_CCMD_NOP | c.length << 16;
             memcpy(data + (size_t)c.at * 4, &header, 4);
         }

@@ -44,6 +44,9 @@ u64 gpu_log_header_check(const struct gpu_log_header *h);
 u64 gpu_chunk_header_check(const struct gpu_chunk_header *h);
 u64 gpu_chunk_check(const struct gpu_chunk_header *h, const void *payload, u64 seed);
 
+/* A chunk's payload; false: it cannot be unpacked to that size. */
+bool gpu_chunk_unpack(const u8 *packed, u32 packed_size, u8 *raw, u32 raw_size);
+
 enum gpu_field_kind {
     GPU_LOG_FIELD_num,
     GPU_LOG_FIELD_text,

@@ -233,8 +233,7 @@ static bool rest_is_zero(struct gpu_log_reader *r)
     return true;
 }
 
-/* Unpacks a chunk's payload. */
-static bool unpack(const u8 *packed, u32 packed_size, u8 *raw, u32 raw_size)
+bool gpu_chunk_unpack(const u8 *packed, u32 packed_size, u8 *raw, u32 raw_size)
 {
     if (packed_size == raw_size) {
         memcpy(raw, packed, raw_size);
@@ -350,7 +349,7 @@ static bool load_chunk(struct gpu_log_reader *r)
                     errno ? strerror(errno) : "file changed");
     if (h->check != gpu_chunk_check(h, r->packed, r->seed))
         return stop(r, GPU_LOG_DAMAGED, "wrong checksum");
-    if (!unpack(r->packed, h->packed_size, r->raw, h->raw_size))
+    if (!gpu_chunk_unpack(r->packed, h->packed_size, r->raw, h->raw_size))
         return stop(r, GPU_LOG_DAMAGED, "cannot be decompressed");
     if (h->kind == GPU_CHUNK_RECORDS ? !check_records(r) : !check_contents(r))
         return false;
@@ -411,7 +410,7 @@ static int load_contents(struct gpu_log_reader *r, u32 chunk, struct err *err)
         return err_set(err, -ENOMEM, "no memory for contents of the GPU log");
     if (!read_at(r->fd, r->packed, c->packed_size, c->offset) ||
         XXH3_64bits(r->packed, c->packed_size) != c->hash ||
-        !unpack(r->packed, c->packed_size, r->loaded, c->raw_size))
+        !gpu_chunk_unpack(r->packed, c->packed_size, r->loaded, c->raw_size))
         return err_set(err, -EIO, "the GPU log changed while it was read (offset %" PRIu64 ")",
                        c->offset);
     r->loaded_chunk = chunk + 1;

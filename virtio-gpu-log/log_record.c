@@ -122,10 +122,12 @@ static void get_field(struct cursor *c, enum gpu_field_kind kind, void *value, u
         struct gpu_range range;
         for (u64 i = 0; i < count && !c->bad; i++)
             get_range(c, &range, contents);
-        *r = c->bad ? (struct gpu_ranges){0}
-                    : (struct gpu_ranges){.count = (u32)count,
-                                          .refs = c->in + start,
-                                          .refs_size = (u32)(c->at - start)};
+        *r = (struct gpu_ranges){0};
+        if (!c->bad) {
+            r->count = (u32)count;
+            r->refs = c->in + start;
+            r->refs_size = (u32)(c->at - start);
+        }
         break;
     }
     }

@@ -150,7 +150,7 @@ static void two_d(struct stream *s)
     ADD(RESOURCE_FLUSH, 0, 0, 0, SAMPLE_WIDTH, SAMPLE_HEIGHT, SAMPLE_2D, 0);
 }
 
-static void setup(struct words *w)
+void sample_setup(struct words *w)
 {
     put_command(w, VIRGL_CCMD_CREATE_SUB_CTX, 0, 1, 1);
     put_command(w, VIRGL_CCMD_SET_SUB_CTX, 0, 1, 1);
@@ -175,7 +175,7 @@ static void setup(struct words *w)
                 0, 0, 0, 0);
 }
 
-static void draw(struct words *w, unsigned frame, u32 *transfer_at)
+void sample_draw(struct words *w, unsigned frame, u32 *transfer_at)
 {
     put_command(w, VIRGL_CCMD_SET_SUB_CTX, 0, 1, 1);
     *transfer_at = w->n;
@@ -255,7 +255,7 @@ int sample_gpu_log(int fd, unsigned frames, bool whole, struct gpu_log_sizes *si
                VIRTIO_GPU_RESP_OK_NODATA);
     two_d(s);
     resources(s);
-    setup(w);
+    sample_setup(w);
     stream_submit(s, 1, w, NULL, 0, VIRTIO_GPU_RESP_OK_NODATA);
     ADD(SET_SCANOUT, 0, 0, 0, SAMPLE_WIDTH, SAMPLE_HEIGHT, 0, SAMPLE_TARGET);
     for (unsigned f = 0; f < frames; f++) {
@@ -265,7 +265,7 @@ int sample_gpu_log(int fd, unsigned frames, bool whole, struct gpu_log_sizes *si
         w->n = 0;
         struct gpu_range range = {.resource = SAMPLE_VERTICES,
                                   .bytes = {.size = sizeof(v), .data = (const u8 *)v}};
-        draw(w, f, &range.at);
+        sample_draw(w, f, &range.at);
         stream_submit(s, 1, w, &range, 1, VIRTIO_GPU_RESP_OK_NODATA);
         ADD(RESOURCE_FLUSH, 0, 0, 0, SAMPLE_WIDTH, SAMPLE_HEIGHT, SAMPLE_TARGET, 0);
     }

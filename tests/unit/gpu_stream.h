@@ -43,6 +43,10 @@ enum { SAMPLE_TARGET = 1, SAMPLE_VERTICES = 2, SAMPLE_TEXTURE = 3, SAMPLE_2D = 4
 int sample_gpu_log(int fd, unsigned frames, bool whole, struct gpu_log_sizes *sizes,
                    struct err *err);
 
+/* Its two kinds of buffers: all objects; a frame, with a TRANSFER3D at dword *transfer_at. */
+void sample_setup(struct words *w);
+void sample_draw(struct words *w, unsigned frame, u32 *transfer_at);
+
 /* The texture's texels (R8G8B8A8, 8x8). */
 void sample_texture(u8 out[256]);
 

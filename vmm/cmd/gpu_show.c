@@ -397,6 +397,12 @@ int gpu_show(int argc, char **argv)
     struct shown s = {0};
     struct err err = {0};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
+    struct elf_output probe;
+    /* Before anything is printed. */
+    if (a.png && elf_output_open(&probe, a.png, a.force, &err))
+        return cmd_fail(&err);
+    if (a.png)
+        elf_output_discard(&probe);
     if (gpu_open(a.path, &s.log, &err))
         return cmd_fail(&err);
     s.state = gpu_state_create();
