@@ -130,6 +130,8 @@ def file_scope(t):
 def format_doc(t):
     t.run("tests/tools/format_doc.sh", t.build / "tests" / "tools" / "format_records",
           "docs/format.md", "--check", cwd=ROOT)
+    t.run("tests/tools/format_doc.sh", t.build / "tests" / "tools" / "gpu_records",
+          "docs/gpu-log.md", "--check", cwd=ROOT)
 
 
 @test("source/portable")
