@@ -258,7 +258,7 @@ void gpu_json_long(FILE *out, struct gpu_fields *it, u32 most)
 
 static void print_resource_line(FILE *out, const struct gpu_state *s, u32 id, int indent)
 {
-    const struct gpu_resource *r = gpu_state_resource(s, id);
+    const struct gpu_stream_resource *r = gpu_state_resource(s, id);
     char text[128];
     if (!r) {
         fprintf(out, "%*sresource %u: there is none\n", indent, "", id);
@@ -339,13 +339,13 @@ static const char *stage_name(const struct gpu_bound *b, char *text, size_t size
 
 static const struct gpu_sub *current(const struct gpu_state *s, u32 ctx)
 {
-    const struct gpu_context *c = gpu_state_context(s, ctx);
+    const struct gpu_stream_context *c = gpu_state_context(s, ctx);
     return c ? c->current : NULL;
 }
 
 void gpu_print_bound(FILE *out, const struct gpu_state *s, u32 ctx)
 {
-    const struct gpu_context *c = gpu_state_context(s, ctx);
+    const struct gpu_stream_context *c = gpu_state_context(s, ctx);
     char stage[96];
     if (!c) {
         fprintf(out, "context %u: there is none\n", ctx);
@@ -385,7 +385,7 @@ static void json_origin(FILE *out, const char *name, struct gpu_origin o)
 
 static void json_resource(FILE *out, const struct gpu_state *s, u32 id)
 {
-    const struct gpu_resource *r = gpu_state_resource(s, id);
+    const struct gpu_stream_resource *r = gpu_state_resource(s, id);
     char text[512];
     fprintf(out, "{\"resource\":%u", id);
     if (r) {
@@ -498,7 +498,8 @@ static bool vertex_index(const struct gpu_state *s, const struct gpu_sub *sub,
     if (!virgl_word(draw, 4))
         return true;
     const struct gpu_bound *b = gpu_state_bound(sub, VIRGL_CCMD_SET_INDEX_BUFFER, 0, 0);
-    const struct gpu_resource *r = b ? gpu_state_resource(s, virgl_word(&b->command, 1)) : NULL;
+    const struct gpu_stream_resource *r =
+        b ? gpu_state_resource(s, virgl_word(&b->command, 1)) : NULL;
     u32 size = b ? virgl_word(&b->command, 2) : 0;
     if (!r || !r->contents || (size != 1 && size != 2 && size != 4))
         return false;
@@ -521,7 +522,8 @@ static void print_vertex(FILE *out, const struct gpu_state *s, const struct gpu_
         u32 slot = virgl_word(c, 4 + e * 4);
         const struct gpu_format *f = gpu_format(virgl_word(c, 5 + e * 4));
         const struct gpu_bound *b = gpu_state_bound(sub, VIRGL_CCMD_SET_VERTEX_BUFFERS, 0, slot);
-        const struct gpu_resource *r = b ? gpu_state_resource(s, virgl_word(&b->command, 3)) : NULL;
+        const struct gpu_stream_resource *r =
+            b ? gpu_state_resource(s, virgl_word(&b->command, 3)) : NULL;
         fprintf(out, "  IN[%u]=", e);
         if (!b || !r || !f || !r->contents) {
             fputs("?", out);

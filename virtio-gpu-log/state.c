@@ -35,7 +35,7 @@ static void free_sub(struct gpu_sub *sub)
     free(sub);
 }
 
-static void free_context(struct gpu_context *c)
+static void free_context(struct gpu_stream_context *c)
 {
     while (c->subs) {
         struct gpu_sub *sub = c->subs;
@@ -45,7 +45,7 @@ static void free_context(struct gpu_context *c)
     free(c);
 }
 
-static void free_resource(struct gpu_state *s, struct gpu_resource *r)
+static void free_resource(struct gpu_state *s, struct gpu_stream_resource *r)
 {
     s->contents -= r->contents ? r->contents_size : 0;
     free(r->contents);
@@ -57,38 +57,38 @@ void gpu_state_destroy(struct gpu_state *s)
     if (!s)
         return;
     while (s->contexts) {
-        struct gpu_context *c = s->contexts;
+        struct gpu_stream_context *c = s->contexts;
         s->contexts = c->next;
         free_context(c);
     }
     for (u32 i = 0; i < GPU_BUCKETS; i++)
         while (s->resources[i]) {
-            struct gpu_resource *r = s->resources[i];
+            struct gpu_stream_resource *r = s->resources[i];
             s->resources[i] = r->next;
             free_resource(s, r);
         }
     free(s);
 }
 
-struct gpu_context *gpu_state_context(const struct gpu_state *s, u32 id)
+struct gpu_stream_context *gpu_state_context(const struct gpu_state *s, u32 id)
 {
-    struct gpu_context *c = s->contexts;
+    struct gpu_stream_context *c = s->contexts;
     while (c && c->id != id)
         c = c->next;
     return c;
 }
 
-static struct gpu_resource **resource_link(struct gpu_state *s, u32 id)
+static struct gpu_stream_resource **resource_link(struct gpu_state *s, u32 id)
 {
-    struct gpu_resource **link = &s->resources[id % GPU_BUCKETS];
+    struct gpu_stream_resource **link = &s->resources[id % GPU_BUCKETS];
     while (*link && (*link)->id != id)
         link = &(*link)->next;
     return link;
 }
 
-struct gpu_resource *gpu_state_resource(const struct gpu_state *s, u32 id)
+struct gpu_stream_resource *gpu_state_resource(const struct gpu_state *s, u32 id)
 {
-    struct gpu_resource *r = s->resources[id % GPU_BUCKETS];
+    struct gpu_stream_resource *r = s->resources[id % GPU_BUCKETS];
     while (r && r->id != id)
         r = r->next;
     return r;
@@ -149,10 +149,10 @@ static int no_memory(struct err *err)
 
 static void resource_create(struct gpu_state *s, u32 id, const struct gpu_shape *shape, u64 number)
 {
-    struct gpu_resource **link = resource_link(s, id);
+    struct gpu_stream_resource **link = resource_link(s, id);
     if (!id || *link) /* the device answers with an error */
         return;
-    struct gpu_resource *r = calloc(1, sizeof(*r));
+    struct gpu_stream_resource *r = calloc(1, sizeof(*r));
     if (!r)
         return;
     r->id = id;
@@ -175,7 +175,7 @@ static u64 row_bytes(const struct gpu_shape *shape, u64 *rows)
     return ((u64)shape->width + f->block_width - 1) / f->block_width * f->bytes;
 }
 
-static bool contents_ready(struct gpu_state *s, struct gpu_resource *r)
+static bool contents_ready(struct gpu_state *s, struct gpu_stream_resource *r)
 {
     u64 rows, row = row_bytes(&r->shape, &rows);
     if (r->contents)
@@ -192,8 +192,8 @@ static bool contents_ready(struct gpu_state *s, struct gpu_resource *r)
 }
 
 /* Where in the contents row `y` of a box begins; false: it is not part of them. */
-static bool row_place(const struct gpu_resource *r, const struct gpu_transfer *t, u32 y, u32 row,
-                      u64 *at)
+static bool row_place(const struct gpu_stream_resource *r, const struct gpu_transfer *t, u32 y,
+                      u32 row, u64 *at)
 {
     const struct gpu_format *f = gpu_format(r->shape.format);
     u64 rows, whole = row_bytes(&r->shape, &rows);
@@ -209,9 +209,9 @@ static bool row_place(const struct gpu_resource *r, const struct gpu_transfer *t
 }
 
 /* What a transfer moved, of which `range` has bytes of the backing. */
-static int contents_write(struct gpu_state *s, struct gpu_log_reader *log, struct gpu_resource *r,
-                          const struct gpu_transfer *t, const struct gpu_range *range,
-                          struct err *err)
+static int contents_write(struct gpu_state *s, struct gpu_log_reader *log,
+                          struct gpu_stream_resource *r, const struct gpu_transfer *t,
+                          const struct gpu_range *range, struct err *err)
 {
     struct gpu_extent e;
     if (gpu_transfer_extent(t, &r->shape, &e) || !e.size || !contents_ready(s, r))
@@ -233,7 +233,7 @@ static int contents_write(struct gpu_state *s, struct gpu_log_reader *log, struc
 static int transfer(struct gpu_state *s, struct gpu_log_reader *log, const struct gpu_transfer *t,
                     const struct gpu_ranges *ranges, u32 at, u64 number, struct err *err)
 {
-    struct gpu_resource *r = gpu_state_resource(s, t->resource);
+    struct gpu_stream_resource *r = gpu_state_resource(s, t->resource);
     struct gpu_range range;
     int code = 0;
     if (!r)
@@ -249,7 +249,7 @@ static int transfer(struct gpu_state *s, struct gpu_log_reader *log, const struc
 static void inline_write(struct gpu_state *s, const struct virgl_command *c, u64 number)
 {
     enum { HEAD = 11 };
-    struct gpu_resource *r = gpu_state_resource(s, virgl_word(c, 1));
+    struct gpu_stream_resource *r = gpu_state_resource(s, virgl_word(c, 1));
     struct gpu_transfer t = {.level = virgl_word(c, 2),
                              .stride = virgl_word(c, 4),
                              .layer_stride = virgl_word(c, 5),
@@ -269,7 +269,7 @@ static void inline_write(struct gpu_state *s, const struct virgl_command *c, u64
 
 /* --- Contexts --- */
 
-static struct gpu_sub *sub_find(const struct gpu_context *c, u32 id)
+static struct gpu_sub *sub_find(const struct gpu_stream_context *c, u32 id)
 {
     struct gpu_sub *sub = c->subs;
     while (sub && sub->id != id)
@@ -277,7 +277,7 @@ static struct gpu_sub *sub_find(const struct gpu_context *c, u32 id)
     return sub;
 }
 
-static struct gpu_sub *sub_create(struct gpu_context *c, u32 id)
+static struct gpu_sub *sub_create(struct gpu_stream_context *c, u32 id)
 {
     struct gpu_sub *sub = sub_find(c, id);
     if (sub)
@@ -291,7 +291,7 @@ static struct gpu_sub *sub_create(struct gpu_context *c, u32 id)
     return sub;
 }
 
-static void sub_destroy(struct gpu_context *c, u32 id)
+static void sub_destroy(struct gpu_stream_context *c, u32 id)
 {
     struct gpu_sub **link = &c->subs;
     while (*link && (*link)->id != id)
@@ -311,7 +311,7 @@ static int context_create(struct gpu_state *s, const struct gpu_command *c, stru
     memcpy(&create, c->bytes, sizeof(create));
     if (!c->ctx || gpu_state_context(s, c->ctx))
         return 0;
-    struct gpu_context *ctx = calloc(1, sizeof(*ctx));
+    struct gpu_stream_context *ctx = calloc(1, sizeof(*ctx));
     if (!ctx || !(ctx->current = sub_create(ctx, 0))) {
         free(ctx);
         return no_memory(err);
@@ -328,11 +328,11 @@ static int context_create(struct gpu_state *s, const struct gpu_command *c, stru
 
 static void context_destroy(struct gpu_state *s, u32 id)
 {
-    struct gpu_context **link = &s->contexts;
+    struct gpu_stream_context **link = &s->contexts;
     while (*link && (*link)->id != id)
         link = &(*link)->next;
     if (*link) {
-        struct gpu_context *c = *link;
+        struct gpu_stream_context *c = *link;
         *link = c->next;
         free_context(c);
     }
@@ -536,7 +536,7 @@ static int set_state(struct gpu_sub *sub, const struct virgl_command *c, u64 num
 static int submit(struct gpu_state *s, struct gpu_log_reader *log, const struct gpu_record *rec,
                   const struct gpu_command *c, u32 last, struct err *err)
 {
-    struct gpu_context *ctx = gpu_state_context(s, c->ctx);
+    struct gpu_stream_context *ctx = gpu_state_context(s, c->ctx);
     struct virgl_walk w;
     struct virgl_command v;
     struct gpu_transfer t;
@@ -570,7 +570,7 @@ static void attach(struct gpu_state *s, const struct gpu_command *c)
 {
     struct virtio_gpu_resource_attach_backing a;
     memcpy(&a, c->bytes, sizeof(a));
-    struct gpu_resource *r = gpu_state_resource(s, a.resource_id);
+    struct gpu_stream_resource *r = gpu_state_resource(s, a.resource_id);
     if (!r)
         return;
     r->backing = 0;
@@ -585,7 +585,7 @@ int gpu_state_step(struct gpu_state *s, struct gpu_log_reader *r, const struct g
     struct gpu_command c;
     struct gpu_transfer t;
     struct gpu_shape shape;
-    struct gpu_resource **link, *resource;
+    struct gpu_stream_resource **link, *resource;
     u32 id;
     if (rec->type != GPU_REC_COMMAND ||
         gpu_command_decode((enum gpu_queue)rec->command.queue, rec->command.words.data,

@@ -18,14 +18,14 @@ struct gpu_origin {
 };
 #define GPU_NO_DWORD UINT32_MAX
 
-struct gpu_resource {
+struct gpu_stream_resource {
     u32 id;
     struct gpu_shape shape;
     struct gpu_origin created, written; /* written: last upload; number NEVER: none */
     u64 backing;                        /* bytes attached */
     u8 *contents; /* of a buffer, or of level 0, layer 0 without gaps between rows; NULL: unknown */
     u64 contents_size;
-    struct gpu_resource *next;
+    struct gpu_stream_resource *next;
 };
 
 struct gpu_object {
@@ -55,16 +55,16 @@ struct gpu_sub {
     struct gpu_sub *next;
 };
 
-struct gpu_context {
+struct gpu_stream_context {
     u32 id;
     char name[65];                  /* printable */
     struct gpu_sub *subs, *current; /* sub-context 0 is always there */
-    struct gpu_context *next;
+    struct gpu_stream_context *next;
 };
 
 struct gpu_state {
-    struct gpu_resource *resources[GPU_BUCKETS];
-    struct gpu_context *contexts;
+    struct gpu_stream_resource *resources[GPU_BUCKETS];
+    struct gpu_stream_context *contexts;
     u32 shown[VIRTIO_GPU_MAX_SCANOUTS];
     u64 contents; /* bytes held */
 };
@@ -82,8 +82,8 @@ int gpu_state_step(struct gpu_state *s, struct gpu_log_reader *r, const struct g
 int gpu_state_readback(struct gpu_state *s, struct gpu_log_reader *r, const struct gpu_command *c,
                        const struct gpu_record *reply, struct err *err);
 
-struct gpu_context *gpu_state_context(const struct gpu_state *s, u32 id);
-struct gpu_resource *gpu_state_resource(const struct gpu_state *s, u32 id);
+struct gpu_stream_context *gpu_state_context(const struct gpu_state *s, u32 id);
+struct gpu_stream_resource *gpu_state_resource(const struct gpu_state *s, u32 id);
 struct gpu_object *gpu_state_object(const struct gpu_sub *sub, u32 handle);
 /* What is bound; NULL: nothing. */
 struct gpu_bound *gpu_state_bound(const struct gpu_sub *sub, u32 id, u32 stage, u32 slot);

@@ -15,10 +15,12 @@ static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
 } commands[] = {
-    {"record", cmd_record},         {"replay", cmd_replay}, {"info", cmd_info},
-    {"events", cmd_events},         {"trace", cmd_trace},   {"diff", cmd_diff},
-    {"symbols", cmd_symbols},       {"core", cmd_core},     {"gdb", cmd_gdb},
-    {"checkpoint", cmd_checkpoint}, {"disk", cmd_disk},     {"pcap", cmd_pcap},
+    {"record", cmd_record},   {"replay", cmd_replay},
+    {"info", cmd_info},       {"events", cmd_events},
+    {"trace", cmd_trace},     {"diff", cmd_diff},
+    {"symbols", cmd_symbols}, {"core", cmd_core},
+    {"gdb", cmd_gdb},         {"checkpoint", cmd_checkpoint},
+    {"disk", cmd_disk},       {"pcap", cmd_pcap},
     {"gpu", cmd_gpu},
 };
 

@@ -66,7 +66,7 @@ static void read_log(struct gpu_log_reader *r, FILE *out)
     }
     if (gpu_log_damage(r)->state == GPU_LOG_READING)
         abort();
-    for (const struct gpu_context *c = s->contexts; c; c = c->next) {
+    for (const struct gpu_stream_context *c = s->contexts; c; c = c->next) {
         gpu_print_bound(out, s, c->id);
         gpu_json_bound(out, s, c->id);
         u32 draw[13] = {VIRGL_CCMD_DRAW_VBO | 12 << 16, 0, 100, 4};

@@ -6,30 +6,33 @@
 
 static void fields(const struct gpu_desc *d)
 {
-    bool first = true;
+    const char *sep = "";
+    u32 optional = 0;
     for (u32 i = 0; i < d->nrows; i++) {
         const struct gpu_row *r = &d->rows[i];
-        if (r->kind == GPU_MORE)
-            printf(" [");
-        else if (r->kind == GPU_EACH)
-            printf("%seach:", first ? "" : "; ");
-        else if (r->kind == GPU_TIMES)
-            printf("%s%u times:", first ? "" : "; ", r->argument);
-        else if (r->name)
-            printf("%s%s%s", first || d->rows[i - 1].kind > GPU_WORD ? "" : ", ",
-                   i && d->rows[i - 1].kind > GPU_WORD ? " " : "", r->name);
-        first = first && !r->name;
+        if (r->kind == GPU_MORE) {
+            sep = " [";
+            optional++;
+        } else if (r->kind == GPU_EACH) {
+            printf("%seach: ", *sep ? "; " : "");
+            sep = "";
+        } else if (r->kind == GPU_TIMES) {
+            printf("%s%u times: ", *sep ? "; " : "", r->argument);
+            sep = "";
+        } else if (r->name) {
+            printf("%s%s", sep, r->name);
+            sep = ", ";
+        }
     }
-    for (u32 i = 0; i < d->nrows; i++)
-        if (d->rows[i].kind == GPU_MORE)
-            putchar(']');
+    while (optional--)
+        putchar(']');
 }
 
 int main(void)
 {
     static const char *const kinds[] = {
-        [GPU_LOG_FIELD_num] = "num",     [GPU_LOG_FIELD_text] = "text",
-        [GPU_LOG_FIELD_bytes] = "bytes", [GPU_LOG_FIELD_blob] = "blob",
+        [GPU_LOG_FIELD_num] = "num",       [GPU_LOG_FIELD_text] = "text",
+        [GPU_LOG_FIELD_bytes] = "bytes",   [GPU_LOG_FIELD_blob] = "blob",
         [GPU_LOG_FIELD_ranges] = "ranges",
     };
     static const char *const treatments[] = {"passed on", "ignored", "answered by the device",

@@ -88,7 +88,7 @@ static void objects_and_slots(void **state)
     submit(&f);
     follow(&f);
 
-    const struct gpu_context *c = gpu_state_context(f.state, 1);
+    const struct gpu_stream_context *c = gpu_state_context(f.state, 1);
     assert_non_null(c);
     assert_string_equal(c->name, "test");
     assert_null(gpu_state_context(f.state, 2));
@@ -173,7 +173,7 @@ static void contents(void **state)
     put_command(f.w, VIRGL_CCMD_RESOURCE_INLINE_WRITE, 0, 12, 5, 0, 0, 0, 0, 4, 0, 0, 1, 1, 1, 0);
     submit(&f);
     follow(&f);
-    const struct gpu_resource *r = gpu_state_resource(f.state, 5);
+    const struct gpu_stream_resource *r = gpu_state_resource(f.state, 5);
     u8 want[64] = {0};
     memcpy(want + 20, bytes, 8);
     memcpy(want + 36, bytes + 8, 8);

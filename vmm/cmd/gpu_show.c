@@ -6,18 +6,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "host/picture.h"
 #include "replay/symbols.h"
 #include "virtio-gpu-log/picture.h"
 #include "virtio-gpu-log/print.h"
 
-enum { O_JSON = 256, O_STATE, O_PNG, O_RESOURCE, O_ALPHA, O_FORCE };
+enum { O_JSON = 256, O_STATE, O_PNG, O_RESOURCE, O_FORCE };
 
 /* clang-format off */
 static const struct argp_option options[] = {
     {"state", O_STATE, NULL, 0, "Print what is bound for any command; without: for those that draw", 0},
     {"png", O_PNG, "FILE", 0, "Write a resource as the guest had uploaded it by then, or as it was read back", 0},
     {"resource", O_RESOURCE, "ID", 0, "With --png: which (default: the one that the command names)", 0},
-    {"alpha", O_ALPHA, NULL, 0, "With --png: keep the alpha channel", 0},
     {"force", O_FORCE, NULL, 0, "With --png: replace FILE", 0},
     {"json", O_JSON, NULL, 0, "As JSON", 0},
     {0},
@@ -39,7 +39,7 @@ struct show_args {
     const char *path, *png;
     u64 number;
     u32 dword;
-    bool has_number, has_dword, has_resource, json, state, alpha, force;
+    bool has_number, has_dword, has_resource, json, state, force;
     u32 resource;
 };
 
@@ -64,7 +64,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     switch (key) {
     case O_JSON: a->json = true; break;
     case O_STATE: a->state = true; break;
-    case O_ALPHA: a->alpha = true; break;
     case O_FORCE: a->force = true; break;
     case O_PNG: a->png = arg; break;
     case O_RESOURCE: {
@@ -88,8 +87,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "which recording or " GPU_LOG_NAME "?");
         if (!a->has_number)
             argp_error(state, "which command? `reprise gpu list` has their numbers");
-        if (!a->png && (a->has_resource || a->alpha || a->force))
-            argp_error(state, "--resource, --alpha and --force are for --png");
+        if (!a->png && (a->has_resource || a->force))
+            argp_error(state, "--resource and --force are for --png");
         break;
     default: return ARGP_ERR_UNKNOWN;
     }
@@ -283,11 +282,23 @@ static u32 named_resource(const struct show_args *a, const struct shown *s)
     return 0;
 }
 
+/* A row of a resource, without its alpha. */
+static void resource_row(void *opaque, u32 y, u8 *rgb)
+{
+    const struct gpu_stream_resource *r = opaque;
+    const struct gpu_format *f = gpu_format(r->shape.format);
+    for (u32 x = 0; x < r->shape.width; x++) {
+        u8 rgba[4];
+        gpu_picture_row(f->number, r->contents + ((u64)y * r->shape.width + x) * f->bytes, 1, rgba);
+        memcpy(rgb + (size_t)x * 3, rgba, 3);
+    }
+}
+
 static int write_png(const struct show_args *a, const struct shown *s, struct err *err)
 {
     struct elf_output out;
     u32 id = named_resource(a, s);
-    const struct gpu_resource *r = gpu_state_resource(s->state, id);
+    const struct gpu_stream_resource *r = gpu_state_resource(s->state, id);
     if (!id)
         return err_set(err, -EINVAL, "the command names no resource; say which with --resource");
     if (!r)
@@ -301,8 +312,8 @@ static int write_png(const struct show_args *a, const struct shown *s, struct er
     if (!r->contents)
         return err_set(err, -ENODATA, "nothing was uploaded to resource %u by then", id);
     int code = elf_output_open(&out, a->png, a->force, err);
-    if (!code && gpu_picture_write(out.file, r->shape.format, r->shape.width, r->shape.height,
-                                   r->contents, (u64)r->shape.width * f->bytes, a->alpha, err))
+    if (!code &&
+        picture_write(out.file, r->shape.width, r->shape.height, resource_row, (void *)r, err))
         code = err_prefix(err, "%s", a->png);
     if (!code)
         code = elf_output_commit(&out, err);
