@@ -8,6 +8,10 @@
 /* A log of a few KiB may name resources of many GiB: contents beyond are not kept. */
 #define CONTENTS_MAX (64u << 20)
 #define CONTENTS_ALL (512u << 20)
+/* Far beyond what a device allows; a forged log shall not make reading it slow. */
+#define RESOURCES_MAX 65536u
+#define CONTEXTS_MAX  4096u
+#define SUBS_MAX      16384u
 
 struct gpu_state *gpu_state_create(void)
 {
@@ -35,12 +39,14 @@ static void free_sub(struct gpu_sub *sub)
     free(sub);
 }
 
-static void free_context(struct gpu_stream_context *c)
+static void free_context(struct gpu_state *s, struct gpu_stream_context *c)
 {
+    s->context_count--;
     while (c->subs) {
         struct gpu_sub *sub = c->subs;
         c->subs = sub->next;
         free_sub(sub);
+        s->sub_count--;
     }
     free(c);
 }
@@ -59,7 +65,7 @@ void gpu_state_destroy(struct gpu_state *s)
     while (s->contexts) {
         struct gpu_stream_context *c = s->contexts;
         s->contexts = c->next;
-        free_context(c);
+        free_context(s, c);
     }
     for (u32 i = 0; i < GPU_BUCKETS; i++)
         while (s->resources[i]) {
@@ -150,7 +156,7 @@ static int no_memory(struct err *err)
 static void resource_create(struct gpu_state *s, u32 id, const struct gpu_shape *shape, u64 number)
 {
     struct gpu_stream_resource **link = resource_link(s, id);
-    if (!id || *link) /* the device answers with an error */
+    if (!id || *link || s->resource_count == RESOURCES_MAX) /* the device answers with an error */
         return;
     struct gpu_stream_resource *r = calloc(1, sizeof(*r));
     if (!r)
@@ -160,6 +166,7 @@ static void resource_create(struct gpu_state *s, u32 id, const struct gpu_shape 
     r->created = (struct gpu_origin){number, GPU_NO_DWORD};
     r->written = (struct gpu_origin){NEVER, 0};
     *link = r;
+    s->resource_count++;
 }
 
 /* Bytes of a row of blocks of level 0, or of a buffer; 0: not kept. */
@@ -277,7 +284,7 @@ static struct gpu_sub *sub_find(const struct gpu_stream_context *c, u32 id)
     return sub;
 }
 
-static struct gpu_sub *sub_create(struct gpu_stream_context *c, u32 id)
+static struct gpu_sub *sub_create(struct gpu_state *s, struct gpu_stream_context *c, u32 id)
 {
     struct gpu_sub *sub = sub_find(c, id);
     if (sub)
@@ -285,13 +292,14 @@ static struct gpu_sub *sub_create(struct gpu_stream_context *c, u32 id)
     sub = calloc(1, sizeof(*sub));
     if (!sub)
         return NULL;
+    s->sub_count++;
     sub->id = id;
     sub->next = c->subs;
     c->subs = sub;
     return sub;
 }
 
-static void sub_destroy(struct gpu_stream_context *c, u32 id)
+static void sub_destroy(struct gpu_state *s, struct gpu_stream_context *c, u32 id)
 {
     struct gpu_sub **link = &c->subs;
     while (*link && (*link)->id != id)
@@ -303,16 +311,18 @@ static void sub_destroy(struct gpu_stream_context *c, u32 id)
     if (c->current == sub)
         c->current = sub_find(c, 0);
     free_sub(sub);
+    s->sub_count--;
 }
 
 static int context_create(struct gpu_state *s, const struct gpu_command *c, struct err *err)
 {
     struct virtio_gpu_ctx_create create;
     memcpy(&create, c->bytes, sizeof(create));
-    if (!c->ctx || gpu_state_context(s, c->ctx))
+    if (!c->ctx || gpu_state_context(s, c->ctx) || s->context_count == CONTEXTS_MAX ||
+        s->sub_count >= SUBS_MAX)
         return 0;
     struct gpu_stream_context *ctx = calloc(1, sizeof(*ctx));
-    if (!ctx || !(ctx->current = sub_create(ctx, 0))) {
+    if (!ctx || !(ctx->current = sub_create(s, ctx, 0))) {
         free(ctx);
         return no_memory(err);
     }
@@ -323,6 +333,7 @@ static int context_create(struct gpu_state *s, const struct gpu_command *c, stru
     }
     ctx->next = s->contexts;
     s->contexts = ctx;
+    s->context_count++;
     return 0;
 }
 
@@ -334,7 +345,7 @@ static void context_destroy(struct gpu_state *s, u32 id)
     if (*link) {
         struct gpu_stream_context *c = *link;
         *link = c->next;
-        free_context(c);
+        free_context(s, c);
     }
 }
 
@@ -551,11 +562,13 @@ static int submit(struct gpu_state *s, struct gpu_log_reader *log, const struct 
         else if (v.id == VIRGL_CCMD_DESTROY_OBJECT)
             object_destroy(sub, virgl_word(&v, 1));
         else if (v.id == VIRGL_CCMD_CREATE_SUB_CTX)
-            code = sub_create(ctx, virgl_word(&v, 1)) ? 0 : no_memory(err);
+            code = s->sub_count >= SUBS_MAX || sub_create(s, ctx, virgl_word(&v, 1))
+                       ? 0
+                       : no_memory(err);
         else if (v.id == VIRGL_CCMD_SET_SUB_CTX)
             ctx->current = sub_find(ctx, virgl_word(&v, 1)) ?: ctx->current;
         else if (v.id == VIRGL_CCMD_DESTROY_SUB_CTX)
-            sub_destroy(ctx, virgl_word(&v, 1));
+            sub_destroy(s, ctx, virgl_word(&v, 1));
         else if (v.id == VIRGL_CCMD_RESOURCE_INLINE_WRITE)
             inline_write(s, &v, rec->number);
         else if (virgl_transfer(&v, &t) && t.to_host)
@@ -603,6 +616,7 @@ int gpu_state_step(struct gpu_state *s, struct gpu_log_reader *r, const struct g
         resource = *link;
         if (resource) {
             *link = resource->next;
+            s->resource_count--;
             for (u32 i = 0; i < ARRAY_SIZE(s->shown); i++)
                 s->shown[i] = s->shown[i] == resource->id ? 0 : s->shown[i];
             free_resource(s, resource);

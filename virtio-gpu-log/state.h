@@ -67,6 +67,7 @@ struct gpu_state {
     struct gpu_stream_context *contexts;
     u32 shown[VIRTIO_GPU_MAX_SCANOUTS];
     u64 contents; /* bytes held */
+    u32 resource_count, context_count, sub_count;
 };
 
 struct gpu_state *gpu_state_create(void); /* NULL: no memory */

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
@@ -433,6 +434,28 @@ static void transfers(void **state)
     free(w);
 }
 
+/* Buffers that Mesa 22.3 made (corpus of the fuzzer): all is known and right. */
+static void from_mesa(void **state)
+{
+    static const char *const names[] = {"start", "frame", "streamout"};
+    static u8 bytes[1 << 16];
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        char path[128];
+        struct gpu_command c;
+        struct virgl_problem p;
+        snprintf(path, sizeof(path), "tests/fuzz/corpus/gpu_decode/mesa-%s", names[i]);
+        FILE *f = fopen(path, "rb");
+        if (!f)
+            skip(); /* not started in the repository */
+        size_t size = fread(bytes, 1, sizeof(bytes), f);
+        fclose(f);
+        assert_true(size > 32);
+        assert_int_equal(gpu_command_decode(0, bytes + 1, (u32)size - 1, &c), 0);
+        if (!virgl_check(c.payload, c.payload_size, &p))
+            fail_msg("%s, dword %u: %s", names[i], p.at, p.text);
+    }
+}
+
 static void names(void **state)
 {
     char text[128];
@@ -473,6 +496,7 @@ int main(void)
         cmocka_unit_test(fields),
         cmocka_unit_test(extents),
         cmocka_unit_test(transfers),
+        cmocka_unit_test(from_mesa),
         cmocka_unit_test(names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
