@@ -12,14 +12,18 @@ TOY_OBJ    := $(B)/tests/unit/log_sample.o $(B)/tests/unit/fake_machine.o
 CFLAGS_tests/unit/test_live := -Itests/unit
 
 $(TOY_NAMES:%=$(B)/tests/unit/%): $(TOY_OBJ)
+GPU_OBJ := $(B)/tests/unit/gpu_stream.o
+$(B)/tests/unit/test_gpu_decode $(B)/tests/unit/test_gpu_log $(B)/tests/unit/test_gpu_state: $(GPU_OBJ)
 $(UNIT_BIN): $(B)/tests/unit/%: $(B)/tests/unit/%.o $(B)/libreprise.a
 	@echo "  LD $@"
 	@$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libreprise.a -lcmocka $(LDLIBS)
 
 # What the tests use besides: the table in docs/format.md, programs that run inside the guest.
-TOOLS := $(B)/tests/tools/format_records $(B)/tests/tools/log_version $(B)/tests/tools/walk
+TOOLS := $(B)/tests/tools/format_records $(B)/tests/tools/log_version $(B)/tests/tools/walk \
+	$(B)/tests/tools/gpu_log_sample $(B)/tests/tools/gpu_records
+$(B)/tests/tools/gpu_log_sample: $(GPU_OBJ)
 $(TOOLS): $(B)/tests/tools/%: $(B)/tests/tools/%.o $(B)/libreprise.a
-	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	@$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libreprise.a $(LDLIBS)
 
 GUEST_BIN := $(addprefix build/images/guest/,check heap lines echod frames)
 # For gdb: lines, at addresses where no other program of the guest is.
@@ -35,10 +39,11 @@ build/images/guest/%: tests/guest/%.c
 # always with the address sanitizer.
 FUZZ_VIRTIO := virtio-rng virtio-blk virtio-net virtio-console virtio-input
 FUZZ_NAMES  := log kernel boot bootentry description keys checkpoint kallsyms rsp net input_file \
-	$(FUZZ_VIRTIO)
+	gpu_decode gpu_log $(FUZZ_VIRTIO)
 FUZZ_SRC    := $(filter-out $(FUZZ_VIRTIO),$(FUZZ_NAMES)) virtio
 FUZZ_BIN    := $(FUZZ_NAMES:%=$(B)/tests/fuzz/fuzz_%)
 $(B)/tests/fuzz/fuzz_log: $(TOY_OBJ)
+$(B)/tests/fuzz/fuzz_gpu_decode $(B)/tests/fuzz/fuzz_gpu_log: $(GPU_OBJ)
 $(filter-out $(FUZZ_VIRTIO:%=$(B)/tests/fuzz/fuzz_%),$(FUZZ_BIN)): %: %.o
 # One source for the virtio devices; a program knows by its name which one it is for.
 $(FUZZ_VIRTIO:%=$(B)/tests/fuzz/fuzz_%): $(B)/tests/fuzz/fuzz_virtio.o
@@ -89,7 +94,8 @@ bench: deps
 		build/rel/tests/bench/travel
 	@tests/bench/bench.py $(BENCH_ARGS)
 
-TEST_OBJ := $(UNIT_NAMES:%=$(B)/tests/unit/%.o) $(TOY_OBJ) $(FUZZ_SRC:%=$(B)/tests/fuzz/fuzz_%.o) \
+TEST_OBJ := $(UNIT_NAMES:%=$(B)/tests/unit/%.o) $(TOY_OBJ) $(GPU_OBJ) \
+	$(FUZZ_SRC:%=$(B)/tests/fuzz/fuzz_%.o) \
 	$(B)/tests/fuzz/mutate.o $(B)/tests/fuzz/fuzz_guest.o $(B)/tests/bench/nolog.o $(B)/tests/bench/travel.o \
 	$(TOOLS:=.o)
 -include $(TEST_OBJ:.o=.d)

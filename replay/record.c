@@ -9,6 +9,8 @@
  */
 #include "replay/record.h"
 
+#include "base/cursor.h"
+
 #include <assert.h>
 #include <string.h>
 
@@ -41,99 +43,31 @@ const struct record_desc *record_desc(u64 id)
     return NULL;
 }
 
-/* A cursor that remembers failure, so that callers check once at the end. */
-struct cursor {
-    u8 *out;
-    const u8 *in;
-    size_t at, end;
-    bool bad;
-};
-
-static void put(struct cursor *c, const void *data, size_t len)
-{
-    if (c->bad || len > c->end - c->at) {
-        c->bad = true;
-        return;
-    }
-    if (len)
-        memcpy(c->out + c->at, data, len);
-    c->at += len;
-}
-
-static void put_varint(struct cursor *c, u64 v)
-{
-    u8 buf[10];
-    size_t n = 0;
-    do {
-        buf[n++] = (u8)(v & 0x7f) | (v > 0x7f ? 0x80 : 0);
-        v >>= 7;
-    } while (v);
-    put(c, buf, n);
-}
-
-static const u8 *get(struct cursor *c, size_t len)
-{
-    if (c->bad || len > c->end - c->at) {
-        c->bad = true;
-        return NULL;
-    }
-    const u8 *p = c->in + c->at;
-    c->at += len;
-    return p;
-}
-
-static u64 get_varint(struct cursor *c)
-{
-    u64 v = 0;
-    for (unsigned shift = 0; shift < 64; shift += 7) {
-        const u8 *p = get(c, 1);
-        if (!p)
-            return 0;
-        u64 bits = *p & 0x7f;
-        if (shift == 63 && bits > 1)
-            break;
-        v |= bits << shift;
-        if (!(*p & 0x80))
-            return v;
-    }
-    c->bad = true;
-    return 0;
-}
-
-static u64 get_u64(struct cursor *c)
-{
-    u64 v = 0;
-    const u8 *p = get(c, 8);
-    if (p)
-        memcpy(&v, p, 8);
-    return v;
-}
-
 static void put_field(struct cursor *c, enum field_kind kind, const void *value)
 {
     switch (kind) {
     case FIELD_num:
     case FIELD_quit:
-    case FIELD_reason: put_varint(c, *(const u64 *)value); break;
-    case FIELD_hex: put(c, value, 8); break;
-    case FIELD_hash: put(c, value, 16); break;
+    case FIELD_reason: cursor_put_varint(c, *(const u64 *)value); break;
+    case FIELD_hex: cursor_put(c, value, 8); break;
+    case FIELD_hash: cursor_put(c, value, 16); break;
     case FIELD_bytes:
     case FIELD_text: {
         const struct log_bytes *b = value;
-        put_varint(c, b->len);
-        put(c, b->data, b->len);
+        cursor_put_varint(c, b->len);
+        cursor_put(c, b->data, b->len);
         break;
     }
     case FIELD_digests: {
         const struct log_digests *d = value;
-        put_varint(c, d->count);
-        put(c, d->data, (size_t)d->count * 8);
+        cursor_put_varint(c, d->count);
+        cursor_put(c, d->data, (size_t)d->count * 8);
         break;
     }
     case FIELD_runs: {
         const struct log_runs *r = value;
-        put_varint(c, r->count);
-        put(c, r->data, r->size);
+        cursor_put_varint(c, r->count);
+        cursor_put(c, r->data, r->size);
         break;
     }
     }
@@ -144,38 +78,38 @@ static void get_field(struct cursor *c, enum field_kind kind, void *value)
     switch (kind) {
     case FIELD_num:
     case FIELD_quit:
-    case FIELD_reason: *(u64 *)value = get_varint(c); break;
-    case FIELD_hex: *(u64 *)value = get_u64(c); break;
+    case FIELD_reason: *(u64 *)value = cursor_get_varint(c); break;
+    case FIELD_hex: *(u64 *)value = cursor_get_u64(c); break;
     case FIELD_hash: {
         struct hash128 *h = value;
-        h->hi = get_u64(c);
-        h->lo = get_u64(c);
+        h->hi = cursor_get_u64(c);
+        h->lo = cursor_get_u64(c);
         break;
     }
     case FIELD_bytes:
     case FIELD_text: {
         struct log_bytes *b = value;
-        u64 len = get_varint(c);
-        b->data = get(c, len);
+        u64 len = cursor_get_varint(c);
+        b->data = cursor_get(c, len);
         b->len = c->bad ? 0 : (u32)len;
         break;
     }
     case FIELD_digests: {
         struct log_digests *d = value;
-        u64 count = get_varint(c);
+        u64 count = cursor_get_varint(c);
         if (count > RECORD_MAX / 8)
             c->bad = true;
-        d->data = get(c, count * 8);
+        d->data = cursor_get(c, count * 8);
         d->count = c->bad ? 0 : (u32)count;
         break;
     }
     case FIELD_runs: {
         struct log_runs *r = value;
-        u64 count = get_varint(c);
+        u64 count = cursor_get_varint(c);
         size_t start = c->at;
         for (u64 i = 0; i < count && !c->bad; i++) {
-            get_varint(c);
-            get(c, 8);
+            cursor_get_varint(c);
+            cursor_get(c, 8);
         }
         r->data = c->in + start;
         r->count = c->bad ? 0 : (u32)count;
@@ -195,16 +129,16 @@ size_t record_encode(const struct record *rec, struct record_base *base, u8 *out
     if (cap <= HEAD)
         return 0;
     struct cursor body = {.out = out, .at = HEAD, .end = MIN(cap, (size_t)RECORD_MAX)};
-    put_varint(&body, rec->position - base->position);
-    put_varint(&body, rec->time - base->time);
+    cursor_put_varint(&body, rec->position - base->position);
+    cursor_put_varint(&body, rec->time - base->time);
     for (size_t i = 0; i < desc->nfields; i++)
         put_field(&body, desc->fields[i].kind, (const u8 *)rec + desc->fields[i].offset);
     if (body.bad)
         return 0;
     size_t len = body.at - HEAD;
     struct cursor head = {.out = out, .end = HEAD};
-    put_varint(&head, rec->type);
-    put_varint(&head, len);
+    cursor_put_varint(&head, rec->type);
+    cursor_put_varint(&head, len);
     memmove(out + head.at, out + HEAD, len);
     base->position = rec->position;
     base->time = rec->time;
@@ -293,16 +227,16 @@ size_t record_decode(struct record *rec, struct record_base *base, const u8 *in,
 {
     memset(rec, 0, sizeof(*rec));
     struct cursor head = {.in = in, .end = len};
-    rec->type = get_varint(&head);
-    u64 size = get_varint(&head);
-    const u8 *start = get(&head, size);
+    rec->type = cursor_get_varint(&head);
+    u64 size = cursor_get_varint(&head);
+    const u8 *start = cursor_get(&head, size);
     if (!start || size > RECORD_MAX) {
         *why = "a record is longer than its chunk";
         return 0;
     }
     struct cursor body = {.in = start, .end = size};
-    u64 dposition = get_varint(&body);
-    u64 dtime = get_varint(&body);
+    u64 dposition = cursor_get_varint(&body);
+    u64 dtime = cursor_get_varint(&body);
     if (body.bad || base->position + dposition < dposition || base->time + dtime < dtime) {
         *why = "a record has no valid position and time";
         return 0;
@@ -382,8 +316,8 @@ bool runs_next(const struct log_runs *runs, u32 *at, u64 *length, u64 *digest)
     struct cursor c = {.in = runs->data, .at = *at, .end = runs->size};
     if (c.at >= c.end)
         return false;
-    *length = get_varint(&c);
-    *digest = get_u64(&c);
+    *length = cursor_get_varint(&c);
+    *digest = cursor_get_u64(&c);
     *at = (u32)c.at;
     return !c.bad;
 }
@@ -391,7 +325,7 @@ bool runs_next(const struct log_runs *runs, u32 *at, u64 *length, u64 *digest)
 u32 runs_add(u8 *out, u64 length, u64 digest)
 {
     struct cursor c = {.out = out, .end = 18};
-    put_varint(&c, length);
-    put(&c, &digest, 8);
+    cursor_put_varint(&c, length);
+    cursor_put(&c, &digest, 8);
     return (u32)c.at;
 }

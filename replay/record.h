@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "base/err.h"
+#include "base/json.h"
 #include "base/types.h"
 #include "machine.h"
 
@@ -150,10 +151,6 @@ bool record_equal(const struct record *a, const struct record *b, const char **f
 /* One line without newline; `components` (names joined by commas, may be NULL) labels digests. */
 void record_print(FILE *out, const struct record *rec, bool all_digests);
 void record_print_json(FILE *out, const struct record *rec);
-/* Bytes: each as the code point of its number. */
-void json_string(FILE *out, const void *data, size_t len);
-/* Text of the host: UTF-8, or else bytes. */
-void json_text(FILE *out, const char *text);
 
 const char *quit_reason_name(u64 reason); /* never NULL */
 const char *run_reason_name(u64 reason);  /* never NULL */

@@ -15,10 +15,13 @@ static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
 } commands[] = {
-    {"record", cmd_record},         {"replay", cmd_replay}, {"info", cmd_info},
-    {"events", cmd_events},         {"trace", cmd_trace},   {"diff", cmd_diff},
-    {"symbols", cmd_symbols},       {"core", cmd_core},     {"gdb", cmd_gdb},
-    {"checkpoint", cmd_checkpoint}, {"disk", cmd_disk},     {"pcap", cmd_pcap},
+    {"record", cmd_record},   {"replay", cmd_replay},
+    {"info", cmd_info},       {"events", cmd_events},
+    {"trace", cmd_trace},     {"diff", cmd_diff},
+    {"symbols", cmd_symbols}, {"core", cmd_core},
+    {"gdb", cmd_gdb},         {"checkpoint", cmd_checkpoint},
+    {"disk", cmd_disk},       {"pcap", cmd_pcap},
+    {"gpu", cmd_gpu},
 };
 
 const char *argp_program_version = "reprise " REPRISE_VERSION;
@@ -37,7 +40,8 @@ static const char doc[] =
     "  symbols     the guest kernel's symbols, as a list or an ELF file\n"
     "  core        a core dump of the guest, for crash, drgn and gdb\n"
     "  disk        its disks as they were at any point\n"
-    "  pcap        what its networks carried, for Wireshark\n\n"
+    "  pcap        what its networks carried, for Wireshark\n"
+    "  gpu         its stream of GPU commands\n\n"
     "`reprise COMMAND --help` says more about each." EXIT_HELP;
 
 struct choice {

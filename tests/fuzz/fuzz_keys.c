@@ -28,7 +28,8 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
                 abort();
             if (!ready)
                 break;
-            if (in.kind == INPUT_CONSOLE && (!in.len || in.len > room || in.len > INPUT_CONSOLE_MAX))
+            if (in.kind == INPUT_CONSOLE &&
+                (!in.len || in.len > room || in.len > INPUT_CONSOLE_MAX))
                 abort();
             taken += in.kind == INPUT_CONSOLE ? in.len : 1;
         }

@@ -21,7 +21,7 @@ LAYERS = {
     "vmm/host": ["base/", "host/", "keynames.h", "board/bootentry.h",
                  "virtio-gpu-log/renderer/protocol.h"] + CONTRACTS,
     "vmm/cmd": ["base/", "board/", "host/", "replay/", "cmd/", "cpu/model.h", "cpu/vcpu.h",
-                "cpu/engine.h", "version.h"] + CONTRACTS,
+                "virtio-gpu-log/", "cpu/engine.h", "version.h"] + CONTRACTS,
     "vmm/main.c": ["base/", "cmd/", "version.h"],
     "vmm": ["base/", "board/", "cpu/engine.h", "cpu/stats.h", "cpu/model.h", "cpu/vcpu.h", "dev/",
             "machine_internal.h"] + CONTRACTS,
@@ -134,6 +134,8 @@ def file_scope(t):
 def format_doc(t):
     t.run("tests/tools/format_doc.sh", t.build / "tests" / "tools" / "format_records",
           "docs/format.md", "--check", cwd=ROOT)
+    t.run("tests/tools/format_doc.sh", t.build / "tests" / "tools" / "gpu_records",
+          "docs/gpu-log.md", "--check", cwd=ROOT)
 
 
 @test("source/portable")

@@ -1,6 +1,6 @@
 #!/bin/sh
-# format_doc.sh TOOL DOC [--check]: puts the record types printed by TOOL between the markers of
-# docs/format.md; with --check only says whether they are up to date.
+# format_doc.sh TOOL DOC [--check]: puts the record types printed by TOOL between the markers of DOC;
+# with --check only says whether they are up to date.
 set -eu
 tool=$1
 doc=$2
@@ -15,7 +15,7 @@ if cmp -s "$new" "$doc"; then
     exit 0
 fi
 if [ "${3-}" = --check ]; then
-    echo "$doc does not match replay/records.def: run tests/tools/format_doc.sh" >&2
+    echo "$doc does not match its tables: run tests/tools/format_doc.sh $tool $doc" >&2
     exit 1
 fi
 cat "$new" >"$doc"

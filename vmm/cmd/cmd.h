@@ -52,6 +52,7 @@ int cmd_gdb(int argc, char **argv);
 int cmd_checkpoint(int argc, char **argv);
 int cmd_disk(int argc, char **argv);
 int cmd_pcap(int argc, char **argv);
+int cmd_gpu(int argc, char **argv);
 
 /* Prints "reprise: TEXT" on stderr; returns EX_ERROR. */
 int cmd_fail(const struct err *err);

@@ -1,0 +1,367 @@
+/*
+ * The writer of gpu.log. Records gather in one buffer, contents in another; each is written as a
+ * chunk when it is full, contents always before records, so that what a record refers to lies in
+ * front of it. Nothing here looks at a clock.
+ */
+#include <errno.h>
+#include <lz4.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "virtio-gpu-log/log_format.h"
+
+struct buffer {
+    u8 *data;
+    size_t size, room;
+    u32 entries;
+};
+
+/* The pieces there are: open addressing, at most 3/4 full. */
+struct piece {
+    XXH128_hash_t hash;
+    u64 number; /* plus 1; 0: free */
+};
+
+struct gpu_log_writer {
+    int fd;
+    u64 good; /* bytes in the file: all whole chunks */
+    u32 sequence;
+    u64 seed;
+    struct gpu_log_base base;
+    struct buffer records, contents, out;
+    struct piece *pieces;
+    u64 slots;
+    bool no_memory;
+    struct gpu_frames frames;
+    struct gpu_log_sizes sizes;
+    struct err failed; /* code 0: none */
+};
+
+u64 gpu_log_header_check(const struct gpu_log_header *h)
+{
+    return XXH3_64bits(h, offsetof(struct gpu_log_header, check));
+}
+
+u64 gpu_chunk_header_check(const struct gpu_chunk_header *h)
+{
+    return XXH3_64bits(h, offsetof(struct gpu_chunk_header, header_check));
+}
+
+u64 gpu_chunk_check(const struct gpu_chunk_header *h, const void *payload, u64 seed)
+{
+    u64 inner = XXH3_64bits_withSeed(payload, h->packed_size, seed);
+    return XXH3_64bits_withSeed(h, offsetof(struct gpu_chunk_header, check), inner);
+}
+
+/* Makes room for `more` bytes. */
+static bool reserve(struct buffer *b, size_t more)
+{
+    if (b->room - b->size >= more)
+        return true;
+    size_t room = MAX(b->size + more, b->room + b->room / 2);
+    u8 *data = realloc(b->data, room);
+    if (!data)
+        return false;
+    b->data = data;
+    b->room = room;
+    return true;
+}
+
+static int fail(struct gpu_log_writer *w, struct err *err)
+{
+    if (!w->failed.code)
+        err_errno(&w->failed, "cannot write " GPU_LOG_NAME "; it ends at its last whole chunk");
+    if (ftruncate(w->fd, (off_t)w->good))
+        err_errno(&w->failed, "cannot write " GPU_LOG_NAME ", nor cut it back to its last chunk");
+    *err = w->failed;
+    return err->code;
+}
+
+static bool write_all(struct gpu_log_writer *w, const void *data, size_t len)
+{
+    const u8 *p = data;
+    u64 at = w->good;
+    while (len) {
+        ssize_t n = pwrite(w->fd, p, len, (off_t)at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            if (n == 0)
+                errno = ENOSPC;
+            return false;
+        }
+        p += n;
+        at += (u64)n;
+        len -= (size_t)n;
+    }
+    w->good = at;
+    return true;
+}
+
+static int flush(struct gpu_log_writer *w, enum gpu_chunk_kind kind, struct err *err)
+{
+    struct buffer *b = kind == GPU_CHUNK_RECORDS ? &w->records : &w->contents;
+    if (!b->entries)
+        return 0;
+    struct gpu_chunk_header h = {.magic = GPU_CHUNK_MAGIC,
+                                 .sequence = w->sequence,
+                                 .kind = kind,
+                                 .raw_size = (u32)b->size,
+                                 .entries = b->entries};
+    int bound = LZ4_compressBound((int)b->size);
+    w->out.size = 0;
+    if (!reserve(&w->out, sizeof(h) + (size_t)bound)) {
+        errno = ENOMEM;
+        return fail(w, err);
+    }
+    u8 *payload = w->out.data + sizeof(h);
+    int n = LZ4_compress_default((const char *)b->data, (char *)payload, (int)b->size, bound);
+    h.packed_size = (u32)n;
+    if (n <= 0 || (size_t)n >= b->size) {
+        h.packed_size = h.raw_size;
+        memcpy(payload, b->data, b->size);
+    }
+    h.header_check = gpu_chunk_header_check(&h);
+    h.check = gpu_chunk_check(&h, payload, w->seed);
+    memcpy(w->out.data, &h, sizeof(h));
+    if (!write_all(w, w->out.data, sizeof(h) + h.packed_size))
+        return fail(w, err);
+    w->seed = h.check;
+    w->sequence++;
+    if (kind == GPU_CHUNK_RECORDS) {
+        w->sizes.words += b->size;
+        w->sizes.packed += h.packed_size;
+        w->base = (struct gpu_log_base){0, 0};
+    }
+    b->size = 0;
+    b->entries = 0;
+    return 0;
+}
+
+static struct piece *slot_of(struct piece *pieces, u64 slots, XXH128_hash_t hash)
+{
+    u64 i = hash.low64 & (slots - 1);
+    while (pieces[i].number && !XXH128_isEqual(pieces[i].hash, hash))
+        i = (i + 1) & (slots - 1);
+    return &pieces[i];
+}
+
+static bool grow(struct gpu_log_writer *w)
+{
+    u64 slots = w->slots ? w->slots * 2 : 1024;
+    struct piece *pieces = calloc(slots, sizeof(*pieces));
+    if (!pieces)
+        return false;
+    for (u64 i = 0; i < w->slots; i++)
+        if (w->pieces[i].number)
+            *slot_of(pieces, slots, w->pieces[i].hash) = w->pieces[i];
+    free(w->pieces);
+    w->pieces = pieces;
+    w->slots = slots;
+    return true;
+}
+
+/* Of a piece not seen before: its hash, varint size and bytes go to the contents. */
+static u64 piece_number(void *opaque, const u8 *data, u32 size)
+{
+    struct gpu_log_writer *w = opaque;
+    XXH128_hash_t hash = XXH3_128bits(data, size);
+    w->sizes.carried += size;
+    if (w->sizes.contents * 4 >= w->slots * 3 && !grow(w)) {
+        w->no_memory = true;
+        return 0;
+    }
+    struct piece *p = slot_of(w->pieces, w->slots, hash);
+    if (p->number)
+        return p->number - 1;
+    struct buffer *b = &w->contents;
+    if (!reserve(b, sizeof(XXH128_canonical_t) + 10 + size)) {
+        w->no_memory = true;
+        return 0;
+    }
+    struct cursor c = {.out = b->data, .at = b->size, .end = b->room};
+    XXH128_canonical_t canonical;
+    XXH128_canonicalFromHash(&canonical, hash);
+    cursor_put(&c, &canonical, sizeof(canonical));
+    cursor_put_varint(&c, size);
+    cursor_put(&c, data, size);
+    b->size = c.at;
+    b->entries++;
+    *p = (struct piece){hash, ++w->sizes.contents};
+    w->sizes.kept += size;
+    return p->number - 1;
+}
+
+/* Could the record be longer than this? */
+static size_t bound(const struct gpu_record *rec)
+{
+    const struct gpu_ranges *r = NULL;
+    size_t n = 256;
+    if (rec->type == GPU_REC_COMMAND) {
+        n += rec->command.words.len;
+        r = &rec->command.uploads;
+    } else if (rec->type == GPU_REC_REPLY) {
+        n += (size_t)(rec->reply.body.size / GPU_PIECE + 1) * 10;
+        r = &rec->reply.readback;
+    } else if (rec->type == GPU_REC_START) {
+        n += rec->start.capset.len;
+    } else if (rec->type == GPU_REC_LOST) {
+        n += rec->lost.why.len;
+    }
+    for (u32 i = 0; r && i < r->count; i++)
+        n += 40 + (size_t)(r->list[i].bytes.size / GPU_PIECE + 1) * 10;
+    return n;
+}
+
+static int add(struct gpu_log_writer *w, const struct gpu_record *rec, struct err *err)
+{
+    if (w->failed.code) {
+        *err = w->failed;
+        return err->code;
+    }
+    struct buffer *b = &w->records;
+    size_t n = 0;
+    if (reserve(b, bound(rec)))
+        n = gpu_record_encode(rec, &w->base, b->data + b->size, b->room - b->size, piece_number, w);
+    else
+        w->no_memory = true;
+    if (w->no_memory) {
+        err_set(&w->failed, -ENOMEM, "no memory for " GPU_LOG_NAME);
+        return fail(w, err);
+    }
+    if (!n) {
+        err_set(&w->failed, -EINVAL, "a GPU record at position %llu does not fit " GPU_LOG_NAME,
+                (unsigned long long)rec->position);
+        return fail(w, err);
+    }
+    b->size += n;
+    b->entries++;
+    int code = 0;
+    if (w->contents.size >= GPU_CONTENTS_FULL || b->size >= GPU_WORDS_FULL)
+        code = flush(w, GPU_CHUNK_CONTENTS, err);
+    if (!code && b->size >= GPU_WORDS_FULL)
+        code = flush(w, GPU_CHUNK_RECORDS, err);
+    return code;
+}
+
+int gpu_log_create(struct gpu_log_writer **out, int fd, const struct gpu_rec_start *start,
+                   struct err *err)
+{
+    struct gpu_log_writer *w = calloc(1, sizeof(*w));
+    if (!w) {
+        close(fd);
+        return err_set(err, -ENOMEM, "no memory for " GPU_LOG_NAME);
+    }
+    w->fd = fd;
+    struct gpu_log_header h = {.version = GPU_LOG_VERSION, .size = sizeof(h)};
+    memcpy(h.magic, GPU_LOG_MAGIC, sizeof(h.magic));
+    h.check = gpu_log_header_check(&h);
+    w->seed = h.check;
+    struct gpu_record rec = {.type = GPU_REC_START, .start = *start};
+    int code = write_all(w, &h, sizeof(h)) ? add(w, &rec, err) : fail(w, err);
+    /* A chunk of its own: a log says what it needs as soon as there is one. */
+    if (!code)
+        code = flush(w, GPU_CHUNK_RECORDS, err);
+    if (code) {
+        close(fd);
+        w->fd = -1;
+        struct err ignored;
+        gpu_log_close(w, &ignored);
+        return code;
+    }
+    *out = w;
+    return 0;
+}
+
+int gpu_log_command(struct gpu_log_writer *w, pos_t position, vns_t time, u32 queue,
+                    const void *words, u32 size, const struct gpu_range *uploads, u32 count,
+                    struct err *err)
+{
+    u32 kept = MIN(size, GPU_COMMAND_MAX);
+    struct gpu_record rec = {.type = GPU_REC_COMMAND,
+                             .position = position,
+                             .time = time,
+                             .command = {.queue = queue,
+                                         .words = {kept, words},
+                                         .dropped = size - kept,
+                                         .uploads = {.count = count, .list = uploads}}};
+    int code = add(w, &rec, err);
+    if (!code) {
+        struct gpu_command c;
+        gpu_command_decode(queue, words, kept, &c);
+        gpu_frames_step(&w->frames, &c);
+        w->sizes.commands++;
+    }
+    return code;
+}
+
+u64 gpu_log_next_number(const struct gpu_log_writer *w)
+{
+    return w->sizes.commands;
+}
+
+int gpu_log_reply(struct gpu_log_writer *w, pos_t position, vns_t time, u64 number, u32 response,
+                  const void *body, u32 size, const struct gpu_range *readback, u32 count,
+                  struct err *err)
+{
+    struct gpu_record rec = {.type = GPU_REC_REPLY,
+                             .position = position,
+                             .time = time,
+                             .reply = {.back = w->sizes.commands - 1 - number,
+                                       .response = response,
+                                       .body = {.size = size, .data = body},
+                                       .readback = {.count = count, .list = readback}}};
+    return add(w, &rec, err);
+}
+
+int gpu_log_lost(struct gpu_log_writer *w, pos_t position, vns_t time, const char *why,
+                 struct err *err)
+{
+    struct gpu_record rec = {.type = GPU_REC_LOST,
+                             .position = position,
+                             .time = time,
+                             .lost = {{(u32)strlen(why), (const u8 *)why}}};
+    return add(w, &rec, err);
+}
+
+int gpu_log_end(struct gpu_log_writer *w, pos_t position, vns_t time, struct err *err)
+{
+    struct gpu_record rec = {.type = GPU_REC_END,
+                             .position = position,
+                             .time = time,
+                             .end = {w->sizes.commands, w->sizes.contents}};
+    return add(w, &rec, err);
+}
+
+int gpu_log_close(struct gpu_log_writer *w, struct err *err)
+{
+    if (!w)
+        return 0;
+    int code = 0;
+    if (w->fd >= 0) {
+        code = w->failed.code;
+        if (code)
+            *err = w->failed;
+        else if (!(code = flush(w, GPU_CHUNK_CONTENTS, err)))
+            code = flush(w, GPU_CHUNK_RECORDS, err);
+        if (fsync(w->fd) && !code && errno != EINVAL && errno != EROFS)
+            code = err_errno(err, "cannot sync " GPU_LOG_NAME " to disk");
+        if (close(w->fd) && !code)
+            code = err_errno(err, "cannot close " GPU_LOG_NAME);
+    }
+    free(w->records.data);
+    free(w->contents.data);
+    free(w->out.data);
+    free(w->pieces);
+    free(w);
+    return code;
+}
+
+void gpu_log_writer_sizes(const struct gpu_log_writer *w, struct gpu_log_sizes *out)
+{
+    *out = w->sizes;
+    out->file = w->good;
+    out->frames = w->frames.count;
+}
