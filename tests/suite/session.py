@@ -29,7 +29,7 @@ def terminal(t):
     s.prompt()
     t.check(termios.tcgetattr(s.slave)[3] & (termios.ICANON | termios.ECHO) == 0,
             "the terminal is not raw")
-    s.type("echo $((6*7))", "\r\n42\r\n[^\n]*/root # (\x1b\\[6n)?$")
+    s.type("echo $((6*7))", r"^42\r+\n[^\n]*/root # (\x1b\[6n)?$")
     began = time.monotonic()
     s.type("sleep 5")
     took = time.monotonic() - began
@@ -43,7 +43,7 @@ def terminal(t):
     start = len(s.out)
     s.send("\x03")
     s.wait(r"/root # (\x1b\[6n)?$", 10, start)
-    s.type("echo still $((40+2))", "\r\nstill 42\r\n[^\n]*/root # (\x1b\\[6n)?$")
+    s.type("echo still $((40+2))", r"^still 42\r+\n[^\n]*/root # (\x1b\[6n)?$")
     s.send("\x01h")
     s.wait("Ctrl-A x  quit")
     s.send("\x01x")
