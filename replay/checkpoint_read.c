@@ -1,4 +1,5 @@
 /* Reading checkpoint files, of which nothing is trusted. See checkpoint.h. */
+#include "base/file_io.h"
 #include "replay/checkpoint_format.h"
 
 #include <errno.h>
@@ -17,22 +18,6 @@
 static void file_name(u32 sequence, char out[16])
 {
     snprintf(out, 16, "%06u", sequence);
-}
-
-static bool read_at(int fd, void *out, size_t len, u64 at)
-{
-    u8 *p = out;
-    while (len) {
-        ssize_t n = pread(fd, p, len, (off_t)at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        p += n;
-        at += (u64)n;
-        len -= (size_t)n;
-    }
-    return true;
 }
 
 static bool unpack(const u8 *from, size_t packed, u8 *to, size_t raw)
@@ -102,7 +87,7 @@ static const char *read_file(struct checkpoint_set *s, int fd, struct checkpoint
     if (fstat(fd, &st) || !S_ISREG(st.st_mode))
         return "it is not a regular file";
     f->size = (u64)st.st_size;
-    if (f->size < sizeof(h) || !read_at(fd, &h, sizeof(h), 0))
+    if (f->size < sizeof(h) || !file_read_at(fd, &h, sizeof(h), 0))
         return "it was cut short";
     const char *why = check_header(&h, f->size, sequence, machine, state_size, s->total_pages);
     if (why)
@@ -123,7 +108,7 @@ static const char *read_file(struct checkpoint_set *s, int fd, struct checkpoint
     f->pages = malloc((h.pages + 1) * sizeof(*f->pages));
     if (!packed || !f->meta || !f->pages)
         why = "no memory for it";
-    else if (!read_at(fd, packed, h.meta_packed, meta_at))
+    else if (!file_read_at(fd, packed, h.meta_packed, meta_at))
         why = "it cannot be read";
     else if (XXH3_64bits(packed, h.meta_packed) != h.meta_check)
         why = "wrong checksum";
@@ -269,7 +254,7 @@ static const char *load_file(struct checkpoint_set *s, u32 n, const u32 *newest,
             if (k == 0)
                 loaded = false;
             if (wanted && !loaded) {
-                if (!read_at(fd, packed, b.packed, at))
+                if (!file_read_at(fd, packed, b.packed, at))
                     why = "it was cut short";
                 else if (XXH3_64bits(packed, b.packed) != b.check)
                     why = "wrong checksum of a block of pages";

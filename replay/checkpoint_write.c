@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 /* Writing checkpoint files. See checkpoint.h. */
+#include "base/file_io.h"
 #include "replay/checkpoint_format.h"
 
 #include <dirent.h>
@@ -87,21 +88,10 @@ struct out {
 
 static void put(struct out *o, const void *data, size_t len)
 {
-    const u8 *p = data;
-    while (len && !o->failed) {
-        ssize_t n = pwrite(o->fd, p, len, (off_t)o->at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0) {
-            o->failed = true;
-            if (n == 0)
-                errno = ENOSPC;
-            return;
-        }
-        p += n;
-        o->at += (u64)n;
-        len -= (size_t)n;
-    }
+    if (o->failed)
+        return;
+    o->failed = !file_write_at(o->fd, data, len, o->at);
+    o->at += len;
 }
 
 /* Compresses `raw` bytes into `to`, which has room for as many; returns the packed size. */

@@ -3,6 +3,7 @@
  * host memory (board/ram.h), page-aligned; every segment points into that. What the guest says
  * (VMCOREINFO, page_offset_base, page tables) decides only where segments claim to be.
  */
+#include "base/file_io.h"
 #include "replay/core.h"
 
 #include <elf.h>
@@ -311,20 +312,7 @@ static int make_notes(struct core *c, struct err *err)
 
 static int write_at(int fd, const void *data, size_t len, u64 offset, struct err *err)
 {
-    const u8 *p = data;
-    while (len) {
-        ssize_t n = pwrite(fd, p, len, (off_t)offset);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n == 0)
-            errno = ENOSPC;
-        if (n <= 0)
-            return err_errno(err, "cannot write the core");
-        p += n;
-        offset += (u64)n;
-        len -= (size_t)n;
-    }
-    return 0;
+    return file_write_at(fd, data, len, offset) ? 0 : err_errno(err, "cannot write the core");
 }
 
 static bool is_zero(const u8 *page)

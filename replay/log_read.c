@@ -2,6 +2,7 @@
  * The log's reader. Whatever the bytes are, it hands out the records of all chunks up to the first
  * bad one and then says which that is, where it starts and what is wrong with it.
  */
+#include "base/file_io.h"
 #include "replay/log_format.h"
 
 #include <errno.h>
@@ -35,26 +36,6 @@ struct log_reader {
     u8 packed[LZ4_COMPRESSBOUND(LOG_CHUNK_MAX)];
 };
 
-/* Reads exactly `len` bytes. false: EOF (errno 0) or error. */
-static bool read_at(int fd, void *out, size_t len, u64 offset)
-{
-    u8 *p = out;
-    while (len) {
-        ssize_t n = pread(fd, p, len, (off_t)offset);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0) {
-            if (n == 0)
-                errno = 0;
-            return false;
-        }
-        p += n;
-        offset += (u64)n;
-        len -= (size_t)n;
-    }
-    return true;
-}
-
 static int read_file_header(struct log_reader *r, struct err *err)
 {
     struct log_file_header h;
@@ -68,7 +49,7 @@ static int read_file_header(struct log_reader *r, struct err *err)
         return err_set(err, -EINVAL, "the log has %" PRIu64 " bytes, less than its header: %s",
                        r->file_size,
                        r->file_size ? "it was cut short" : "its recorder was killed at the start");
-    if (!read_at(r->fd, &h, sizeof(h), 0))
+    if (!file_read_at(r->fd, &h, sizeof(h), 0))
         return err_errno(err, "cannot read the log");
     if (memcmp(h.magic, LOG_MAGIC, sizeof(h.magic)))
         return err_set(err, -EINVAL, "not a Reprise log: it does not start as one");
@@ -169,7 +150,7 @@ static bool rest_is_zero(struct log_reader *r)
 {
     for (u64 at = r->offset; at < r->file_size;) {
         size_t n = (size_t)MIN(r->file_size - at, (u64)sizeof(r->packed));
-        if (!read_at(r->fd, r->packed, n, at))
+        if (!file_read_at(r->fd, r->packed, n, at))
             return false;
         for (size_t i = 0; i < n; i++)
             if (r->packed[i])
@@ -263,7 +244,7 @@ static bool load_chunk(struct log_reader *r)
         return stop(r, LOG_DAMAGED, "%" PRIu64 " bytes follow the end of the log", rest);
     if (rest < sizeof(*h))
         return stop(r, LOG_TRUNCATED, "only %" PRIu64 " bytes of it are there", rest);
-    if (!read_at(r->fd, h, sizeof(*h), r->offset))
+    if (!file_read_at(r->fd, h, sizeof(*h), r->offset))
         return stop(r, LOG_DAMAGED, "cannot be read: %s", strerror(errno));
     if (h->header_check != log_chunk_header_check(h)) {
         if (rest_is_zero(r))
@@ -277,7 +258,7 @@ static bool load_chunk(struct log_reader *r)
     if (h->packed_size > rest - sizeof(*h))
         return stop(r, LOG_TRUNCATED, "only %" PRIu64 " of its %" PRIu64 " bytes are there", rest,
                     (u64)h->packed_size + sizeof(*h));
-    if (!read_at(r->fd, r->packed, h->packed_size, r->offset + sizeof(*h)))
+    if (!file_read_at(r->fd, r->packed, h->packed_size, r->offset + sizeof(*h)))
         return stop(r, LOG_DAMAGED, "cannot be read: %s", errno ? strerror(errno) : "file changed");
     if (h->check != log_chunk_check(h, r->packed, r->seed))
         return stop(r, LOG_DAMAGED, "wrong checksum");

@@ -4,6 +4,7 @@
  * whole chunk, and a small chunk with a cut record is tried: it usually fits in what was just
  * freed.
  */
+#include "base/file_io.h"
 #include "replay/log_format.h"
 
 #include <errno.h>
@@ -52,22 +53,9 @@ u64 log_chunk_check(const struct log_chunk_header *h, const void *payload, u64 s
 
 static int write_all(struct log_writer *w, const void *data, size_t len)
 {
-    const u8 *p = data;
-    u64 at = w->good;
-    while (len) {
-        ssize_t n = pwrite(w->fd, p, len, (off_t)at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0) {
-            if (n == 0)
-                errno = ENOSPC;
-            return -1;
-        }
-        p += n;
-        at += (u64)n;
-        len -= (size_t)n;
-    }
-    w->good = at;
+    if (!file_write_at(w->fd, data, len, w->good))
+        return -1;
+    w->good += len;
     return 0;
 }
 

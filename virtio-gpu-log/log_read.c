@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "base/file_io.h"
 #include "virtio-gpu-log/log_format.h"
 
 #define LZ4_RATIO 256u /* it packs a byte into no less than a 255th, roughly */
@@ -56,25 +57,6 @@ struct gpu_log_reader {
     struct gpu_log_damage damage;
 };
 
-static bool read_at(int fd, void *out, size_t len, u64 offset)
-{
-    u8 *p = out;
-    while (len) {
-        ssize_t n = pread(fd, p, len, (off_t)offset);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0) {
-            if (n == 0)
-                errno = 0;
-            return false;
-        }
-        p += n;
-        offset += (u64)n;
-        len -= (size_t)n;
-    }
-    return true;
-}
-
 static bool room(void *buffer, size_t *have, size_t want, size_t each)
 {
     if (*have >= want)
@@ -100,7 +82,7 @@ static int read_file_header(struct gpu_log_reader *r, struct err *err)
         return err_set(err, -EINVAL,
                        "the GPU log has %" PRIu64 " bytes, less than its header: it was cut short",
                        r->file_size);
-    if (!read_at(r->fd, &h, sizeof(h), 0))
+    if (!file_read_at(r->fd, &h, sizeof(h), 0))
         return err_errno(err, "cannot read the GPU log");
     if (memcmp(h.magic, GPU_LOG_MAGIC, sizeof(h.magic)))
         return err_set(err, -EINVAL, "not a GPU log: it does not start as one");
@@ -223,7 +205,7 @@ static bool rest_is_zero(struct gpu_log_reader *r)
     u8 buf[4096];
     for (u64 at = r->offset; at < r->file_size;) {
         size_t n = (size_t)MIN(r->file_size - at, (u64)sizeof(buf));
-        if (!read_at(r->fd, buf, n, at))
+        if (!file_read_at(r->fd, buf, n, at))
             return false;
         for (size_t i = 0; i < n; i++)
             if (buf[i])
@@ -327,7 +309,7 @@ static bool load_chunk(struct gpu_log_reader *r)
         return stop(r, GPU_LOG_DAMAGED, "%" PRIu64 " bytes follow the end of the log", rest);
     if (rest < sizeof(*h))
         return stop(r, GPU_LOG_TRUNCATED, "only %" PRIu64 " bytes of it are there", rest);
-    if (!read_at(r->fd, h, sizeof(*h), r->offset))
+    if (!file_read_at(r->fd, h, sizeof(*h), r->offset))
         return stop(r, GPU_LOG_DAMAGED, "cannot be read: %s", strerror(errno));
     if (h->header_check != gpu_chunk_header_check(h)) {
         if (rest_is_zero(r))
@@ -344,7 +326,7 @@ static bool load_chunk(struct gpu_log_reader *r)
     if (!room(&r->packed, &r->packed_room, h->packed_size, 1) ||
         !room(&r->raw, &r->raw_room, h->raw_size, 1))
         return stop(r, GPU_LOG_DAMAGED, "no memory for its %u bytes", h->raw_size);
-    if (!read_at(r->fd, r->packed, h->packed_size, r->offset + sizeof(*h)))
+    if (!file_read_at(r->fd, r->packed, h->packed_size, r->offset + sizeof(*h)))
         return stop(r, GPU_LOG_DAMAGED, "cannot be read: %s",
                     errno ? strerror(errno) : "file changed");
     if (h->check != gpu_chunk_check(h, r->packed, r->seed))
@@ -408,7 +390,7 @@ static int load_contents(struct gpu_log_reader *r, u32 chunk, struct err *err)
     if (!room(&r->loaded, &r->loaded_room, c->raw_size, 1) ||
         !room(&r->packed, &r->packed_room, c->packed_size, 1))
         return err_set(err, -ENOMEM, "no memory for contents of the GPU log");
-    if (!read_at(r->fd, r->packed, c->packed_size, c->offset) ||
+    if (!file_read_at(r->fd, r->packed, c->packed_size, c->offset) ||
         XXH3_64bits(r->packed, c->packed_size) != c->hash ||
         !gpu_chunk_unpack(r->packed, c->packed_size, r->loaded, c->raw_size))
         return err_set(err, -EIO, "the GPU log changed while it was read (offset %" PRIu64 ")",

@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "base/file_io.h"
 #include "virtio-gpu-log/log_format.h"
 
 struct buffer {
@@ -81,22 +82,9 @@ static int fail(struct gpu_log_writer *w, struct err *err)
 
 static bool write_all(struct gpu_log_writer *w, const void *data, size_t len)
 {
-    const u8 *p = data;
-    u64 at = w->good;
-    while (len) {
-        ssize_t n = pwrite(w->fd, p, len, (off_t)at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0) {
-            if (n == 0)
-                errno = ENOSPC;
-            return false;
-        }
-        p += n;
-        at += (u64)n;
-        len -= (size_t)n;
-    }
-    w->good = at;
+    if (!file_write_at(w->fd, data, len, w->good))
+        return false;
+    w->good += len;
     return true;
 }
 

@@ -1,4 +1,5 @@
 /* See disk.h. */
+#include "base/file_io.h"
 #include "host/disk.h"
 
 #include <errno.h>
@@ -459,14 +460,8 @@ int disk_export(struct disk *d, int fd, struct err *err)
             *err = d->failed;
             return err->code;
         }
-        for (size_t done = 0; memcmp(buf, zeros, n) && done < n;) {
-            ssize_t w = pwrite(fd, buf + done, n - done, (off_t)(at + done));
-            if (w < 0 && errno == EINTR)
-                continue;
-            if (w <= 0)
-                return err_errno(err, "cannot write the disk");
-            done += (size_t)w;
-        }
+        if (memcmp(buf, zeros, n) && !file_write_at(fd, buf, n, at))
+            return err_errno(err, "cannot write the disk");
         at += n;
     }
     return ftruncate(fd, (off_t)d->size) ? err_errno(err, "cannot write the disk") : 0;
