@@ -66,10 +66,10 @@ static struct renderer_reply *wait_for(u64 seq)
 static void fence_ok(const char *what)
 {
     struct renderer_reply *f = wait_for(renderer_fence(r));
-    EXPECT(f->result == GPU_R_OK, "%s: fence: %s", what, gpu_result_text(f->result));
+    EXPECT(f->result == WIRE_R_OK, "%s: fence: %s", what, wire_result_text(f->result));
     for (u32 i = 0; i < f->run_count; i++)
-        EXPECT(f->runs[i].result == GPU_R_OK, "%s: request %llu: %s", what,
-               (unsigned long long)f->runs[i].seq, gpu_result_text(f->runs[i].result));
+        EXPECT(f->runs[i].result == WIRE_R_OK, "%s: request %llu: %s", what,
+               (unsigned long long)f->runs[i].seq, wire_result_text(f->runs[i].result));
     EXPECT(!f->fault_count, "%s: %s", what, f->faults[0].text);
     free(f);
 }
@@ -85,14 +85,14 @@ static u32 result_of(u64 seq)
 
 static void create(u32 id, u32 target, u32 format, u32 bind, u32 w, u32 h)
 {
-    struct gpu_resource_create c = {.resource = id,
-                                    .target = target,
-                                    .format = format,
-                                    .bind = bind,
-                                    .width = w,
-                                    .height = h,
-                                    .depth = 1,
-                                    .array_size = 1};
+    struct wire_resource_create c = {.resource = id,
+                                     .target = target,
+                                     .format = format,
+                                     .bind = bind,
+                                     .width = w,
+                                     .height = h,
+                                     .depth = 1,
+                                     .array_size = 1};
     renderer_resource_create(r, &c);
 }
 
@@ -106,7 +106,7 @@ static void set_up(void)
         {0, -1, 0, 1, 0, 1, 1, 1},        {0, 0, 0, 1, 0, 1, 1, 1},
         {-1, 0, 0, 1, 0, 1, 1, 1},
     };
-    struct gpu_transfer t = {.resource = VERTICES, .box = {0, 0, 0, sizeof(v), 1, 1}};
+    struct wire_transfer t = {.resource = VERTICES, .box = {0, 0, 0, sizeof(v), 1, 1}};
     static struct words b;
     b.n = 0;
     create(TARGET, VT_2D, VF_BGRA8, VB_TARGET | VB_SAMPLER | VB_SCANOUT, width, height);
@@ -153,10 +153,10 @@ static void test_triangle(const char *argument)
     set_up();
     for (unsigned f = 0; f < frames; f++) {
         draw_frame(f);
-        struct renderer_reply *p = wait_for(renderer_read(r, TARGET, 0, NULL, GPU_RAW));
+        struct renderer_reply *p = wait_for(renderer_read(r, TARGET, 0, NULL, WIRE_RAW));
         EXPECT(!p->result && p->width == width && p->height == height &&
                    p->data_size == (u64)width * height * 4,
-               "read: %s, %u x %u", gpu_result_text(p->result), p->width, p->height);
+               "read: %s, %u x %u", wire_result_text(p->result), p->width, p->height);
         printf("frame %u %016llx\n", f, (unsigned long long)hash_reply(p));
         if (!f) {
             /* What is drawn first is the last row; the middle lies inside the triangle. */
@@ -167,15 +167,15 @@ static void test_triangle(const char *argument)
             expect_pixel(p, width / 2, height / 2, middle, 1);
         }
         /* The same through the backing. */
-        struct gpu_transfer t = {.resource = TARGET, .box = {0, 0, 0, width, height, 1}};
+        struct wire_transfer t = {.resource = TARGET, .box = {0, 0, 0, width, height, 1}};
         struct renderer_reply *q = wait_for(renderer_transfer_from_host(r, &t));
         EXPECT(!q->result && q->range_count == 1 && q->ranges[0].size == p->data_size &&
                    !q->ranges[0].offset && !memcmp(p->data, q->data, p->data_size),
                "transfer and read differ");
         free(q);
         /* ... and with the channels the other way round. */
-        q = wait_for(renderer_read(r, TARGET, 0, NULL, GPU_RGBA));
-        EXPECT(!q->result && q->data_size == p->data_size, "read: %s", gpu_result_text(q->result));
+        q = wait_for(renderer_read(r, TARGET, 0, NULL, WIRE_RGBA));
+        EXPECT(!q->result && q->data_size == p->data_size, "read: %s", wire_result_text(q->result));
         for (u64 i = 0; i < p->data_size; i++)
             EXPECT(q->data[i] == p->data[(i & ~3ull) + (i % 4 == 3 ? 3 : 2 - i % 4)],
                    "RGBA and BGRA differ at byte %llu", (unsigned long long)i);
@@ -186,8 +186,8 @@ static void test_triangle(const char *argument)
     b.n = 0;
     draw(&b, 3, 6);
     renderer_submit(r, CONTEXT, b.w, b.n);
-    struct gpu_box box = {0, 0, 0, width, height, 1};
-    struct renderer_reply *p = wait_for(renderer_read(r, TARGET, 0, &box, GPU_RAW));
+    struct wire_box box = {0, 0, 0, width, height, 1};
+    struct renderer_reply *p = wait_for(renderer_read(r, TARGET, 0, &box, WIRE_RAW));
     u64 inside = 0;
     for (u64 i = 0; i < p->data_size; i += 4)
         inside += !memcmp(p->data + i, quarter, 4);
@@ -200,23 +200,23 @@ static void test_triangle(const char *argument)
 }
 
 /* The bytes of a box go up, and exactly the same come down, where they belong. */
-static void upload(u32 target, u32 format, u32 layers, u32 w, u32 h, const struct gpu_box *box,
+static void upload(u32 target, u32 format, u32 layers, u32 w, u32 h, const struct wire_box *box,
                    u32 stride, u32 layer_stride, u64 offset)
 {
     static u8 up[1 << 20], written[1 << 20];
-    struct gpu_resource_create c = {.resource = 50,
-                                    .target = target,
-                                    .format = format,
-                                    .bind = VB_SAMPLER,
-                                    .width = w,
-                                    .height = h,
-                                    .depth = target == VT_3D ? layers : 1,
-                                    .array_size = target == VT_3D ? 1 : layers};
-    struct gpu_transfer t = {.resource = 50,
-                             .stride = stride,
-                             .layer_stride = layer_stride,
-                             .box = *box,
-                             .offset = offset};
+    struct wire_resource_create c = {.resource = 50,
+                                     .target = target,
+                                     .format = format,
+                                     .bind = VB_SAMPLER,
+                                     .width = w,
+                                     .height = h,
+                                     .depth = target == VT_3D ? layers : 1,
+                                     .array_size = target == VT_3D ? 1 : layers};
+    struct wire_transfer t = {.resource = 50,
+                              .stride = stride,
+                              .layer_stride = layer_stride,
+                              .box = *box,
+                              .offset = offset};
     struct format_block fb;
     EXPECT(format_block(format, &fb), "format %u is not known", format);
     for (size_t i = 0; i < sizeof(up); i++)
@@ -227,10 +227,10 @@ static void upload(u32 target, u32 format, u32 layers, u32 w, u32 h, const struc
     renderer_write_backing(r, 50, 0, up, sizeof(up));
     renderer_transfer_to_host(r, &t);
     struct renderer_reply *p = wait_for(renderer_transfer_from_host(r, &t));
-    EXPECT(!p->result, "target %u format %u: %s", target, format, gpu_result_text(p->result));
+    EXPECT(!p->result, "target %u format %u: %s", target, format, wire_result_text(p->result));
     const u8 *at = p->data;
     for (u32 i = 0; i < p->range_count; i++) {
-        const struct gpu_range *g = &p->ranges[i];
+        const struct wire_range *g = &p->ranges[i];
         EXPECT(g->resource == 50 && g->offset + g->size <= sizeof(up), "range %u is outside", i);
         EXPECT(!memcmp(at, up + g->offset, g->size), "target %u format %u: bytes %llu..+%u differ",
                target, format, (unsigned long long)g->offset, g->size);
@@ -256,19 +256,19 @@ static void upload(u32 target, u32 format, u32 layers, u32 w, u32 h, const struc
 
 static void test_upload(const char *argument)
 {
-    upload(VT_2D, VF_RGBA8, 1, 16, 16, &(struct gpu_box){0, 0, 0, 16, 16, 1}, 0, 0, 0);
-    upload(VT_2D, VF_RGBA8, 1, 16, 16, &(struct gpu_box){4, 4, 0, 8, 8, 1}, 0, 0, 1000);
-    upload(VT_2D, VF_RGBA8, 1, 16, 16, &(struct gpu_box){4, 4, 0, 8, 8, 1}, 256, 0, 1000);
-    upload(VT_2D, VF_BGRA8, 1, 200, 100, &(struct gpu_box){1, 2, 0, 33, 7, 1}, 0, 0, 12);
-    upload(VT_3D, VF_RGBA8, 4, 16, 16, &(struct gpu_box){0, 0, 0, 16, 16, 4}, 0, 0, 0);
-    upload(VT_3D, VF_RGBA8, 4, 16, 16, &(struct gpu_box){3, 1, 1, 5, 9, 3}, 128, 4096, 64);
-    upload(7, VF_RGBA8, 3, 16, 16, &(struct gpu_box){0, 0, 0, 16, 16, 3}, 0, 0, 0);
-    upload(4, VF_RGBA8, 6, 16, 16, &(struct gpu_box){0, 0, 0, 16, 16, 6}, 0, 0, 0);
-    upload(4, VF_RGBA8, 6, 16, 16, &(struct gpu_box){0, 0, 5, 16, 16, 1}, 0, 0, 0);
-    upload(6, VF_RGBA8, 3, 16, 1, &(struct gpu_box){2, 0, 0, 9, 1, 3}, 0, 0, 0);
-    upload(2, 105, 1, 20, 20, &(struct gpu_box){0, 0, 0, 20, 20, 1}, 0, 0, 0); /* DXT1 */
-    upload(2, 105, 1, 20, 20, &(struct gpu_box){4, 8, 0, 8, 12, 1}, 0, 0, 0);
-    upload(VT_BUFFER, VF_R8, 1, 4096, 1, &(struct gpu_box){5, 0, 0, 1000, 1, 1}, 0, 0, 3);
+    upload(VT_2D, VF_RGBA8, 1, 16, 16, &(struct wire_box){0, 0, 0, 16, 16, 1}, 0, 0, 0);
+    upload(VT_2D, VF_RGBA8, 1, 16, 16, &(struct wire_box){4, 4, 0, 8, 8, 1}, 0, 0, 1000);
+    upload(VT_2D, VF_RGBA8, 1, 16, 16, &(struct wire_box){4, 4, 0, 8, 8, 1}, 256, 0, 1000);
+    upload(VT_2D, VF_BGRA8, 1, 200, 100, &(struct wire_box){1, 2, 0, 33, 7, 1}, 0, 0, 12);
+    upload(VT_3D, VF_RGBA8, 4, 16, 16, &(struct wire_box){0, 0, 0, 16, 16, 4}, 0, 0, 0);
+    upload(VT_3D, VF_RGBA8, 4, 16, 16, &(struct wire_box){3, 1, 1, 5, 9, 3}, 128, 4096, 64);
+    upload(7, VF_RGBA8, 3, 16, 16, &(struct wire_box){0, 0, 0, 16, 16, 3}, 0, 0, 0);
+    upload(4, VF_RGBA8, 6, 16, 16, &(struct wire_box){0, 0, 0, 16, 16, 6}, 0, 0, 0);
+    upload(4, VF_RGBA8, 6, 16, 16, &(struct wire_box){0, 0, 5, 16, 16, 1}, 0, 0, 0);
+    upload(6, VF_RGBA8, 3, 16, 1, &(struct wire_box){2, 0, 0, 9, 1, 3}, 0, 0, 0);
+    upload(2, 105, 1, 20, 20, &(struct wire_box){0, 0, 0, 20, 20, 1}, 0, 0, 0); /* DXT1 */
+    upload(2, 105, 1, 20, 20, &(struct wire_box){4, 8, 0, 8, 12, 1}, 0, 0, 0);
+    upload(VT_BUFFER, VF_R8, 1, 4096, 1, &(struct wire_box){5, 0, 0, 1000, 1, 1}, 0, 0, 3);
     printf("uploads came back\n");
 }
 
@@ -282,34 +282,34 @@ static bool matters(u32 format, size_t byte)
 static bool format_comes_back(u32 format, const struct format_block *b)
 {
     static u8 up[16 * 24 * 16 * 3];
-    const struct gpu_box boxes[] = {{0, 0, 0, 16, 24, 3}, {4, 8, 1, 8, 12, 2}};
+    const struct wire_box boxes[] = {{0, 0, 0, 16, 24, 3}, {4, 8, 1, 8, 12, 2}};
     bool depth = (format >= 16 && format <= 21) || format == 126, same = true;
     size_t row = 16u / b->w * b->bytes, layer = row * (24u / b->h), size = layer * 3;
-    struct gpu_resource_create c = {.resource = 60,
-                                    .target = 7, /* 2D array */
-                                    .format = format,
-                                    .bind = depth ? 1 : VB_SAMPLER,
-                                    .width = 16,
-                                    .height = 24,
-                                    .depth = 1,
-                                    .array_size = 3};
+    struct wire_resource_create c = {.resource = 60,
+                                     .target = 7, /* 2D array */
+                                     .format = format,
+                                     .bind = depth ? 1 : VB_SAMPLER,
+                                     .width = 16,
+                                     .height = 24,
+                                     .depth = 1,
+                                     .array_size = 3};
     for (size_t i = 0; i < size; i++)
         up[i] = (u8)(i * 7 + (i >> 8) * 5 + 1) & 0x3f; /* floats: no NaN, nothing denormal */
     renderer_resource_create(r, &c);
     renderer_attach_backing(r, 60, size);
     renderer_write_backing(r, 60, 0, up, size);
-    struct gpu_transfer t = {.resource = 60, .box = boxes[0]};
+    struct wire_transfer t = {.resource = 60, .box = boxes[0]};
     renderer_transfer_to_host(r, &t);
     for (size_t i = 0; i < ARRAY_SIZE(boxes); i++) {
-        const struct gpu_box *box = &boxes[i];
+        const struct wire_box *box = &boxes[i];
         t.box = *box;
         /* The box's bytes belong where the whole level's are. */
         t.offset = box->z * layer + box->y / b->h * row + (size_t)(box->x / b->w) * b->bytes;
         struct renderer_reply *p = wait_for(renderer_transfer_from_host(r, &t));
-        struct renderer_reply *q = wait_for(renderer_read(r, 60, 0, box, GPU_RAW));
+        struct renderer_reply *q = wait_for(renderer_read(r, 60, 0, box, WIRE_RAW));
         size_t want = (size_t)box->w / b->w * (box->h / b->h) * box->d * b->bytes;
         EXPECT(!p->result && p->data_size == want, "format %u: %s, %llu bytes", format,
-               gpu_result_text(p->result), (unsigned long long)p->data_size);
+               wire_result_text(p->result), (unsigned long long)p->data_size);
         const u8 *at = p->data;
         for (u32 k = 0; k < p->range_count; k++)
             for (u32 j = 0; j < p->ranges[k].size; j++, at++) {
@@ -321,8 +321,8 @@ static bool format_comes_back(u32 format, const struct format_block *b)
             EXPECT(!q->result && q->data_size == want && !memcmp(q->data, p->data, want),
                    "format %u: read and transfer differ", format);
         else
-            EXPECT(q->result == GPU_R_UNREADABLE, "format %u: read: %s", format,
-                   gpu_result_text(q->result));
+            EXPECT(q->result == WIRE_R_UNREADABLE, "format %u: read: %s", format,
+                   wire_result_text(q->result));
         free(p);
         free(q);
         if (!same && format_reads_back(format)) {
@@ -337,7 +337,7 @@ static bool format_comes_back(u32 format, const struct format_block *b)
 
 static void test_formats(const char *argument)
 {
-    const struct virgl_caps *m = model_caps(GPU_MODEL_NEWEST);
+    const struct virgl_caps *m = model_caps(WIRE_MODEL_NEWEST);
     unsigned good = 0, bad = 0;
     for (u32 f = 1; f < 512; f++) {
         struct format_block b;
@@ -369,7 +369,7 @@ static void run_query(u32 expect)
     u32 state[4] = {2, 0, 0, 0};
     const u8 *at = f->data;
     for (u32 i = 0; i < f->range_count; i++) {
-        const struct gpu_range *g = &f->ranges[i];
+        const struct wire_range *g = &f->ranges[i];
         EXPECT(g->resource == 3 && g->offset + g->size <= sizeof(state), "range outside");
         memcpy((u8 *)state + g->offset, at, g->size);
         at += g->size;
@@ -416,13 +416,13 @@ static void test_pushed(const char *argument)
         word(&b, w[i]);
     u64 seq = renderer_submit(r, CONTEXT, b.w, b.n);
     struct renderer_reply *f = wait_for(renderer_fence(r));
-    struct renderer_reply *p = wait_for(renderer_read(r, TARGET, 0, NULL, GPU_RAW));
-    EXPECT(renderer_result(f, seq) == GPU_R_OK, "submit: %s",
-           gpu_result_text(renderer_result(f, seq)));
+    struct renderer_reply *p = wait_for(renderer_read(r, TARGET, 0, NULL, WIRE_RAW));
+    EXPECT(renderer_result(f, seq) == WIRE_R_OK, "submit: %s",
+           wire_result_text(renderer_result(f, seq)));
     /* The backing was zeros: every byte that is not zero was reported, and no other. */
     const u8 *at = f->data;
     for (u32 i = 0; i < f->range_count; i++) {
-        const struct gpu_range *g = &f->ranges[i];
+        const struct wire_range *g = &f->ranges[i];
         EXPECT(g->resource == TARGET && g->offset + g->size <= size &&
                    !memcmp(at, p->data + g->offset, g->size) && !memchr(at, 0, g->size),
                "range %u", i);
@@ -467,9 +467,9 @@ static void test_fences(const char *argument)
         }
         EXPECT(f && f->seq == fences[i] && f->seq > last, "fence %d came out of order", i);
         last = f->seq;
-        EXPECT(renderer_result(f, bad[i]) == GPU_R_NO_RESOURCE, "request %d: %s", i,
-               gpu_result_text(renderer_result(f, bad[i])));
-        EXPECT(renderer_result(f, bad[i] - 1) == GPU_R_OK, "submit %d", i);
+        EXPECT(renderer_result(f, bad[i]) == WIRE_R_NO_RESOURCE, "request %d: %s", i,
+               wire_result_text(renderer_result(f, bad[i])));
+        EXPECT(renderer_result(f, bad[i] - 1) == WIRE_R_OK, "submit %d", i);
         free(f);
     }
     /* Results are run-length coded. */
@@ -544,13 +544,13 @@ static void test_latch(const char *argument)
         u64 after = latches ? renderer_submit(r, context, b.w, b.n) : 0;
         struct renderer_reply *f = wait_for(renderer_fence(r));
         u32 result = renderer_result(f, seq);
-        EXPECT(result == (latches ? GPU_R_CONTEXT_ERROR : GPU_R_REFUSED), "bad %d: %s", i,
-               gpu_result_text(result));
+        EXPECT(result == (latches ? WIRE_R_CONTEXT_ERROR : WIRE_R_REFUSED), "bad %d: %s", i,
+               wire_result_text(result));
         EXPECT(f->fault_count == (latches ? 1 : 0), "bad %d: %u faults", i, f->fault_count);
         if (latches) {
             EXPECT(f->faults[0].context == context, "bad %d: context %u", i, f->faults[0].context);
-            EXPECT(renderer_result(f, after) == GPU_R_LATCHED, "bad %d: then %s", i,
-                   gpu_result_text(renderer_result(f, after)));
+            EXPECT(renderer_result(f, after) == WIRE_R_LATCHED, "bad %d: then %s", i,
+                   wire_result_text(renderer_result(f, after)));
             printf("%s\n", f->faults[0].text);
         }
         free(f);
@@ -559,94 +559,94 @@ static void test_latch(const char *argument)
         renderer_context_create(r, context, "good", 4);
         word(&b, 0);
         seq = renderer_submit(r, context, b.w + b.n - 1, 1);
-        EXPECT(result_of(seq) == GPU_R_OK, "context %u stays bad", context);
+        EXPECT(result_of(seq) == WIRE_R_OK, "context %u stays bad", context);
     }
     /* The others draw on. */
     draw_frame(0);
     fence_ok("the good context");
-    struct renderer_reply *p = wait_for(renderer_read(r, TARGET, 0, NULL, GPU_RAW));
+    struct renderer_reply *p = wait_for(renderer_read(r, TARGET, 0, NULL, WIRE_RAW));
     printf("frame 0 %016llx\n", (unsigned long long)hash_reply(p));
     free(p);
 }
 
 static u32 create_result(u32 id, u32 target, u32 format, u32 w, u32 h, u32 layers, u32 samples)
 {
-    struct gpu_resource_create c = {.resource = id,
-                                    .target = target,
-                                    .format = format,
-                                    .bind = VB_SAMPLER | VB_TARGET,
-                                    .width = w,
-                                    .height = h,
-                                    .depth = 1,
-                                    .array_size = layers,
-                                    .nr_samples = samples};
+    struct wire_resource_create c = {.resource = id,
+                                     .target = target,
+                                     .format = format,
+                                     .bind = VB_SAMPLER | VB_TARGET,
+                                     .width = w,
+                                     .height = h,
+                                     .depth = 1,
+                                     .array_size = layers,
+                                     .nr_samples = samples};
     return result_of(renderer_resource_create(r, &c));
 }
 
 static void expect_result(u32 is, u32 should, const char *what)
 {
-    EXPECT(is == should, "%s: %s, should be: %s", what, gpu_result_text(is),
-           gpu_result_text(should));
+    EXPECT(is == should, "%s: %s, should be: %s", what, wire_result_text(is),
+           wire_result_text(should));
 }
 
 static void test_wrong(const char *argument)
 {
-    struct gpu_transfer t = {.resource = TARGET, .box = {0, 0, 0, 1, 1, 1}};
+    struct wire_transfer t = {.resource = TARGET, .box = {0, 0, 0, 1, 1, 1}};
     set_up();
     fence_ok("set-up");
-    expect_result(create_result(TARGET, VT_2D, 1, 16, 16, 1, 0), GPU_R_EXISTS, "twice");
-    expect_result(create_result(0, VT_2D, 1, 16, 16, 1, 0), GPU_R_INVALID, "id 0");
-    expect_result(create_result(90, 77, 1, 16, 16, 1, 0), GPU_R_INVALID, "target 77");
-    expect_result(create_result(90, VT_2D, 9999, 16, 16, 1, 0), GPU_R_INVALID, "format 9999");
-    expect_result(create_result(90, VT_2D, 1, 0, 16, 1, 0), GPU_R_INVALID, "width 0");
-    expect_result(create_result(90, VT_2D, 1, 1u << 31, 1u << 31, 1, 0), GPU_R_INVALID, "huge");
-    expect_result(create_result(90, VT_2D, 1, 16384, 16384, 64, 0), GPU_R_BUDGET, "64 GiB");
-    expect_result(create_result(90, VT_2D, 1, 16, 16, 1, 4), GPU_R_OK, "4 samples");
-    expect_result(result_of(renderer_attach_backing(r, TARGET, 4096)), GPU_R_EXISTS, "backing");
-    expect_result(result_of(renderer_attach_backing(r, 91, 4096)), GPU_R_NO_RESOURCE, "backing");
-    expect_result(result_of(renderer_attach_backing(r, 90, 1ull << 40)), GPU_R_BUDGET, "backing");
-    expect_result(result_of(renderer_attach_backing(r, 90, 0)), GPU_R_INVALID, "backing of 0");
-    expect_result(result_of(renderer_detach_backing(r, 90)), GPU_R_NO_BACKING, "detach");
+    expect_result(create_result(TARGET, VT_2D, 1, 16, 16, 1, 0), WIRE_R_EXISTS, "twice");
+    expect_result(create_result(0, VT_2D, 1, 16, 16, 1, 0), WIRE_R_INVALID, "id 0");
+    expect_result(create_result(90, 77, 1, 16, 16, 1, 0), WIRE_R_INVALID, "target 77");
+    expect_result(create_result(90, VT_2D, 9999, 16, 16, 1, 0), WIRE_R_INVALID, "format 9999");
+    expect_result(create_result(90, VT_2D, 1, 0, 16, 1, 0), WIRE_R_INVALID, "width 0");
+    expect_result(create_result(90, VT_2D, 1, 1u << 31, 1u << 31, 1, 0), WIRE_R_INVALID, "huge");
+    expect_result(create_result(90, VT_2D, 1, 16384, 16384, 64, 0), WIRE_R_BUDGET, "64 GiB");
+    expect_result(create_result(90, VT_2D, 1, 16, 16, 1, 4), WIRE_R_OK, "4 samples");
+    expect_result(result_of(renderer_attach_backing(r, TARGET, 4096)), WIRE_R_EXISTS, "backing");
+    expect_result(result_of(renderer_attach_backing(r, 91, 4096)), WIRE_R_NO_RESOURCE, "backing");
+    expect_result(result_of(renderer_attach_backing(r, 90, 1ull << 40)), WIRE_R_BUDGET, "backing");
+    expect_result(result_of(renderer_attach_backing(r, 90, 0)), WIRE_R_INVALID, "backing of 0");
+    expect_result(result_of(renderer_detach_backing(r, 90)), WIRE_R_NO_BACKING, "detach");
     expect_result(result_of(renderer_write_backing(r, VERTICES, 4090, "12345678", 8)),
-                  GPU_R_INVALID, "write behind the end");
+                  WIRE_R_INVALID, "write behind the end");
     expect_result(result_of(renderer_write_backing(r, VERTICES, ~0ull, "12345678", 8)),
-                  GPU_R_INVALID, "write far behind the end");
-    expect_result(result_of(renderer_context_create(r, CONTEXT, "", 0)), GPU_R_EXISTS, "context");
-    expect_result(result_of(renderer_context_create(r, 0, "", 0)), GPU_R_INVALID, "context 0");
-    expect_result(result_of(renderer_context_destroy(r, 99)), GPU_R_NO_CONTEXT, "context 99");
-    expect_result(result_of(renderer_context_attach(r, 99, 1)), GPU_R_NO_CONTEXT, "attach");
-    expect_result(result_of(renderer_context_attach(r, CONTEXT, 99)), GPU_R_NO_RESOURCE, "attach");
-    expect_result(result_of(renderer_submit(r, 99, (const u32[]){0}, 1)), GPU_R_NO_CONTEXT,
+                  WIRE_R_INVALID, "write far behind the end");
+    expect_result(result_of(renderer_context_create(r, CONTEXT, "", 0)), WIRE_R_EXISTS, "context");
+    expect_result(result_of(renderer_context_create(r, 0, "", 0)), WIRE_R_INVALID, "context 0");
+    expect_result(result_of(renderer_context_destroy(r, 99)), WIRE_R_NO_CONTEXT, "context 99");
+    expect_result(result_of(renderer_context_attach(r, 99, 1)), WIRE_R_NO_CONTEXT, "attach");
+    expect_result(result_of(renderer_context_attach(r, CONTEXT, 99)), WIRE_R_NO_RESOURCE, "attach");
+    expect_result(result_of(renderer_submit(r, 99, (const u32[]){0}, 1)), WIRE_R_NO_CONTEXT,
                   "submit");
     static u32 many[5 << 20];
-    expect_result(result_of(renderer_submit(r, CONTEXT, many, ARRAY_SIZE(many))), GPU_R_MALFORMED,
+    expect_result(result_of(renderer_submit(r, CONTEXT, many, ARRAY_SIZE(many))), WIRE_R_MALFORMED,
                   "a submit of 20 MiB");
     t.box.x = width;
-    expect_result(result_of(renderer_transfer_to_host(r, &t)), GPU_R_INVALID, "box");
-    t.box = (struct gpu_box){0, 0, 0, UINT32_MAX, 1, 1};
-    expect_result(result_of(renderer_transfer_to_host(r, &t)), GPU_R_INVALID, "box");
-    t.box = (struct gpu_box){0, 0, 0, 1, 1, 1};
+    expect_result(result_of(renderer_transfer_to_host(r, &t)), WIRE_R_INVALID, "box");
+    t.box = (struct wire_box){0, 0, 0, UINT32_MAX, 1, 1};
+    expect_result(result_of(renderer_transfer_to_host(r, &t)), WIRE_R_INVALID, "box");
+    t.box = (struct wire_box){0, 0, 0, 1, 1, 1};
     t.level = 1;
-    expect_result(result_of(renderer_transfer_to_host(r, &t)), GPU_R_INVALID, "level");
+    expect_result(result_of(renderer_transfer_to_host(r, &t)), WIRE_R_INVALID, "level");
     t.level = 0;
     t.offset = (u64)width * height * 4 - 3;
-    expect_result(result_of(renderer_transfer_to_host(r, &t)), GPU_R_INVALID, "offset");
-    struct renderer_reply *p = wait_for(renderer_read(r, 90, 0, NULL, GPU_RAW));
-    expect_result(p->result, GPU_R_UNREADABLE, "reading 4 samples");
+    expect_result(result_of(renderer_transfer_to_host(r, &t)), WIRE_R_INVALID, "offset");
+    struct renderer_reply *p = wait_for(renderer_read(r, 90, 0, NULL, WIRE_RAW));
+    expect_result(p->result, WIRE_R_UNREADABLE, "reading 4 samples");
     free(p);
-    p = wait_for(renderer_read(r, VERTICES, 0, NULL, GPU_BGRA));
-    expect_result(p->result, GPU_R_UNREADABLE, "reading a buffer as pixels");
+    p = wait_for(renderer_read(r, VERTICES, 0, NULL, WIRE_BGRA));
+    expect_result(p->result, WIRE_R_UNREADABLE, "reading a buffer as pixels");
     free(p);
     unsigned made = 0;
     for (u32 i = 0; i < 400; i++)
-        made += result_of(renderer_context_create(r, 1000 + i, "many", 4)) == GPU_R_OK;
+        made += result_of(renderer_context_create(r, 1000 + i, "many", 4)) == WIRE_R_OK;
     EXPECT(made == 255, "%u contexts beside one", made);
     renderer_reset(r);
     fence_ok("reset");
     set_up();
     draw_frame(0);
     fence_ok("drawing after a reset");
-    p = wait_for(renderer_read(r, TARGET, 0, NULL, GPU_RAW));
+    p = wait_for(renderer_read(r, TARGET, 0, NULL, WIRE_RAW));
     printf("frame 0 %016llx\n", (unsigned long long)hash_reply(p));
     free(p);
 }
@@ -668,7 +668,7 @@ static void test_kill(const char *argument)
         for (unsigned i = 0; host_ns() < until; i++) {
             struct renderer_reply *p;
             draw_frame(i);
-            renderer_read(r, TARGET, 0, NULL, GPU_RAW);
+            renderer_read(r, TARGET, 0, NULL, WIRE_RAW);
             fence = renderer_fence(r);
             while (renderer_owed(r) > 8 && (p = renderer_wait(r, fence, 0)))
                 free(p);
@@ -680,13 +680,13 @@ static void test_kill(const char *argument)
         kill(pid, SIGKILL);
         struct renderer_reply *p = renderer_wait(r, fence, 0);
         EXPECT(p, "kill %u: no reply", k);
-        EXPECT(p->result == GPU_R_LOST || p->result == GPU_R_OK, "kill %u: %s", k,
-               gpu_result_text(p->result));
+        EXPECT(p->result == WIRE_R_LOST || p->result == WIRE_R_OK, "kill %u: %s", k,
+               wire_result_text(p->result));
         free(p);
         u64 last = renderer_fence(r);
         p = renderer_wait(r, last, 0);
-        EXPECT(p && p->result == GPU_R_LOST, "kill %u: it lives", k);
-        EXPECT(renderer_result(p, last - 1) == GPU_R_LOST, "kill %u: results", k);
+        EXPECT(p && p->result == WIRE_R_LOST, "kill %u: it lives", k);
+        EXPECT(renderer_result(p, last - 1) == WIRE_R_LOST, "kill %u: results", k);
         free(p);
         EXPECT(renderer_death(r) && strstr(renderer_death(r), "killed by signal 9"),
                "kill %u: it died of: %s", k, renderer_death(r));
@@ -706,7 +706,7 @@ static void test_hang(const char *argument)
     kill(renderer_pid(r), SIGSTOP);
     u64 began = host_ns();
     struct renderer_reply *p = renderer_wait(r, renderer_fence(r), 0);
-    EXPECT(p && p->result == GPU_R_LOST, "a stopped renderer answered");
+    EXPECT(p && p->result == WIRE_R_LOST, "a stopped renderer answered");
     free(p);
     EXPECT(strstr(renderer_death(r), "hangs"), "it died of: %s", renderer_death(r));
     EXPECT(host_ns() - began < config.hang_timeout * 5000000ull, "noticed late");
@@ -730,13 +730,13 @@ static void test_pipeline(const char *argument)
     static u8 up[EDGE * EDGE * 4];
     create(80, VT_2D, VF_BGRA8, VB_SAMPLER | VB_TARGET, EDGE, EDGE);
     renderer_attach_backing(r, 80, sizeof(up));
-    struct gpu_transfer t = {.resource = 80, .box = {0, 0, 0, EDGE, EDGE, 1}};
+    struct wire_transfer t = {.resource = 80, .box = {0, 0, 0, EDGE, EDGE, 1}};
     u64 seq[40];
     for (unsigned i = 0; i < ARRAY_SIZE(seq); i++) {
         memset(up, (int)i, sizeof(up));
         renderer_write_backing(r, 80, 0, up, sizeof(up));
         renderer_transfer_to_host(r, &t);
-        seq[i] = renderer_read(r, 80, 0, NULL, GPU_RAW);
+        seq[i] = renderer_read(r, 80, 0, NULL, WIRE_RAW);
     }
     for (unsigned i = 0; i < ARRAY_SIZE(seq); i++) {
         struct renderer_reply *p = wait_for(seq[i]);
@@ -781,9 +781,9 @@ static void test_bench(const char *argument)
         for (unsigned f = 0; f < frames; f++) {
             draw_frame(f);
             u64 fence = renderer_fence(r);
-            u64 pixels = readback
-                             ? renderer_read(r, TARGET, 0, NULL, getenv("RAW") ? GPU_RAW : GPU_BGRA)
-                             : 0;
+            u64 pixels =
+                readback ? renderer_read(r, TARGET, 0, NULL, getenv("RAW") ? WIRE_RAW : WIRE_BGRA)
+                         : 0;
             free(wait_for(fence));
             if (readback)
                 free(wait_for(pixels));

@@ -103,9 +103,9 @@ static bool put(int fd, const u8 *data, size_t size)
 static bool alive(int fd)
 {
     struct {
-        struct gpu_header head;
-        struct gpu_nothing body;
-    } q = {{sizeof(q), GPU_FENCE, 0xfeedfacecafef00dull}, {0}};
+        struct wire_header head;
+        struct wire_nothing body;
+    } q = {{sizeof(q), WIRE_FENCE, 0xfeedfacecafef00dull}, {0}};
     static u8 seen[1 << 20];
     size_t have = 0;
     if (!put(fd, (const u8 *)&q, sizeof(q)))
@@ -132,10 +132,10 @@ static size_t wrong_message(u8 *out, size_t room)
 {
     static const u32 bodies[] = {0,
 #define X(name, num, body, tail, reply) sizeof(body),
-                                 GPU_REQUESTS(X)
+                                 WIRE_REQUESTS(X)
 #undef X
     };
-    struct gpu_header head = {0, below(20) ? 2 + below(15) : field(), bits()};
+    struct wire_header head = {0, below(20) ? 2 + below(15) : field(), bits()};
     u32 body = head.type < ARRAY_SIZE(bodies) ? bodies[head.type] : field() % 64;
     if (!below(8))
         body = below(80);
@@ -165,8 +165,8 @@ static void fuzz_protocol(u32 count)
         }
         if (number % 2000 == 1999) {
             /* No way to go on from a wrong size. */
-            struct gpu_header head = {below(2) ? below(16) : GPU_REQUEST_MAX + 1 + below(1000),
-                                      field(), 0};
+            struct wire_header head = {below(2) ? below(16) : WIRE_REQUEST_MAX + 1 + below(1000),
+                                       field(), 0};
             put(fd, (const u8 *)&head, sizeof(head));
             while (recv(fd, message, sizeof(message), 0) > 0)
                 ;
@@ -190,24 +190,24 @@ static void draw_setup(void)
 {
     static const float v[3][8] = {
         {-1, -1, 0, 1, 0, 1, 1, 1}, {1, -1, 0, 1, 0, 1, 1, 1}, {-1, 1, 0, 1, 0, 1, 1, 1}};
-    struct gpu_transfer t = {.resource = 2, .box = {0, 0, 0, sizeof(v), 1, 1}};
-    struct gpu_resource_create c = {.resource = 1,
-                                    .target = VT_2D,
-                                    .format = VF_BGRA8,
-                                    .bind = VB_TARGET | VB_SAMPLER,
-                                    .width = 64,
-                                    .height = 64,
-                                    .depth = 1,
-                                    .array_size = 1};
-    renderer_reset(r);
-    renderer_resource_create(r, &c);
-    c = (struct gpu_resource_create){.resource = 2,
-                                     .format = VF_R8,
-                                     .bind = VB_VERTEX,
-                                     .width = 4096,
-                                     .height = 1,
+    struct wire_transfer t = {.resource = 2, .box = {0, 0, 0, sizeof(v), 1, 1}};
+    struct wire_resource_create c = {.resource = 1,
+                                     .target = VT_2D,
+                                     .format = VF_BGRA8,
+                                     .bind = VB_TARGET | VB_SAMPLER,
+                                     .width = 64,
+                                     .height = 64,
                                      .depth = 1,
                                      .array_size = 1};
+    renderer_reset(r);
+    renderer_resource_create(r, &c);
+    c = (struct wire_resource_create){.resource = 2,
+                                      .format = VF_R8,
+                                      .bind = VB_VERTEX,
+                                      .width = 4096,
+                                      .height = 1,
+                                      .depth = 1,
+                                      .array_size = 1};
     renderer_resource_create(r, &c);
     c.resource = 3;
     c.bind = VB_CUSTOM;
@@ -275,7 +275,7 @@ static void fuzz_commands(u32 count)
             fail("no reply");
         u32 result = renderer_result(f, seq);
         latched += f->fault_count;
-        refused += result == GPU_R_REFUSED;
+        refused += result == WIRE_R_REFUSED;
         free(f);
         if (renderer_death(r)) {
             fprintf(stderr, "renderer_fuzz: number %u: %s\n", number, renderer_death(r));
@@ -290,12 +290,12 @@ static void fuzz_commands(u32 count)
         draw_setup();
         full_buffer(&b);
         renderer_submit(r, 7, b.w, b.n);
-        p = renderer_wait(r, renderer_read(r, 1, 0, NULL, GPU_RAW), 0);
+        p = renderer_wait(r, renderer_read(r, 1, 0, NULL, WIRE_RAW), 0);
         u64 hash = 0;
         for (u64 i = 0; p && i < p->data_size; i++)
             hash = (hash ^ p->data[i]) * 0x100000001b3ull;
         if (!p || p->result)
-            fail("drawing afterwards: %s", p ? gpu_result_text(p->result) : "no reply");
+            fail("drawing afterwards: %s", p ? wire_result_text(p->result) : "no reply");
         free(p);
         expect = expect ? expect : hash;
         if (hash != expect)
@@ -329,35 +329,35 @@ static void scramble(u8 *bytes, size_t size, unsigned one_in)
 
 static int lie(const char *seed)
 {
-    static u8 body[GPU_REQUEST_MAX], out[1 << 16];
-    struct gpu_header head;
+    static u8 body[WIRE_REQUEST_MAX], out[1 << 16];
+    struct wire_header head;
     state = strtoull(seed, NULL, 0);
     while (get(3, &head, sizeof(head)) && head.size >= sizeof(head) &&
-           head.size <= GPU_REQUEST_MAX && get(3, body, head.size - sizeof(head))) {
+           head.size <= WIRE_REQUEST_MAX && get(3, body, head.size - sizeof(head))) {
         size_t n = sizeof(head);
         for (size_t i = 0; i < sizeof(out); i++)
             out[i] = below(3) ? 0 : (u8)bits();
-        if (head.type == GPU_HELLO) {
-            struct gpu_hello_reply b = {.magic = GPU_MAGIC,
-                                        .version = GPU_VERSION,
-                                        .capset_size = 308,
-                                        .driver_size = 5,
-                                        .text_size = below(100)};
+        if (head.type == WIRE_HELLO) {
+            struct wire_hello_reply b = {.magic = WIRE_MAGIC,
+                                         .version = WIRE_VERSION,
+                                         .capset_size = 308,
+                                         .driver_size = 5,
+                                         .text_size = below(100)};
             memcpy(out + n, &b, sizeof(b));
             n += sizeof(b) + 308 + 5 + b.text_size;
-        } else if (head.type == GPU_FENCE || head.type == GPU_READ) {
-            struct gpu_reply b = {.runs = below(4), .faults = below(2), .ranges = below(5)};
-            struct gpu_range g = {1, 16, 0};
-            bool fence = head.type == GPU_FENCE;
+        } else if (head.type == WIRE_FENCE || head.type == WIRE_READ) {
+            struct wire_reply b = {.runs = below(4), .faults = below(2), .ranges = below(5)};
+            struct wire_range g = {1, 16, 0};
+            bool fence = head.type == WIRE_FENCE;
             if (!fence)
-                b = (struct gpu_reply){.width = 4, .height = 4, .row_bytes = 16, .data_size = 64};
+                b = (struct wire_reply){.width = 4, .height = 4, .row_bytes = 16, .data_size = 64};
             else
                 b.data_size = b.ranges * 16;
             size_t at = n + sizeof(b);
-            for (u32 i = 0; i < b.runs; i++, at += sizeof(struct gpu_run))
-                memset(out + at, 0, sizeof(struct gpu_run));
-            for (u32 i = 0; i < b.faults; i++, at += sizeof(struct gpu_fault))
-                memset(out + at, 0, sizeof(struct gpu_fault));
+            for (u32 i = 0; i < b.runs; i++, at += sizeof(struct wire_run))
+                memset(out + at, 0, sizeof(struct wire_run));
+            for (u32 i = 0; i < b.faults; i++, at += sizeof(struct wire_fault))
+                memset(out + at, 0, sizeof(struct wire_fault));
             for (u32 i = 0; i < b.ranges; i++, at += sizeof(g))
                 memcpy(out + at, &g, sizeof(g));
             memcpy(out + n, &b, sizeof(b));
@@ -365,9 +365,9 @@ static int lie(const char *seed)
         } else {
             continue;
         }
-        struct gpu_header h = {(u32)n, head.type | GPU_REPLY, head.seq};
+        struct wire_header h = {(u32)n, head.type | WIRE_REPLY, head.seq};
         memcpy(out, &h, sizeof(h));
-        scramble(out, head.type == GPU_HELLO ? 64 : n, 3);
+        scramble(out, head.type == WIRE_HELLO ? 64 : n, 3);
         if (!below(20))
             n = below((u32)n); /* cut, and the end */
         if (!put(3, out, n) || n < sizeof(h))
@@ -393,11 +393,11 @@ static void fuzz_replies(u32 count)
         }
         started++;
         for (int i = 0; i < 20; i++) {
-            u64 a = renderer_read(r, 1, 0, NULL, GPU_RAW), b = renderer_fence(r);
+            u64 a = renderer_read(r, 1, 0, NULL, WIRE_RAW), b = renderer_fence(r);
             for (int k = 0; k < 2; k++) {
                 struct renderer_reply *p = renderer_wait(r, k ? b : a, 0);
                 u64 sum = 0;
-                if (!p || p->seq != (k ? b : a) || p->type != (k ? GPU_FENCE : GPU_READ))
+                if (!p || p->seq != (k ? b : a) || p->type != (k ? WIRE_FENCE : WIRE_READ))
                     fail("not the reply that was asked for");
                 /* Every byte of it is looked at, for the address sanitizer. */
                 for (u64 n = 0; n < p->data_size; n++)
@@ -411,7 +411,7 @@ static void fuzz_replies(u32 count)
                     fail("ranges of %llu bytes, data of %llu", (unsigned long long)ranges,
                          (unsigned long long)p->data_size);
                 sum += renderer_result(p, a);
-                taken += p->result != GPU_R_LOST && sum + 1;
+                taken += p->result != WIRE_R_LOST && sum + 1;
                 free(p);
             }
         }

@@ -29,7 +29,7 @@ struct host {
     u32 fence, fence_done;
     bool faulted;
     u32 fault_context;
-    char fault_text[GPU_FAULT_TEXT];
+    char fault_text[WIRE_FAULT_TEXT];
     char last[512]; /* what the library said last */
 };
 
@@ -72,13 +72,13 @@ static void PRINTF(1, 0) on_message(const char *fmt, va_list ap)
     snprintf(h->fault_text, sizeof(h->fault_text), "%.119s", h->last);
 }
 
-bool host_fault(struct host *h, u32 *context, char text[GPU_FAULT_TEXT])
+bool host_fault(struct host *h, u32 *context, char text[WIRE_FAULT_TEXT])
 {
     if (!h->faulted)
         return false;
     h->faulted = false;
     *context = h->fault_context;
-    memcpy(text, h->fault_text, GPU_FAULT_TEXT);
+    memcpy(text, h->fault_text, WIRE_FAULT_TEXT);
     return true;
 }
 
@@ -200,8 +200,8 @@ void host_caps(struct host *h, struct virgl_caps *caps)
 
 u32 host_context_create(struct host *h, u32 context, const char *name)
 {
-    return virgl_renderer_context_create(context, (u32)strlen(name), name) ? GPU_R_REFUSED
-                                                                           : GPU_R_OK;
+    return virgl_renderer_context_create(context, (u32)strlen(name), name) ? WIRE_R_REFUSED
+                                                                           : WIRE_R_OK;
 }
 
 void host_context_destroy(struct host *h, u32 context)
@@ -217,7 +217,7 @@ void host_context_attach(struct host *h, u32 context, u32 resource, bool attach)
         virgl_renderer_ctx_detach_resource((int)context, (int)resource);
 }
 
-u32 host_resource_create(struct host *h, const struct gpu_resource_create *r)
+u32 host_resource_create(struct host *h, const struct wire_resource_create *r)
 {
     struct virgl_renderer_resource_create_args args = {
         .handle = r->resource,
@@ -232,7 +232,7 @@ u32 host_resource_create(struct host *h, const struct gpu_resource_create *r)
         .nr_samples = r->nr_samples,
         .flags = r->flags,
     };
-    return virgl_renderer_resource_create(&args, NULL, 0) ? GPU_R_REFUSED : GPU_R_OK;
+    return virgl_renderer_resource_create(&args, NULL, 0) ? WIRE_R_REFUSED : WIRE_R_OK;
 }
 
 void host_resource_unref(struct host *h, u32 resource)
@@ -244,12 +244,12 @@ u32 host_attach(struct host *h, u32 resource, void *memory, size_t size)
 {
     struct iovec *iov = malloc(sizeof(*iov)); /* kept by the library until it is detached */
     if (!iov)
-        return GPU_R_BUDGET;
+        return WIRE_R_BUDGET;
     *iov = (struct iovec){memory, size};
     if (!virgl_renderer_resource_attach_iov((int)resource, iov, 1))
-        return GPU_R_OK;
+        return WIRE_R_OK;
     free(iov);
-    return GPU_R_REFUSED;
+    return WIRE_R_REFUSED;
 }
 
 void host_detach(struct host *h, u32 resource)
@@ -261,14 +261,14 @@ void host_detach(struct host *h, u32 resource)
 }
 
 u32 host_transfer(struct host *h, bool write, u32 resource, u32 level, u32 stride,
-                  const struct gpu_box *box, void *memory, size_t size)
+                  const struct wire_box *box, void *memory, size_t size)
 {
     struct virgl_box b = {box->x, box->y, box->z, box->w, box->h, 1};
     struct iovec iov = {memory, size};
     int r = write ? virgl_renderer_transfer_write_iov(resource, 0, (int)level, stride, 0, &b, 0,
                                                       &iov, 1)
                   : virgl_renderer_transfer_read_iov(resource, 0, level, stride, 0, &b, 0, &iov, 1);
-    return r ? GPU_R_REFUSED : GPU_R_OK;
+    return r ? WIRE_R_REFUSED : WIRE_R_OK;
 }
 
 u32 host_submit(struct host *h, u32 context, u32 *words, u32 count)
@@ -278,8 +278,8 @@ u32 host_submit(struct host *h, u32 context, u32 *words, u32 count)
      * context and no read can overtake it. */
     glFinish();
     if (h->faulted && h->fault_context == context)
-        return GPU_R_CONTEXT_ERROR;
-    return r ? GPU_R_REFUSED : GPU_R_OK;
+        return WIRE_R_CONTEXT_ERROR;
+    return r ? WIRE_R_REFUSED : WIRE_R_OK;
 }
 
 bool host_context_alive(struct host *h, u32 context)

@@ -22,14 +22,14 @@ void host_caps(struct host *h, struct virgl_caps *caps);
 u32 host_context_create(struct host *h, u32 context, const char *name);
 void host_context_destroy(struct host *h, u32 context);
 void host_context_attach(struct host *h, u32 context, u32 resource, bool attach);
-u32 host_resource_create(struct host *h, const struct gpu_resource_create *r);
+u32 host_resource_create(struct host *h, const struct wire_resource_create *r);
 void host_resource_unref(struct host *h, u32 resource);
 /* The memory stays the caller's, until it is detached. */
 u32 host_attach(struct host *h, u32 resource, void *memory, size_t size);
 void host_detach(struct host *h, u32 resource);
 /* Copies a box of one layer out of, or into, `memory`. */
 u32 host_transfer(struct host *h, bool write, u32 resource, u32 level, u32 stride,
-                  const struct gpu_box *box, void *memory, size_t size);
+                  const struct wire_box *box, void *memory, size_t size);
 /* Runs the commands to the end; the library may change the words. REFUSED: it said no, the context
  * goes on. CONTEXT_ERROR: the context latched an error. */
 u32 host_submit(struct host *h, u32 context, u32 *words, u32 count);
@@ -39,6 +39,6 @@ bool host_context_alive(struct host *h, u32 context);
 void host_finish(struct host *h);
 
 /* The error that the library reported since it was last asked: true once, with the context. */
-bool host_fault(struct host *h, u32 *context, char text[GPU_FAULT_TEXT]);
+bool host_fault(struct host *h, u32 *context, char text[WIRE_FAULT_TEXT]);
 
 #endif

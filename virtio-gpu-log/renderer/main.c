@@ -54,8 +54,8 @@ static int check(const char *driver)
     }
     printf("driver: %s\n", host_driver(h));
     host_caps(h, &caps);
-    unsigned missing = model_missing(GPU_MODEL_NEWEST, &caps, text, sizeof(text));
-    printf("missing from capability model %u: %s\n", GPU_MODEL_NEWEST, missing ? text : "nothing");
+    unsigned missing = model_missing(WIRE_MODEL_NEWEST, &caps, text, sizeof(text));
+    printf("missing from capability model %u: %s\n", WIRE_MODEL_NEWEST, missing ? text : "nothing");
     fflush(stdout);
     if (!sandbox_enter(host_is_device(h), 4ull << 30, text, sizeof(text))) {
         fprintf(stderr, "reprise-gpu: %s\n", text);

@@ -16,9 +16,9 @@
 #define SAMPLES    32u
 #define BUFFER_MAX (1u << 30)
 
-void objects_init(struct objects *o, const struct gpu_hello *budget)
+void objects_init(struct objects *o, const struct wire_hello *budget)
 {
-    struct gpu_hello *b = &o->budget;
+    struct wire_hello *b = &o->budget;
     *b = *budget;
     b->contexts = b->contexts ? b->contexts : CONTEXTS;
     b->resources = b->resources ? b->resources : RESOURCES;
@@ -37,12 +37,12 @@ struct context *objects_context(const struct objects *o, u32 id)
 u32 objects_add_context(struct objects *o, u32 id)
 {
     if (!id)
-        return GPU_R_INVALID;
+        return WIRE_R_INVALID;
     if (objects_context(o, id))
-        return GPU_R_EXISTS;
+        return WIRE_R_EXISTS;
     struct context *c = o->context_count < o->budget.contexts ? calloc(1, sizeof(*c)) : NULL;
     if (!c)
-        return GPU_R_BUDGET;
+        return WIRE_R_BUDGET;
     c->id = id;
     struct context **at = &o->contexts;
     while (*at && (*at)->id < id)
@@ -50,7 +50,7 @@ u32 objects_add_context(struct objects *o, u32 id)
     c->next = *at;
     *at = c;
     o->context_count++;
-    return GPU_R_OK;
+    return WIRE_R_OK;
 }
 
 void objects_remove_context(struct objects *o, u32 id)
@@ -80,7 +80,7 @@ static u64 blocks(u32 pixels, u32 block)
 }
 
 /* The texture memory of one: mip levels together take at most as much again as the first. */
-static u64 estimate(const struct gpu_resource_create *a, const struct format_block *b)
+static u64 estimate(const struct wire_resource_create *a, const struct format_block *b)
 {
     if (a->target == TARGET_BUFFER)
         return a->width;
@@ -89,7 +89,7 @@ static u64 estimate(const struct gpu_resource_create *a, const struct format_blo
     return a->last_level ? bytes * 2 : bytes;
 }
 
-static bool sensible(const struct gpu_resource_create *a)
+static bool sensible(const struct wire_resource_create *a)
 {
     if (!a->resource || a->target > TARGET_MAX || !a->width || !a->height || !a->depth ||
         !a->array_size || a->nr_samples > SAMPLES || a->last_level >= LEVELS_MAX)
@@ -103,20 +103,20 @@ static bool sensible(const struct gpu_resource_create *a)
            (!a->last_level || edge >> a->last_level);
 }
 
-u32 objects_add_resource(struct objects *o, const struct gpu_resource_create *args)
+u32 objects_add_resource(struct objects *o, const struct wire_resource_create *args)
 {
     struct format_block block;
     if (!sensible(args) || !format_block(args->format, &block))
-        return GPU_R_INVALID;
+        return WIRE_R_INVALID;
     if (objects_resource(o, args->resource))
-        return GPU_R_EXISTS;
+        return WIRE_R_EXISTS;
     u64 bytes = estimate(args, &block);
     if (o->resource_count >= o->budget.resources ||
         bytes > o->budget.texture_bytes - o->texture_bytes)
-        return GPU_R_BUDGET;
+        return WIRE_R_BUDGET;
     struct resource *r = calloc(1, sizeof(*r));
     if (!r)
-        return GPU_R_BUDGET;
+        return WIRE_R_BUDGET;
     r->args = *args;
     r->block = block;
     r->bytes = bytes;
@@ -125,7 +125,7 @@ u32 objects_add_resource(struct objects *o, const struct gpu_resource_create *ar
     *at = r;
     o->resource_count++;
     o->texture_bytes += bytes;
-    return GPU_R_OK;
+    return WIRE_R_OK;
 }
 
 void objects_remove_resource(struct objects *o, u32 id)
@@ -145,16 +145,16 @@ void objects_remove_resource(struct objects *o, u32 id)
 u32 objects_attach(struct objects *o, struct resource *r, u64 size)
 {
     if (r->shadow)
-        return GPU_R_EXISTS;
+        return WIRE_R_EXISTS;
     if (!size)
-        return GPU_R_INVALID;
+        return WIRE_R_INVALID;
     if (size > o->budget.backing_bytes - o->backing_bytes)
-        return GPU_R_BUDGET;
+        return WIRE_R_BUDGET;
     r->shadow = shadow_create(size);
     if (!r->shadow)
-        return GPU_R_BUDGET;
+        return WIRE_R_BUDGET;
     o->backing_bytes += size;
-    return GPU_R_OK;
+    return WIRE_R_OK;
 }
 
 void objects_detach(struct objects *o, struct resource *r)
@@ -166,10 +166,10 @@ void objects_detach(struct objects *o, struct resource *r)
     r->shadow = NULL;
 }
 
-void resource_level(const struct resource *r, u32 level, struct gpu_box *box)
+void resource_level(const struct resource *r, u32 level, struct wire_box *box)
 {
-    const struct gpu_resource_create *a = &r->args;
-    *box = (struct gpu_box){.w = MAX(a->width >> level, 1u), .h = MAX(a->height >> level, 1u)};
+    const struct wire_resource_create *a = &r->args;
+    *box = (struct wire_box){.w = MAX(a->width >> level, 1u), .h = MAX(a->height >> level, 1u)};
     box->d = a->target == TARGET_3D ? MAX(a->depth >> level, 1u) : a->array_size;
 }
 
@@ -180,12 +180,12 @@ static bool within(u32 at, u32 size, u32 whole, u32 block)
     return size && end <= whole && at % block == 0 && (end % block == 0 || end == whole);
 }
 
-bool resource_layout(const struct resource *r, u32 level, const struct gpu_box *box, u32 stride,
+bool resource_layout(const struct resource *r, u32 level, const struct wire_box *box, u32 stride,
                      u32 layer_stride, struct layout *l)
 {
     struct format_block b =
         r->args.target == TARGET_BUFFER ? (struct format_block){1, 1, 1} : r->block;
-    struct gpu_box whole;
+    struct wire_box whole;
     if (level > r->args.last_level)
         return false;
     resource_level(r, level, &whole);

@@ -15,7 +15,7 @@ struct context {
 };
 
 struct resource {
-    struct gpu_resource_create args;
+    struct wire_resource_create args;
     struct format_block block;
     u64 bytes; /* its estimated texture memory */
     struct shadow *shadow;
@@ -29,7 +29,7 @@ struct objects {
     struct resource *buckets[RESOURCE_BUCKETS]; /* by id */
     u32 context_count, resource_count;
     u64 texture_bytes, backing_bytes;
-    struct gpu_hello budget;
+    struct wire_hello budget;
 };
 
 #define TARGET_BUFFER    0u
@@ -38,7 +38,7 @@ struct objects {
 #define BIND_HAS_NO_COPY (1u << 17 | 1u << 19) /* custom, staging: memory, not a texture */
 
 /* Fills in what is 0 in the budget. */
-void objects_init(struct objects *o, const struct gpu_hello *budget);
+void objects_init(struct objects *o, const struct wire_hello *budget);
 
 struct context *objects_context(const struct objects *o, u32 id); /* NULL: none */
 u32 objects_add_context(struct objects *o, u32 id);               /* a result code */
@@ -46,14 +46,14 @@ void objects_remove_context(struct objects *o, u32 id);
 
 struct resource *objects_resource(const struct objects *o, u32 id); /* NULL: none */
 /* Checks everything that can be checked without the library. Returns a result code. */
-u32 objects_add_resource(struct objects *o, const struct gpu_resource_create *r);
+u32 objects_add_resource(struct objects *o, const struct wire_resource_create *r);
 void objects_remove_resource(struct objects *o, u32 id); /* it has no shadow */
 
 u32 objects_attach(struct objects *o, struct resource *r, u64 size);
 void objects_detach(struct objects *o, struct resource *r);
 
 /* The size of a level in pixels and layers. */
-void resource_level(const struct resource *r, u32 level, struct gpu_box *box);
+void resource_level(const struct resource *r, u32 level, struct wire_box *box);
 
 /* A box of a resource in memory: rows of blocks, `rows` rows a layer. */
 struct layout {
@@ -63,7 +63,7 @@ struct layout {
 };
 
 /* False: the box is not inside the level, or the strides cannot be. */
-bool resource_layout(const struct resource *r, u32 level, const struct gpu_box *box, u32 stride,
+bool resource_layout(const struct resource *r, u32 level, const struct wire_box *box, u32 stride,
                      u32 layer_stride, struct layout *l);
 
 #endif

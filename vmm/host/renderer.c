@@ -27,7 +27,7 @@
 #define START_TIMEOUT  20000u
 #define HANG_TIMEOUT   60000u
 #define MILLISECOND    1000000ull
-#define REPLY_OVERHEAD (sizeof(struct gpu_header) + sizeof(struct gpu_reply))
+#define REPLY_OVERHEAD (sizeof(struct wire_header) + sizeof(struct wire_reply))
 
 struct owed {
     u64 seq;
@@ -139,7 +139,7 @@ static void lose_owed(struct renderer *r)
         CHECK(reply, "out of memory");
         reply->seq = o->seq;
         reply->type = o->type;
-        reply->result = GPU_R_LOST;
+        reply->result = WIRE_R_LOST;
         give(r, reply);
     }
 }
@@ -237,7 +237,7 @@ static bool has_reply(u32 type)
     switch (type) {
 #define X(name, number, body, tail, reply)                                                         \
     case number: return reply;
-        GPU_REQUESTS(X)
+        WIRE_REQUESTS(X)
 #undef X
     default: return false;
     }
@@ -246,7 +246,7 @@ static bool has_reply(u32 type)
 /* A request of `size` bytes of body and `more` of tail, to be filled in; NULL: dead. */
 static u8 *request(struct renderer *r, u32 type, size_t size, size_t extra)
 {
-    struct gpu_header head = {(u32)(sizeof(head) + size + extra), type, ++r->seq};
+    struct wire_header head = {(u32)(sizeof(head) + size + extra), type, ++r->seq};
     while (!r->dead && queue_used(&r->out) > OUT_MAX)
         wait_for_it(r, NEVER);
     if (r->owed_start == r->owed_end && !queue_used(&r->out))
@@ -285,7 +285,7 @@ static u64 send_request(struct renderer *r, u32 type, const void *body, size_t s
         memcpy(to, body, size);
     if (extra)
         memcpy(to + size, tail, extra);
-    if (type == GPU_SUBMIT || has_reply(type) || queue_used(&r->out) >= OUT_EAGER)
+    if (type == WIRE_SUBMIT || has_reply(type) || queue_used(&r->out) >= OUT_EAGER)
         flush(r);
     return seq;
 }
@@ -304,13 +304,13 @@ static const u8 *part(const u8 **at, u64 *left, u64 count, u64 size)
 }
 
 /* False: what arrived is no reply to what was asked. */
-static bool take_reply(struct renderer *r, const struct gpu_header *head, const u8 *bytes)
+static bool take_reply(struct renderer *r, const struct wire_header *head, const u8 *bytes)
 {
-    struct gpu_reply b;
+    struct wire_reply b;
     if (r->owed_start == r->owed_end || head->size < REPLY_OVERHEAD)
         return false;
     const struct owed *o = &r->owed[r->owed_start];
-    if (head->seq != o->seq || head->type != (o->type | GPU_REPLY))
+    if (head->seq != o->seq || head->type != (o->type | WIRE_REPLY))
         return false;
     memcpy(&b, bytes, sizeof(b));
 
@@ -320,10 +320,10 @@ static bool take_reply(struct renderer *r, const struct gpu_header *head, const 
     u8 *copy = (u8 *)(reply + 1);
     memcpy(copy, bytes + sizeof(b), left);
     const u8 *at = copy;
-    const u8 *runs = part(&at, &left, b.runs, sizeof(struct gpu_run));
-    const u8 *faults = runs ? part(&at, &left, b.faults, sizeof(struct gpu_fault)) : NULL;
-    const u8 *ranges = faults ? part(&at, &left, b.ranges, sizeof(struct gpu_range)) : NULL;
-    bool good = ranges && left == b.data_size && b.result < GPU_R_LOST;
+    const u8 *runs = part(&at, &left, b.runs, sizeof(struct wire_run));
+    const u8 *faults = runs ? part(&at, &left, b.faults, sizeof(struct wire_fault)) : NULL;
+    const u8 *ranges = faults ? part(&at, &left, b.ranges, sizeof(struct wire_range)) : NULL;
+    bool good = ranges && left == b.data_size && b.result < WIRE_R_LOST;
     *reply = (struct renderer_reply){
         .seq = head->seq,
         .type = o->type,
@@ -345,12 +345,12 @@ static bool take_reply(struct renderer *r, const struct gpu_header *head, const 
     for (u32 i = 0; good && i < b.ranges; i++)
         sum += reply->ranges[i].size;
     for (u32 i = 0; good && i < b.faults; i++)
-        good = !reply->faults[i].text[GPU_FAULT_TEXT - 1];
+        good = !reply->faults[i].text[WIRE_FAULT_TEXT - 1];
     for (u32 i = 0; good && i < b.runs; i++)
-        good = reply->runs[i].result < GPU_R_LOST;
-    if (good && o->type != GPU_READ)
+        good = reply->runs[i].result < WIRE_R_LOST;
+    if (good && o->type != WIRE_READ)
         good = sum == b.data_size;
-    if (good && o->type == GPU_READ)
+    if (good && o->type == WIRE_READ)
         good = !b.ranges && (!b.result || !b.data_size);
     if (!good) {
         free(reply);
@@ -366,10 +366,10 @@ static void receive(struct renderer *r)
     for (;;) {
         /* Room for the rest of a message that has begun, or a little. */
         size_t want = 64u << 10;
-        struct gpu_header head;
+        struct wire_header head;
         if (queue_used(&r->in) >= sizeof(head)) {
             memcpy(&head, r->in.data + r->in.start, sizeof(head));
-            if (head.size < sizeof(head) || head.size > GPU_REPLY_MAX) {
+            if (head.size < sizeof(head) || head.size > WIRE_REPLY_MAX) {
                 end(r, "sent nonsense (a message of %u bytes)", head.size);
                 return;
             }
@@ -504,8 +504,8 @@ static int spawn(struct renderer *r, const char *program, const char *driver, st
 static int take_greeting(struct renderer *r, const struct renderer_config *c, const char *driver,
                          u32 model, struct err *err)
 {
-    struct gpu_header head;
-    struct gpu_hello_reply b;
+    struct wire_header head;
+    struct wire_hello_reply b;
     u64 until = host_ns() + (c->start_timeout ? c->start_timeout : START_TIMEOUT) * MILLISECOND;
     for (;;) {
         size_t used = queue_used(&r->in);
@@ -541,7 +541,7 @@ static int take_greeting(struct renderer *r, const struct renderer_config *c, co
     memcpy(&b, at, sizeof(b));
     at += sizeof(b);
     u64 left = head.size - sizeof(head) - sizeof(b);
-    if (b.magic != GPU_MAGIC || (u64)b.capset_size + b.driver_size + b.text_size != left ||
+    if (b.magic != WIRE_MAGIC || (u64)b.capset_size + b.driver_size + b.text_size != left ||
         b.capset_size > sizeof(a->capset))
         return err_set(err, -EPROTO, "the renderer sent nonsense instead of a greeting");
     *a = (struct renderer_about){.model = model,
@@ -566,7 +566,7 @@ int renderer_create(struct renderer **out, const struct renderer_config *c, stru
 {
     char beside[4096];
     const char *program = c->program, *driver = c->driver ? c->driver : "llvmpipe";
-    u32 model = c->model ? c->model : GPU_MODEL_NEWEST;
+    u32 model = c->model ? c->model : WIRE_MODEL_NEWEST;
     *out = NULL;
     if (!program) {
         int e = default_program(beside, sizeof(beside), err);
@@ -582,10 +582,10 @@ int renderer_create(struct renderer **out, const struct renderer_config *c, stru
     r->hang = (c->hang_timeout ? c->hang_timeout : HANG_TIMEOUT) * MILLISECOND;
     int e = spawn(r, program, driver, err);
     if (!e) {
-        struct gpu_hello hello = {GPU_MAGIC,        GPU_VERSION,     model,
-                                  c->contexts,      c->resources,    0,
-                                  c->texture_bytes, c->backing_bytes};
-        struct gpu_header head = {sizeof(head) + sizeof(hello), GPU_HELLO, 0};
+        struct wire_hello hello = {WIRE_MAGIC,       WIRE_VERSION,    model,
+                                   c->contexts,      c->resources,    0,
+                                   c->texture_bytes, c->backing_bytes};
+        struct wire_header head = {sizeof(head) + sizeof(hello), WIRE_HELLO, 0};
         memcpy(queue_room(&r->out, head.size), &head, sizeof(head));
         memcpy(r->out.data + sizeof(head), &hello, sizeof(hello));
         r->out.end += head.size;
@@ -697,61 +697,61 @@ struct renderer_reply *renderer_wait(struct renderer *r, u64 seq, u32 millisecon
 
 u32 renderer_result(const struct renderer_reply *fence, u64 seq)
 {
-    if (fence->result == GPU_R_LOST)
-        return GPU_R_LOST;
+    if (fence->result == WIRE_R_LOST)
+        return WIRE_R_LOST;
     for (u32 i = 0; i < fence->run_count; i++)
         if (seq >= fence->runs[i].seq && seq - fence->runs[i].seq < fence->runs[i].count)
             return fence->runs[i].result;
-    return GPU_R_NOT_KEPT;
+    return WIRE_R_NOT_KEPT;
 }
 
 /* Requests */
 
 u64 renderer_context_create(struct renderer *r, u32 context, const char *name, size_t length)
 {
-    struct gpu_context b = {context, 0};
-    return send_request(r, GPU_CONTEXT_CREATE, &b, sizeof(b), name, MIN(length, (size_t)64));
+    struct wire_context b = {context, 0};
+    return send_request(r, WIRE_CONTEXT_CREATE, &b, sizeof(b), name, MIN(length, (size_t)64));
 }
 
 u64 renderer_context_destroy(struct renderer *r, u32 context)
 {
-    struct gpu_context b = {context, 0};
-    return send_request(r, GPU_CONTEXT_DESTROY, &b, sizeof(b), NULL, 0);
+    struct wire_context b = {context, 0};
+    return send_request(r, WIRE_CONTEXT_DESTROY, &b, sizeof(b), NULL, 0);
 }
 
 u64 renderer_context_attach(struct renderer *r, u32 context, u32 resource)
 {
-    struct gpu_pair b = {context, resource};
-    return send_request(r, GPU_CONTEXT_ATTACH, &b, sizeof(b), NULL, 0);
+    struct wire_pair b = {context, resource};
+    return send_request(r, WIRE_CONTEXT_ATTACH, &b, sizeof(b), NULL, 0);
 }
 
 u64 renderer_context_detach(struct renderer *r, u32 context, u32 resource)
 {
-    struct gpu_pair b = {context, resource};
-    return send_request(r, GPU_CONTEXT_DETACH, &b, sizeof(b), NULL, 0);
+    struct wire_pair b = {context, resource};
+    return send_request(r, WIRE_CONTEXT_DETACH, &b, sizeof(b), NULL, 0);
 }
 
-u64 renderer_resource_create(struct renderer *r, const struct gpu_resource_create *args)
+u64 renderer_resource_create(struct renderer *r, const struct wire_resource_create *args)
 {
-    return send_request(r, GPU_RESOURCE_CREATE, args, sizeof(*args), NULL, 0);
+    return send_request(r, WIRE_RESOURCE_CREATE, args, sizeof(*args), NULL, 0);
 }
 
 u64 renderer_resource_unref(struct renderer *r, u32 resource)
 {
-    struct gpu_resource b = {resource, 0};
-    return send_request(r, GPU_RESOURCE_UNREF, &b, sizeof(b), NULL, 0);
+    struct wire_resource b = {resource, 0};
+    return send_request(r, WIRE_RESOURCE_UNREF, &b, sizeof(b), NULL, 0);
 }
 
 u64 renderer_attach_backing(struct renderer *r, u32 resource, u64 size)
 {
-    struct gpu_backing b = {resource, 0, size};
-    return send_request(r, GPU_ATTACH_BACKING, &b, sizeof(b), NULL, 0);
+    struct wire_backing b = {resource, 0, size};
+    return send_request(r, WIRE_ATTACH_BACKING, &b, sizeof(b), NULL, 0);
 }
 
 u64 renderer_detach_backing(struct renderer *r, u32 resource)
 {
-    struct gpu_resource b = {resource, 0};
-    return send_request(r, GPU_DETACH_BACKING, &b, sizeof(b), NULL, 0);
+    struct wire_resource b = {resource, 0};
+    return send_request(r, WIRE_DETACH_BACKING, &b, sizeof(b), NULL, 0);
 }
 
 u64 renderer_write_backing(struct renderer *r, u32 resource, u64 offset, const void *bytes,
@@ -761,8 +761,8 @@ u64 renderer_write_backing(struct renderer *r, u32 resource, u64 offset, const v
     u64 seq;
     do {
         size_t piece = MIN(size, (size_t)WRITE_PIECE);
-        struct gpu_backing b = {resource, 0, offset};
-        seq = send_request(r, GPU_WRITE_BACKING, &b, sizeof(b), at, piece);
+        struct wire_backing b = {resource, 0, offset};
+        seq = send_request(r, WIRE_WRITE_BACKING, &b, sizeof(b), at, piece);
         at += piece;
         offset += piece;
         size -= piece;
@@ -770,42 +770,42 @@ u64 renderer_write_backing(struct renderer *r, u32 resource, u64 offset, const v
     return seq;
 }
 
-u64 renderer_transfer_to_host(struct renderer *r, const struct gpu_transfer *t)
+u64 renderer_transfer_to_host(struct renderer *r, const struct wire_transfer *t)
 {
-    return send_request(r, GPU_TRANSFER_TO_HOST, t, sizeof(*t), NULL, 0);
+    return send_request(r, WIRE_TRANSFER_TO_HOST, t, sizeof(*t), NULL, 0);
 }
 
-u64 renderer_transfer_from_host(struct renderer *r, const struct gpu_transfer *t)
+u64 renderer_transfer_from_host(struct renderer *r, const struct wire_transfer *t)
 {
-    return send_request(r, GPU_TRANSFER_FROM_HOST, t, sizeof(*t), NULL, 0);
+    return send_request(r, WIRE_TRANSFER_FROM_HOST, t, sizeof(*t), NULL, 0);
 }
 
 u64 renderer_submit(struct renderer *r, u32 context, const u32 *words, size_t count)
 {
-    struct gpu_context b = {context, 0};
+    struct wire_context b = {context, 0};
     size_t size = count * sizeof(*words);
-    if (size > GPU_REQUEST_MAX - sizeof(struct gpu_header) - sizeof(b))
-        return send_request(r, GPU_SUBMIT, NULL, 0, NULL, 0); /* no body: malformed */
-    return send_request(r, GPU_SUBMIT, &b, sizeof(b), words, size);
+    if (size > WIRE_REQUEST_MAX - sizeof(struct wire_header) - sizeof(b))
+        return send_request(r, WIRE_SUBMIT, NULL, 0, NULL, 0); /* no body: malformed */
+    return send_request(r, WIRE_SUBMIT, &b, sizeof(b), words, size);
 }
 
 u64 renderer_fence(struct renderer *r)
 {
-    struct gpu_nothing b = {0};
-    return send_request(r, GPU_FENCE, &b, sizeof(b), NULL, 0);
+    struct wire_nothing b = {0};
+    return send_request(r, WIRE_FENCE, &b, sizeof(b), NULL, 0);
 }
 
-u64 renderer_read(struct renderer *r, u32 resource, u32 level, const struct gpu_box *box,
-                  enum gpu_layout layout)
+u64 renderer_read(struct renderer *r, u32 resource, u32 level, const struct wire_box *box,
+                  enum wire_layout layout)
 {
-    struct gpu_read b = {.resource = resource, .level = level, .layout = layout};
+    struct wire_read b = {.resource = resource, .level = level, .layout = layout};
     if (box)
         b.box = *box;
-    return send_request(r, GPU_READ, &b, sizeof(b), NULL, 0);
+    return send_request(r, WIRE_READ, &b, sizeof(b), NULL, 0);
 }
 
 u64 renderer_reset(struct renderer *r)
 {
-    struct gpu_nothing b = {0};
-    return send_request(r, GPU_RESET, &b, sizeof(b), NULL, 0);
+    struct wire_nothing b = {0};
+    return send_request(r, WIRE_RESET, &b, sizeof(b), NULL, 0);
 }

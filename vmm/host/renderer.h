@@ -7,7 +7,7 @@
  * rest leave a result code in the next fence's reply.
  *
  * A renderer that dies, hangs or talks nonsense is dead: it is killed, renderer_death() says why,
- * every reply that is still owed arrives with the result GPU_R_LOST, and requests may go on being
+ * every reply that is still owed arrives with the result WIRE_R_LOST, and requests may go on being
  * made, with the same end. Nothing here ever ends the machine.
  */
 #ifndef REPRISE_HOST_RENDERER_H
@@ -43,15 +43,15 @@ struct renderer_about {
  * guest may have taken over: ids and offsets of ranges must be checked against what is attached. */
 struct renderer_reply {
     u64 seq;
-    u32 type;   /* GPU_FENCE, GPU_TRANSFER_FROM_HOST, GPU_READ */
+    u32 type;   /* WIRE_FENCE, WIRE_TRANSFER_FROM_HOST, WIRE_READ */
     u32 result; /* of the request itself */
-    /* GPU_FENCE: results of the requests since the fence before, faults of contexts. */
-    const struct gpu_run *runs;
-    const struct gpu_fault *faults;
+    /* WIRE_FENCE: results of the requests since the fence before, faults of contexts. */
+    const struct wire_run *runs;
+    const struct wire_fault *faults;
     /* Bytes of backings that changed: ranges[i].size bytes each, one after the other in data. */
-    const struct gpu_range *ranges;
+    const struct wire_range *ranges;
     u32 run_count, fault_count, range_count;
-    /* GPU_READ: what data holds, packed. */
+    /* WIRE_READ: what data holds, packed. */
     u32 width, height, depth, row_bytes;
     const u8 *data;
     u64 data_size;
@@ -83,8 +83,8 @@ struct renderer_reply *renderer_next(struct renderer *r);
  * renderer_next(). milliseconds: after them NULL; 0: until it comes or the renderer is dead, which
  * it is when hang_timeout has passed. NULL too if no reply to it is owed. */
 struct renderer_reply *renderer_wait(struct renderer *r, u64 seq, u32 milliseconds);
-/* The result of request `seq`, from the reply to the first fence behind it; GPU_R_NOT_KEPT if it is
- * not in there, GPU_R_LOST if the renderer died before. */
+/* The result of request `seq`, from the reply to the first fence behind it; WIRE_R_NOT_KEPT if it
+ * is not in there, WIRE_R_LOST if the renderer died before. */
 u32 renderer_result(const struct renderer_reply *fence, u64 seq);
 /* Waiting for replies, and not yet sent. */
 u32 renderer_owed(const struct renderer *r);
@@ -98,7 +98,7 @@ u64 renderer_context_create(struct renderer *r, u32 context, const char *name, s
 u64 renderer_context_destroy(struct renderer *r, u32 context);
 u64 renderer_context_attach(struct renderer *r, u32 context, u32 resource);
 u64 renderer_context_detach(struct renderer *r, u32 context, u32 resource);
-u64 renderer_resource_create(struct renderer *r, const struct gpu_resource_create *args);
+u64 renderer_resource_create(struct renderer *r, const struct wire_resource_create *args);
 u64 renderer_resource_unref(struct renderer *r, u32 resource);
 
 /*
@@ -116,17 +116,17 @@ u64 renderer_detach_backing(struct renderer *r, u32 resource);
 /* Any size: sent as several requests if need be; the last one's number. */
 u64 renderer_write_backing(struct renderer *r, u32 resource, u64 offset, const void *bytes,
                            size_t size);
-u64 renderer_transfer_to_host(struct renderer *r, const struct gpu_transfer *t);
+u64 renderer_transfer_to_host(struct renderer *r, const struct wire_transfer *t);
 /* Reply: every byte of the box, as ranges of the backing. */
-u64 renderer_transfer_from_host(struct renderer *r, const struct gpu_transfer *t);
+u64 renderer_transfer_from_host(struct renderer *r, const struct wire_transfer *t);
 
-/* count 32-bit words. More than a request holds (4 million): GPU_R_MALFORMED, without them. */
+/* count 32-bit words. More than a request holds (4 million): WIRE_R_MALFORMED, without them. */
 u64 renderer_submit(struct renderer *r, u32 context, const u32 *words, size_t count);
 /* Reply: when everything before is done, query results included. */
 u64 renderer_fence(struct renderer *r);
 /* Reply: pixels of a level. box NULL: all of it. */
-u64 renderer_read(struct renderer *r, u32 resource, u32 level, const struct gpu_box *box,
-                  enum gpu_layout layout);
+u64 renderer_read(struct renderer *r, u32 resource, u32 level, const struct wire_box *box,
+                  enum wire_layout layout);
 /* All contexts and resources are gone. */
 u64 renderer_reset(struct renderer *r);
 
