@@ -11,7 +11,9 @@ LAYERS = {
     "vmm/base": ["base/"],
     "vmm/board": ["base/", "board/", "cpu/model.h", "dsdt.h"],
     # A device works on a disk of the host; what that is, it does not know.
-    "vmm/dev": ["base/", "dev/", "board/acpi.h", "cpu/model.h", "host/disk.h"],
+    "vmm/dev": ["base/", "dev/", "board/acpi.h", "cpu/model.h", "host/disk.h",
+                # What a guest's commands are is declared once.
+                "virtio-gpu-log/decode.h", "virtio-gpu-log/log.h"],
     # ram.h is the one translator of guest-physical addresses.
     "vmm/cpu/dbt": ["base/", "cpu/", "board/ram.h"],
     "vmm/cpu": ["base/", "cpu/model.h", "cpu/vcpu.h", "cpu/engine.h", "cpu/stats.h",

@@ -404,8 +404,6 @@ int guest_create_machine(struct guest *g, struct machine **m, struct err *err)
         .ndisks = g->ndisks,
         .nets = nets,
         .nnets = machine_nets(&g->desc, nets),
-        .gpu_width = g->desc.gpu_width,
-        .gpu_height = g->desc.gpu_height,
         .memory = g->desc.memory,
         .model = cpu_model_find(g->desc.cpu_model),
         .seed = g->desc.seed,
@@ -418,7 +416,7 @@ int guest_create_machine(struct guest *g, struct machine **m, struct err *err)
         .initrd = g->initrd_size ? g->initrd : NULL,
         .initrd_size = g->initrd_size,
     };
-    machine_consoles(&g->desc, &config);
+    machine_peripherals(&g->desc, &config);
     return machine_create(m, &config, err);
 }
 
