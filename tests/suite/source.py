@@ -32,6 +32,8 @@ LAYERS = {
     "replay/gdb": ["base/", "host/endpoint.h", "replay/gdb/", "cpu/vcpu.h"] + CONTRACTS,
     # Stands alone: devices, commands and replay may use it, it uses none of them.
     "virtio-gpu-log": ["base/", "virtio-gpu-log/"],
+    # Drives a renderer, which is the host's.
+    "virtio-gpu-log/play": ["base/", "virtio-gpu-log/", "host/renderer.h", "host/picture.h"],
 }
 # Mutable data at file scope, each with its reason in the file.
 FILE_SCOPE = {
