@@ -21,14 +21,17 @@ LAYERS = {
     # What a boot menu says is text; which disk has one is the host's matter.
     # What the machine and its renderer say to each other is declared once.
     "vmm/host": ["base/", "host/", "keynames.h", "board/bootentry.h",
-                 "virtio-gpu-log/renderer/protocol.h"] + CONTRACTS,
+                 "virtio-gpu-log/renderer/protocol.h", "virtio-gpu-log/play/drive.h",
+                 # The renderer's replies on their way into the machine.
+                 "dev/device.h", "dev/virtio/gpu_reply.h", "dev/virtio/gpu_store.h"] + CONTRACTS,
     "vmm/cmd": ["base/", "board/", "host/", "replay/", "cmd/", "cpu/model.h", "cpu/vcpu.h",
                 "virtio-gpu-log/", "cpu/engine.h", "version.h"] + CONTRACTS,
     "vmm/main.c": ["base/", "cmd/", "version.h"],
     "vmm": ["base/", "board/", "cpu/engine.h", "cpu/stats.h", "cpu/model.h", "cpu/vcpu.h", "dev/",
             "machine_internal.h"] + CONTRACTS,
     "replay": ["base/", "board/description.h", "board/kernel.h", "board/ram.h", "dev/device.h", "replay/", "records.def", "cpu/engine.h",
-               "cpu/vcpu.h", "host/clock.h", "host/disk.h", "version.h"] + CONTRACTS,
+               "cpu/vcpu.h", "host/clock.h", "host/disk.h", "version.h", "virtio-gpu-log/decode.h",
+               "virtio-gpu-log/log.h"] + CONTRACTS,
     "replay/gdb": ["base/", "host/endpoint.h", "replay/gdb/", "cpu/vcpu.h"] + CONTRACTS,
     # Stands alone: devices, commands and replay may use it, it uses none of them.
     "virtio-gpu-log": ["base/", "virtio-gpu-log/"],
