@@ -4,76 +4,24 @@
  */
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "boot.h"
+#include "options.h"
 #include "scene.h"
 #include "wrong.h"
-
-enum status { RIGHT, WRONG_PIXELS, BAD_WORD, NO_3D, REFUSED };
-
-struct options {
-    u32 frames; /* 0: without end */
-    u32 every, planted, width, height, random;
-    u64 seed;
-    bool wrong;
-};
-
-static bool number(const char *text, u32 *value)
-{
-    char *end;
-    unsigned long v = strtoul(text, &end, 10);
-    *value = (u32)v;
-    return *text >= '0' && *text <= '9' && !*end && v <= 0x7fffffff;
-}
-
-static bool option(struct options *o, const char *word)
-{
-    u32 seed;
-    char after;
-    if (!strncmp(word, "frames=", 7))
-        return number(word + 7, &o->frames) && o->frames;
-    if (!strncmp(word, "every=", 6))
-        return number(word + 6, &o->every) && o->every;
-    if (!strncmp(word, "bug=", 4))
-        return number(word + 4, &o->planted) && o->planted;
-    if (!strncmp(word, "size=", 5))
-        return sscanf(word + 5, "%4ux%4u%c", &o->width, &o->height, &after) == 2;
-    if (!strncmp(word, "random=", 7))
-        return number(word + 7, &o->random) && o->random;
-    if (!strncmp(word, "seed=", 5)) {
-        bool good = number(word + 5, &seed);
-        o->seed = seed;
-        return good;
-    }
-    if (!strcmp(word, "endless"))
-        o->frames = 0;
-    else if (!strcmp(word, "wrong"))
-        o->wrong = true;
-    else
-        return false;
-    return true;
-}
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* Draws a frame, shows it; a line about it when it is checked, or when there is no end. */
 static enum status one_frame(struct scene *s, const struct options *o, u32 n)
 {
     struct check r = {0};
-    bool check = n == 1 || n % o->every == 0 || n == o->frames || n == o->planted;
+    bool check = options_check(o, n);
+    u32 samples = 0;
     int error = scene_draw(s, n - 1, n == o->planted);
     if (!error)
         error = card_show(s->card, &s->screen[(n - 1) & 1], n == 1);
     if (!error && check)
-        error = scene_check(s, n - 1, &r);
+        error = scene_check(s, n - 1, &r, &samples);
     if (error) {
         printf("frame %u: %s\n", n, strerror(-error));
         return REFUSED;
@@ -83,15 +31,9 @@ static enum status one_frame(struct scene *s, const struct options *o, u32 n)
             printf("frame %u\n", n);
         return RIGHT;
     }
-    printf("frame %u: crc %08x, triangle %06x, square %06x, texture %06x, background %06x, "
-           "%u samples: ",
-           n, r.crc, r.triangle, r.square, r.texel, r.background, r.samples);
-    if (r.wrong)
-        printf("%u pixels wrong, first %u,%u: %06x, should be %06x\n", r.wrong, r.x, r.y, r.is,
-               r.should);
-    else
-        printf("%s\n", r.samples == SQUARE * SQUARE ? "right" : "samples wrong");
-    return r.wrong || r.samples != SQUARE * SQUARE ? WRONG_PIXELS : RIGHT;
+    picture_print(n, &r);
+    printf(", %u samples%s\n", samples, samples == SQUARE * SQUARE ? "" : ": wrong");
+    return r.wrong || samples != SQUARE * SQUARE ? WRONG_PIXELS : RIGHT;
 }
 
 static enum status frames(struct card *c, const struct options *o)
@@ -101,19 +43,19 @@ static enum status frames(struct card *c, const struct options *o)
     u32 bad = 0;
     if (scene_init(&s, c) || card_framebuffer(c, &s.screen[0]) || card_framebuffer(c, &s.screen[1]))
         return REFUSED;
-    double began = now();
+    double began = options_now();
     for (u32 n = 1; !o->frames || n <= o->frames; n++) {
         enum status one = one_frame(&s, o, n);
         bad += one != RIGHT;
         if (one > worst)
             worst = one;
         if (n == 1)
-            printf("gpu-raw: first frame at %.3f s\n", now());
+            printf("gpu-raw: first frame at %.3f s\n", options_now());
         if (one == REFUSED && o->frames)
             break;
     }
-    printf("gpu-raw: %u frames in %.3f s, %u of the checked ones wrong\n", o->frames, now() - began,
-           bad);
+    printf("gpu-raw: %u frames in %.3f s, %u of the checked ones wrong\n", o->frames,
+           options_now() - began, bad);
     scene_fini(&s);
     return worst;
 }
@@ -122,13 +64,8 @@ static enum status run(int count, char **words)
 {
     struct options o = {.frames = 300, .every = 30};
     struct card c = {0};
-    for (int i = 0; i < count; i++)
-        if (!option(&o, words[i])) {
-            printf("gpu-raw: '%s' is none of frames=N every=N size=WxH bug=N random=N seed=N "
-                   "wrong endless\n",
-                   words[i]);
-            return BAD_WORD;
-        }
+    if (options_parse(&o, "gpu-raw", true, count, words))
+        return BAD_WORD;
     int error = card_open(&c);
     if (error) {
         printf("gpu-raw: no display: /dev/dri/card0: %s\n", strerror(-error));
@@ -139,14 +76,16 @@ static enum status run(int count, char **words)
         return NO_3D;
     }
     error = card_find_mode(&c, o.width, o.height);
-    if (error || c.mode.hdisplay < SCENE_MIN || c.mode.vdisplay < SCENE_MIN) {
+    if (error || c.mode.hdisplay < PICTURE_MIN || c.mode.vdisplay < PICTURE_MIN) {
         printf("gpu-raw: the display has no mode of %ux%u that is at least %ux%u\n", o.width,
-               o.height, SCENE_MIN, SCENE_MIN);
+               o.height, PICTURE_MIN, PICTURE_MIN);
         return BAD_WORD;
     }
     printf("gpu-raw: %ux%u, %u frames\n", c.mode.hdisplay, c.mode.vdisplay, o.frames);
     if (o.wrong)
         wrong_requests(&c);
+    if (o.flood)
+        wrong_flood();
     if (o.random)
         wrong_random(&c, o.seed, o.random);
     return frames(&c, &o);

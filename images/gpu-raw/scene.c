@@ -17,95 +17,13 @@ enum {
     SAMPLER,
     QUERY,
 };
-enum { TRIANGLE = 0, COLOURED = 3, TEXTURED = 9, VERTICES = 15 };
-enum { BACKGROUND = 0x102040, TRIANGLE_COLOUR = 0xff8000 };
 enum { QUERY_DONE = 1, QUERY_WAITED_FOR = 2, QUERY_TRIES = 1000 };
-
-struct vertex {
-    float position[4], value[4]; /* a colour, or a place in the texture */
-};
 
 /* What GET_QUERY_RESULT writes. */
 struct query_memory {
     u32 state, size;
     u64 result;
 };
-
-/* The geometry of a frame, in pixels; sides of triangle and squares are on pixels' edges. */
-struct places {
-    u32 triangle_x, triangle_y, side;
-    u32 square_x, texture_x, squares_y;
-    u32 square_colour;
-};
-
-static struct places places_of(const struct scene *s, u32 frame)
-{
-    struct places p = {.triangle_x = s->width / 16 + frame * 8 % (s->width / 2),
-                       .triangle_y = s->height / 8,
-                       .side = s->width / 4 < s->height / 3 ? s->width / 4 : s->height / 3,
-                       .square_x = s->width / 16,
-                       .texture_x = s->width / 2,
-                       .squares_y = s->height * 5 / 8};
-    p.square_colour = (frame * 3 & 255) << 16 | 200u << 8 | (255 - (frame * 5 & 255));
-    return p;
-}
-
-static u32 texel(u32 frame, u32 x, u32 y)
-{
-    return ((x * 4 + frame) & 255) << 16 | (y * 4) << 8 | (frame * 7 & 255);
-}
-
-static u32 expected(const struct places *p, u32 frame, u32 x, u32 y)
-{
-    u32 row = y - p->squares_y, column = x - p->triangle_x;
-    if (row < SQUARE && x - p->square_x < SQUARE)
-        return p->square_colour;
-    if (row < SQUARE && x - p->texture_x < SQUARE)
-        return texel(frame, x - p->texture_x, row);
-    row = y - p->triangle_y;
-    if (row < p->side && column < p->side && row + column < p->side)
-        return TRIANGLE_COLOUR;
-    return BACKGROUND;
-}
-
-static struct vertex vertex(const struct scene *s, float x, float y)
-{
-    return (struct vertex){
-        .position = {2 * x / (float)s->width - 1, 2 * y / (float)s->height - 1, 0, 1}};
-}
-
-static void colour(struct vertex *v, u32 count, u32 rgb)
-{
-    for (u32 i = 0; i < count; i++) {
-        for (u32 k = 0; k < 3; k++)
-            v[i].value[k] = (float)(rgb >> (16 - 8 * k) & 255) / 255;
-        v[i].value[3] = 1;
-    }
-}
-
-static void square(const struct scene *s, struct vertex *v, u32 x, u32 y)
-{
-    static const u8 corner[6][2] = {{0, 0}, {1, 0}, {0, 1}, {0, 1}, {1, 0}, {1, 1}};
-    for (u32 i = 0; i < 6; i++) {
-        v[i] = vertex(s, (float)(x + corner[i][0] * SQUARE), (float)(y + corner[i][1] * SQUARE));
-        v[i].value[0] = corner[i][0];
-        v[i].value[1] = corner[i][1];
-    }
-}
-
-/* The long side lies half a pixel further out, so that it goes through no pixel's centre. */
-static void place_vertices(const struct scene *s, const struct places *p)
-{
-    struct vertex *v = s->vertices.memory;
-    float x = (float)p->triangle_x, y = (float)p->triangle_y, side = (float)p->side + 0.5f;
-    v[TRIANGLE] = vertex(s, x, y);
-    v[TRIANGLE + 1] = vertex(s, x + side, y);
-    v[TRIANGLE + 2] = vertex(s, x, y + side);
-    colour(v + TRIANGLE, 3, TRIANGLE_COLOUR);
-    square(s, v + COLOURED, p->square_x, p->squares_y);
-    colour(v + COLOURED, 6, p->square_colour);
-    square(s, v + TEXTURED, p->texture_x, p->squares_y);
-}
 
 static void surface(struct words *w, u32 handle, u32 resource)
 {
@@ -149,7 +67,8 @@ static int create_state(struct scene *s)
 {
     static struct words w;
     w.n = 0;
-    drawing_state(&w, s->screen[0].resource, s->vertices.resource, s->width, s->height);
+    drawing_state(&w, s->screen[0].resource, s->vertices.resource, s->picture.width,
+                  s->picture.height);
     surface(&w, SURFACE_1, s->screen[1].resource);
     shader(&w, SHADER_TEXTURE, 1,
            "FRAG\nDCL IN[0], COLOR, LINEAR\nDCL OUT[0], COLOR\nDCL SAMP[0]\n"
@@ -174,7 +93,7 @@ int scene_init(struct scene *s, const struct card *c)
     struct shape texture = {VT_2D, VF_RGBA8, VB_SAMPLER, SQUARE, SQUARE};
     struct shape query = {VT_BUFFER, VF_R8, VB_CUSTOM, 4096, 1};
     int error;
-    *s = (struct scene){.card = c, .width = width, .height = height};
+    *s = (struct scene){.card = c, .picture = {width, height}};
     if ((error = card_buffer(c, &screen, &s->screen[0])) ||
         (error = card_buffer(c, &screen, &s->screen[1])) ||
         (error = card_buffer(c, &vertices, &s->vertices)) ||
@@ -193,18 +112,10 @@ void scene_fini(struct scene *s)
 
 /* What the frame uses, into shared memory; by the kernel's ioctl except for the texture's lower
  * half, for which the stream has a command. */
-static int upload(struct scene *s, u32 frame, const struct places *p)
+static int upload(struct scene *s, u32 frame)
 {
-    u8 *t = s->texture.memory;
-    place_vertices(s, p);
-    for (u32 y = 0; y < SQUARE; y++)
-        for (u32 x = 0; x < SQUARE; x++, t += 4) {
-            u32 rgb = texel(frame, x, y);
-            t[0] = (u8)(rgb >> 16);
-            t[1] = (u8)(rgb >> 8);
-            t[2] = (u8)rgb;
-            t[3] = 255;
-        }
+    picture_vertices(&s->picture, frame, s->vertices.memory);
+    picture_texture(frame, s->texture.memory);
     *(struct query_memory *)s->query.memory = (struct query_memory){.state = QUERY_WAITED_FOR};
     int error = card_to_host(
         s->card, &s->vertices,
@@ -216,11 +127,10 @@ static int upload(struct scene *s, u32 frame, const struct places *p)
 
 int scene_commands(struct scene *s, u32 frame, bool planted, struct words *w)
 {
-    struct places p = places_of(s, frame);
     const u32 half = SQUARE / 2;
     const u32 transfer[13] = {s->texture.resource, 0, 0, SQUARE * 4, 0, 0, half, 0, SQUARE, half, 1,
                               half * SQUARE * 4,   1 /* to the host */};
-    int error = upload(s, frame, &p);
+    int error = upload(s, frame);
     if (error)
         return error;
     w->n = 0;
@@ -271,53 +181,17 @@ static int query_result(struct scene *s, u32 *samples)
     return 0;
 }
 
-static u32 crc_byte(u32 crc, u32 byte)
-{
-    static u32 table[256];
-    for (u32 i = 0; !table[255] && i < 256; i++) {
-        u32 r = i;
-        for (int k = 0; k < 8; k++)
-            r = r >> 1 ^ (r & 1 ? 0xedb88320u : 0);
-        table[i] = r;
-    }
-    return table[(crc ^ byte) & 255] ^ crc >> 8;
-}
-
-static void compare(const struct scene *s, u32 frame, const u32 *pixels, struct check *r)
-{
-    struct places p = places_of(s, frame);
-    r->crc = ~0u;
-    for (u32 y = 0; y < s->height; y++)
-        for (u32 x = 0; x < s->width; x++) {
-            u32 is = *pixels++ & 0xffffff, should = expected(&p, frame, x, y);
-            for (int shift = 16; shift >= 0; shift -= 8)
-                r->crc = crc_byte(r->crc, is >> shift & 255);
-            if (is != should && !r->wrong++) {
-                r->x = x;
-                r->y = y;
-                r->is = is;
-                r->should = should;
-            }
-        }
-    r->crc = ~r->crc;
-    pixels -= s->width * s->height;
-    r->triangle = pixels[(p.triangle_y + 10) * s->width + p.triangle_x + 10] & 0xffffff;
-    r->square = pixels[(p.squares_y + 10) * s->width + p.square_x + 10] & 0xffffff;
-    r->texel = pixels[(p.squares_y + 40) * s->width + p.texture_x + 10] & 0xffffff;
-    r->background = pixels[10 * s->width + 10] & 0xffffff;
-}
-
-int scene_check(struct scene *s, u32 frame, struct check *result)
+int scene_check(struct scene *s, u32 frame, struct check *result, u32 *samples)
 {
     const struct buffer *screen = &s->screen[frame & 1];
-    *result = (struct check){0};
     memset(screen->memory, 0, screen->size);
-    int error = query_result(s, &result->samples);
+    int error = query_result(s, samples);
     if (!error)
-        error = card_from_host(s->card, screen,
-                               (struct drm_virtgpu_3d_box){0, 0, 0, s->width, s->height, 1});
+        error = card_from_host(
+            s->card, screen,
+            (struct drm_virtgpu_3d_box){0, 0, 0, s->picture.width, s->picture.height, 1});
     if (error || (error = card_wait(s->card, screen)))
         return error;
-    compare(s, frame, screen->memory, result);
+    picture_check(&s->picture, frame, screen->memory, result);
     return 0;
 }

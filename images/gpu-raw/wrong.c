@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { NOBODY = 0x7ffffff0, FRAMES_A_CONTEXT = 16 };
+enum { NOBODY = 0x7ffffff0, FRAMES_A_CONTEXT = 16, MANY_CONTEXTS = 400, MANY_TEXTURES = 4000 };
 
 struct wrong {
     struct scene scene;
@@ -274,6 +274,28 @@ void wrong_requests(const struct card *screen)
         }
         card_close(&c);
     }
+}
+
+void wrong_flood(void)
+{
+    static struct card many[MANY_CONTEXTS];
+    struct shape shape = {VT_2D, VF_RGBA8, VB_SAMPLER, SQUARE, SQUARE};
+    struct buffer b;
+    u32 contexts = 0, textures = 0;
+    for (; contexts < MANY_CONTEXTS; contexts++) {
+        many[contexts] = (struct card){.quiet = true};
+        if (card_open(&many[contexts]))
+            break;
+        if (card_buffer(&many[contexts], &shape, &b) || card_wait(&many[contexts], &b)) {
+            card_close(&many[contexts]);
+            break;
+        }
+    }
+    while (contexts && textures < MANY_TEXTURES && !card_buffer(&many[0], &shape, &b))
+        textures++;
+    for (u32 i = 0; i < contexts; i++)
+        card_close(&many[i]);
+    printf("gpu-raw: flood: %u contexts, %u textures\n", contexts, textures);
 }
 
 static u32 random_bits(u64 *state)

@@ -9,6 +9,7 @@ from suite.harness import GUEST, IMAGES, test
 RAW = IMAGES / "gpu-raw"
 WIDTH, HEIGHT, SQUARE = 640, 480, 64
 VIRGL = f"virgl,xres={WIDTH},yres={HEIGHT}"
+RIGHT = f"right, {SQUARE * SQUARE} samples"
 NO_3D, WRONG_PIXELS, BAD_WORD = 3, 1, 2
 
 
@@ -50,9 +51,9 @@ def raw(t, name, words, *options, gpu=VIRGL, **more):
 
 
 def frames(text):
-    """Number -> (crc, verdict) of the frames that were checked."""
+    """Number -> (checksum, verdict) of the frames that were checked."""
     return {int(n): (c, v) for n, c, v in
-            re.findall(r"^frame (\d+): crc ([0-9a-f]{8}), .* samples: (.*)$", text, re.M)}
+            re.findall(r"^frame (\d+): crc ([0-9a-f]{8}), .*background \w+, (.*)$", text, re.M)}
 
 
 @test("gpu-images/raw-2d", cost=3)
@@ -72,7 +73,7 @@ def raw_frames(t):
     """Every pixel of each frame is right; a second recording and the replay print the same."""
     need_virgl(t)
     r = raw(t, "rec", "frames=10 every=1")
-    expected = {n: (crc(scene(n)), "right") for n in range(1, 11)}
+    expected = {n: (crc(scene(n)), RIGHT) for n in range(1, 11)}
     t.equal(frames(r.text), expected, "frames and their checksums")
     t.has(r.text, r"^gpu-raw: 10 frames in \d+\.\d+ s, 0 of the checked ones wrong$")
     t.same("rec", r)
@@ -90,9 +91,9 @@ def raw_planted(t):
     r = raw(t, "rec", "frames=8 every=1 bug=5", code=GUEST + WRONG_PIXELS)
     seen = frames(r.text)
     side = min(WIDTH // 4, HEIGHT // 3)
-    t.equal([n for n, (_, verdict) in seen.items() if verdict != "right"], [5], "wrong frames")
+    t.equal([n for n, (_, verdict) in seen.items() if verdict != RIGHT], [5], "wrong frames")
     t.equal(seen[5][1], f"{side * (side + 1) // 2} pixels wrong, first "
-            f"{WIDTH // 16 + 4 * 8},{HEIGHT // 8}: 0080ff, should be ff8000", "what is wrong")
+            f"{WIDTH // 16 + 4 * 8},{HEIGHT // 8}: 0080ff, should be ff8000, 4096 samples", "what is wrong")
     t.same("rec", r)
 
 
@@ -101,11 +102,12 @@ def raw_wrong(t):
     """Wrong requests of every kind and random ones: the machine goes on, other contexts draw right."""
     need_virgl(t)
     seed = random.randrange(1 << 31)
-    r = raw(t, "rec", f"wrong random=64 seed={seed} frames=3 every=1", timeout=300)
+    r = raw(t, "rec", f"wrong flood random=64 seed={seed} frames=3 every=1", timeout=300)
     t.check(len(re.findall(r"^gpu-raw: \w+: request: errno", r.text, re.M)) >= 26,
             "not all requests were made")
+    t.has(r.text, r"^gpu-raw: flood: \d+ contexts, \d+ textures$")
     t.has(r.text, rf"^gpu-raw: random, seed {seed}: \d+ taken, \d+ refused$")
-    t.equal(frames(r.text), {n: (crc(scene(n)), "right") for n in (1, 2, 3)}, "frames afterwards")
+    t.equal(frames(r.text), {n: (crc(scene(n)), RIGHT) for n in (1, 2, 3)}, "frames afterwards")
     t.same("rec", r, timeout=300)
 
 
