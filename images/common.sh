@@ -52,6 +52,23 @@ initramfs() {
     (cd "$1" && find . -mindepth 1 | sort | cpio --quiet --reproducible -o -H newc -R 0:0) >"$2"
 }
 
+# from_generic MODULE...: the generic image's kernel into $work, and its modules into $work/modules.
+from_generic() {
+    generic=$PWD/build/images/generic
+    mkdir -p "$work/modules"
+    cp "$generic/vmlinuz" "$work/vmlinuz"
+    sed -n 1p "$generic/version" >>"$work/version"
+    for module; do
+        echo "lib/modules/*/$module.ko"
+    done >"$work/wanted"
+    (cd "$work/modules" && cpio --quiet -i -d --no-absolute-filenames -E ../wanted <"$generic/initrd")
+    find "$work/modules/lib" -name '*.ko' -exec mv {} "$work/modules/" \;
+    rm -rf "$work/modules/lib" "$work/wanted"
+    for module; do
+        [ -f "$work/modules/$module.ko" ] || die "$generic/initrd has no module $module"
+    done
+}
+
 # kernel_image META: the whole recipe. Makes $out/{vmlinuz,config,initrd,version}.
 kernel_image() {
     work="$out.tmp"

@@ -10,6 +10,13 @@ $(IMAGE_FILES:%=build/images/$(1)/%) &: images/$(1)/build.sh $(IMAGE_COMMON) | d
 endef
 $(foreach i,$(IMAGES),$(eval $(call image_rule,$(i))))
 
+# The generic image's kernel and modules with other programs.
+GPU_RAW_FILES := vmlinuz initrd gpu-raw version
+$(GPU_RAW_FILES:%=build/images/gpu-raw/%) &: images/common.sh $(wildcard images/gpu-raw/*) \
+		tests/tools/virgl_words.h build/images/generic/initrd | deps
+	@images/gpu-raw/build.sh
+image-gpu-raw: build/images/gpu-raw/initrd
+
 # Not made by `make images`: a minute, 150 MB from the network, 600 MB on the disk.
 DEBIAN_FILES := disk.img vmlinuz initrd id_ed25519 version
 $(DEBIAN_FILES:%=build/images/debian/%) &: images/common.sh images/debian/build.sh \
@@ -22,9 +29,9 @@ image-debian-if-possible:
 	@$(MAKE) --no-print-directory image-debian || \
 		echo "images: debian cannot be made on this machine: its tests will be skipped"
 
-images: $(IMAGES:%=build/images/%/vmlinuz)
+images: $(IMAGES:%=build/images/%/vmlinuz) image-gpu-raw
 
 images-clean:
-	rm -rf build/images/linux build/images/generic build/images/debian
+	rm -rf $(addprefix build/images/,linux generic debian gpu-raw)
 
-.PHONY: images image-debian image-debian-if-possible images-clean
+.PHONY: images image-gpu-raw image-debian image-debian-if-possible images-clean
