@@ -63,7 +63,11 @@ int gpu_host_create(struct gpu_host **out, const struct renderer_config *config,
         free(h);
         return err_set(err, -ENOMEM, "no memory for the GPU");
     }
-    int code = gpu_drive_create(&h->drive, config, err);
+    /* The device is the one that refuses what is too much. */
+    struct renderer_config c = *config;
+    c.contexts = GPU_CONTEXTS;
+    c.resources = GPU_RESOURCES;
+    int code = gpu_drive_create(&h->drive, &c, err);
     if (code) {
         gpu_host_destroy(h);
         return code;
