@@ -368,8 +368,7 @@ int gpu_log_next(struct gpu_log_reader *r, struct gpu_record *rec)
     r->left--;
     if (rec->type == GPU_REC_COMMAND) {
         struct gpu_command c;
-        gpu_command_decode((enum gpu_queue)rec->command.queue, rec->command.words.data,
-                           rec->command.words.len, &c);
+        gpu_record_command(rec, &c);
         rec->frame = gpu_frames_step(&r->frames, &c);
         rec->number = r->commands++;
         count_ranges(r, &rec->command.uploads);
@@ -377,6 +376,8 @@ int gpu_log_next(struct gpu_log_reader *r, struct gpu_record *rec)
         rec->number = r->commands - 1 - rec->reply.back;
         r->sizes.carried += rec->reply.body.size;
         count_ranges(r, &rec->reply.readback);
+    } else if (rec->type == GPU_REC_RESET) {
+        gpu_frames_reset(&r->frames);
     }
     return 1;
 }

@@ -197,6 +197,8 @@ static size_t bound(const struct gpu_record *rec)
         n += rec->start.capset.len;
     } else if (rec->type == GPU_REC_LOST) {
         n += rec->lost.why.len;
+    } else if (rec->type == GPU_REC_FAULT) {
+        n += rec->fault.why.len;
     }
     for (u32 i = 0; r && i < r->count; i++)
         n += 40 + (size_t)(r->list[i].bytes.size / GPU_PIECE + 1) * 10;
@@ -265,7 +267,7 @@ int gpu_log_create(struct gpu_log_writer **out, int fd, const struct gpu_rec_sta
 
 int gpu_log_command(struct gpu_log_writer *w, pos_t position, vns_t time, u32 queue,
                     const void *words, u32 size, const struct gpu_range *uploads, u32 count,
-                    struct err *err)
+                    u32 refused, struct err *err)
 {
     u32 kept = MIN(size, GPU_COMMAND_MAX);
     struct gpu_record rec = {.type = GPU_REC_COMMAND,
@@ -274,11 +276,12 @@ int gpu_log_command(struct gpu_log_writer *w, pos_t position, vns_t time, u32 qu
                              .command = {.queue = queue,
                                          .words = {kept, words},
                                          .dropped = size - kept,
-                                         .uploads = {.count = count, .list = uploads}}};
+                                         .uploads = {.count = count, .list = uploads},
+                                         .refused = refused}};
     int code = add(w, &rec, err);
     if (!code) {
         struct gpu_command c;
-        gpu_command_decode(queue, words, kept, &c);
+        gpu_record_command(&rec, &c);
         gpu_frames_step(&w->frames, &c);
         w->sizes.commands++;
     }
@@ -311,6 +314,23 @@ int gpu_log_lost(struct gpu_log_writer *w, pos_t position, vns_t time, const cha
                              .position = position,
                              .time = time,
                              .lost = {{(u32)strlen(why), (const u8 *)why}}};
+    return add(w, &rec, err);
+}
+
+int gpu_log_reset(struct gpu_log_writer *w, pos_t position, vns_t time, struct err *err)
+{
+    struct gpu_record rec = {.type = GPU_REC_RESET, .position = position, .time = time};
+    gpu_frames_reset(&w->frames);
+    return add(w, &rec, err);
+}
+
+int gpu_log_fault(struct gpu_log_writer *w, pos_t position, vns_t time, u32 context,
+                  const char *why, struct err *err)
+{
+    struct gpu_record rec = {.type = GPU_REC_FAULT,
+                             .position = position,
+                             .time = time,
+                             .fault = {context, {(u32)strlen(why), (const u8 *)why}}};
     return add(w, &rec, err);
 }
 

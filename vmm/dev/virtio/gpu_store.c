@@ -92,6 +92,16 @@ void gpu_data_read(struct gpu_store *s, u32 first, u64 offset, void *out, u64 le
     get(s, (u64)(GPU_DATA_FIRST + first) * PAGE_SIZE + offset, out, len);
 }
 
+void gpu_kept_write(struct gpu_store *s, u64 at, const u8 *in)
+{
+    put(s, (GPU_KEPT_FIRST + at % GPU_KEPT_PAGES) * PAGE_SIZE, in, PAGE_SIZE);
+}
+
+void gpu_kept_read(struct gpu_store *s, u64 at, u8 *out)
+{
+    get(s, (GPU_KEPT_FIRST + at % GPU_KEPT_PAGES) * PAGE_SIZE, out, PAGE_SIZE);
+}
+
 /* ---- the index ---- */
 
 static u32 pages_of(u64 bytes)
@@ -199,7 +209,7 @@ static void refresh(struct gpu_store *s)
     s->stale = false;
     memset(s->used, 0, GPU_DATA_PAGES / 8);
     s->free_pages = GPU_DATA_PAGES;
-    s->first_free = s->resources = 0;
+    s->first_free = s->resources = s->queries = 0;
     memset(s->slot_of, 0, INDEX_SIZE * sizeof(*s->slot_of));
     memset(s->id_of, 0, GPU_RESOURCES * sizeof(*s->id_of));
     for (u32 i = 0; i < GPU_RESOURCES; i++) {
@@ -217,6 +227,7 @@ static void refresh(struct gpu_store *s)
         mark(s, r.backing, backing_pages(&r), true);
         index_add(s, r.id, i);
         s->resources++;
+        s->queries += r.query != 0;
     }
     s->contexts = 0;
     for (u32 i = 0; i < GPU_CONTEXTS; i++) {
@@ -301,11 +312,23 @@ void gpu_remove(struct gpu_store *s, int slot)
     mark(s, r.pixels, pixel_pages(&r), false);
     drop(s, r.pixels, pixel_pages(&r));
     index_remove(s, r.id);
+    s->queries -= r.query != 0;
     s->id_of[slot] = 0;
     r = (struct gpu_resource){0};
     slot_put(s, (u32)slot, &r);
     s->first_free = MIN(s->first_free, (u32)slot);
     s->resources--;
+}
+
+void gpu_mark_query(struct gpu_store *s, u32 id)
+{
+    struct gpu_resource r;
+    int slot = gpu_find(s, id, &r);
+    if (slot < 0 || r.query)
+        return;
+    r.query = 1;
+    slot_put(s, (u32)slot, &r);
+    s->queries++;
 }
 
 bool gpu_set_backing(struct gpu_store *s, int slot, const struct gpu_entry *entries, u32 n)
