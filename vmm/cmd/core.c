@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/gpu_place.h"
+#include "cmd/gpu_scene.h"
 #include "cmd/travel.h"
 #include "replay/core.h"
 #include "replay/symbols.h"
@@ -93,16 +93,16 @@ static void print_text(const struct core_args *a, const struct core_report *r, p
 static int describe_gpu(const struct core_args *a, struct machine *m, struct core_note *note,
                         struct err *err)
 {
-    struct gpu_place place;
+    struct gpu_scene place;
     char *text = NULL;
     size_t size = 0;
-    int code = gpu_place_find(&place, a->dir, machine_position(m), err);
+    int code = gpu_scene_find(&place, a->dir, machine_position(m), err);
     if (code)
         return code;
     FILE *f = open_memstream(&text, &size);
     if (f)
-        gpu_place_json(f, &place);
-    gpu_place_free(&place);
+        gpu_scene_json(f, &place);
+    gpu_scene_free(&place);
     if (!f || fclose(f))
         return err_set(err, -ENOMEM, "no memory for the GPU's note");
     *note = (struct core_note){CORE_NOTE_GPU, text, size};

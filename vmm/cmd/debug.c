@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "cmd/attach.h"
-#include "cmd/gpu_place.h"
+#include "cmd/gpu_scene.h"
 #include "cmd/visit.h"
 #include "cpu/vcpu.h"
 #include "replay/gdb/gdb.h"
@@ -237,21 +237,21 @@ static enum gdb_monitor monitor_screen(struct debug_session *s, const char *arg,
 static enum gdb_monitor monitor_gpu(struct debug_session *s, const char *arg, FILE *out)
 {
     struct err err;
-    struct gpu_place place;
+    struct gpu_scene place;
     char *end;
     unsigned long context = strtoul(arg, &end, 10);
     if (*arg && (*end || end == arg)) {
         fputs("usage: monitor gpu [CONTEXT]\n", out);
         return GDB_MONITOR_OK;
     }
-    if (gpu_place_find(&place, timeline_recording(s->tr->t)->rec.path,
+    if (gpu_scene_find(&place, timeline_recording(s->tr->t)->rec.path,
                        timeline_now(s->tr->t).position, &err))
         return monitor_fail(out, &err);
     if (*arg)
         gpu_print_bound(out, place.state, (u32)context);
     else
-        gpu_place_print(out, &place);
-    gpu_place_free(&place);
+        gpu_scene_print(out, &place);
+    gpu_scene_free(&place);
     return GDB_MONITOR_OK;
 }
 

@@ -1,5 +1,5 @@
-/* See gpu_place.h. */
-#include "cmd/gpu_place.h"
+/* See gpu_scene.h. */
+#include "cmd/gpu_scene.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -9,12 +9,12 @@
 #include "cmd/gpu.h"
 #include "virtio-gpu-log/print.h"
 
-static void note(struct gpu_place *p, const struct gpu_record *rec, const struct gpu_command *c)
+static void note(struct gpu_scene *p, const struct gpu_record *rec, const struct gpu_command *c)
 {
-    struct gpu_place_command *last = &p->last[rec->number % GPU_PLACE_COMMANDS];
+    struct gpu_scene_command *last = &p->last[rec->number % GPU_SCENE_COMMANDS];
     struct virgl_walk w;
     struct virgl_command v;
-    *last = (struct gpu_place_command){.number = rec->number,
+    *last = (struct gpu_scene_command){.number = rec->number,
                                        .frame = rec->frame,
                                        .position = rec->position,
                                        .type = c->type,
@@ -31,7 +31,7 @@ static void note(struct gpu_place *p, const struct gpu_record *rec, const struct
     }
 }
 
-int gpu_place_find(struct gpu_place *out, const char *dir, pos_t position, struct err *err)
+int gpu_scene_find(struct gpu_scene *out, const char *dir, pos_t position, struct err *err)
 {
     struct gpu_log_reader *log;
     struct gpu_record rec;
@@ -59,11 +59,11 @@ int gpu_place_find(struct gpu_place *out, const char *dir, pos_t position, struc
                        gpu_log_damage(log)->text);
     gpu_log_reader_destroy(log);
     if (code)
-        gpu_place_free(out);
+        gpu_scene_free(out);
     return code;
 }
 
-void gpu_place_free(struct gpu_place *p)
+void gpu_scene_free(struct gpu_scene *p)
 {
     gpu_state_destroy(p->state);
     memset(p, 0, sizeof(*p));
@@ -108,13 +108,13 @@ static const char *format_name(u32 format)
     return f ? f->name : "unknown format";
 }
 
-static const struct gpu_place_command *oldest(const struct gpu_place *p, u64 *n)
+static const struct gpu_scene_command *oldest(const struct gpu_scene *p, u64 *n)
 {
-    *n = p->commands > GPU_PLACE_COMMANDS ? p->commands - GPU_PLACE_COMMANDS : 0;
-    return &p->last[*n % GPU_PLACE_COMMANDS];
+    *n = p->commands > GPU_SCENE_COMMANDS ? p->commands - GPU_SCENE_COMMANDS : 0;
+    return &p->last[*n % GPU_SCENE_COMMANDS];
 }
 
-void gpu_place_print(FILE *out, const struct gpu_place *p)
+void gpu_scene_print(FILE *out, const struct gpu_scene *p)
 {
     const struct gpu_state *s = p->state;
     char text[128];
@@ -143,8 +143,8 @@ void gpu_place_print(FILE *out, const struct gpu_place *p)
                 gpu_value_text(GPU_ENUM_target, r->shape.target, text, sizeof(text)),
                 format_name(r->shape.format), r->id == s->shown[0] ? ", shown" : "");
     }
-    for (const struct gpu_place_command *c = oldest(p, &n); n < p->commands;
-         c = &p->last[++n % GPU_PLACE_COMMANDS]) {
+    for (const struct gpu_scene_command *c = oldest(p, &n); n < p->commands;
+         c = &p->last[++n % GPU_SCENE_COMMANDS]) {
         fprintf(out, "%8" PRIu64 "  position %" PRIu64 ": %s", c->number, c->position,
                 gpu_command_name(c->type));
         if (c->ctx)
@@ -157,7 +157,7 @@ void gpu_place_print(FILE *out, const struct gpu_place *p)
     }
 }
 
-void gpu_place_json(FILE *out, const struct gpu_place *p)
+void gpu_scene_json(FILE *out, const struct gpu_scene *p)
 {
     const struct gpu_state *s = p->state;
     const char *comma = "";
@@ -189,8 +189,8 @@ void gpu_place_json(FILE *out, const struct gpu_place *p)
     }
     fputs("],\"last\":[", out);
     comma = "";
-    for (const struct gpu_place_command *c = oldest(p, &n); n < p->commands;
-         c = &p->last[++n % GPU_PLACE_COMMANDS]) {
+    for (const struct gpu_scene_command *c = oldest(p, &n); n < p->commands;
+         c = &p->last[++n % GPU_SCENE_COMMANDS]) {
         fprintf(out,
                 "%s{\"number\":%" PRIu64 ",\"position\":%" PRIu64
                 ",\"command\":\"%s\",\"ctx\":%u,\"inner\":%u,\"draws\":%u}",
