@@ -19,7 +19,9 @@ LAYERS = {
     # What a boot menu says is text; which disk has one is the host's matter.
     # What the machine and its renderer say to each other is declared once.
     "vmm/host": ["base/", "host/", "keynames.h", "board/bootentry.h",
-                 "virtio-gpu-log/renderer/protocol.h"] + CONTRACTS,
+                 "virtio-gpu-log/renderer/protocol.h", "viewer/protocol.h"] + CONTRACTS,
+    # What people see and do: a process of its own, which knows no machine.
+    "vmm/viewer": ["base/", "viewer/", "host/clock.h", "host/input_report.h", "host/keymap.h"],
     "vmm/cmd": ["base/", "board/", "host/", "replay/", "cmd/", "cpu/model.h", "cpu/vcpu.h",
                 "virtio-gpu-log/", "cpu/engine.h", "version.h"] + CONTRACTS,
     "vmm/main.c": ["base/", "cmd/", "version.h"],
