@@ -23,7 +23,10 @@ LAYERS = {
     "vmm/host": ["base/", "host/", "keynames.h", "board/bootentry.h",
                  "virtio-gpu-log/renderer/protocol.h", "virtio-gpu-log/play/drive.h",
                  # The renderer's replies on their way into the machine.
-                 "dev/device.h", "dev/virtio/gpu_reply.h", "dev/virtio/gpu_store.h"] + CONTRACTS,
+                 "dev/device.h", "dev/virtio/gpu_reply.h", "dev/virtio/gpu_store.h",
+                 "viewer/protocol.h"] + CONTRACTS,
+    # What people see and do: a process of its own, which knows no machine.
+    "vmm/viewer": ["base/", "viewer/", "host/clock.h", "host/input_report.h", "host/keymap.h"],
     "vmm/cmd": ["base/", "board/", "host/", "replay/", "cmd/", "cpu/model.h", "cpu/vcpu.h",
                 "virtio-gpu-log/", "cpu/engine.h", "version.h"] + CONTRACTS,
     "vmm/main.c": ["base/", "cmd/", "version.h"],
