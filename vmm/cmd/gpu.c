@@ -14,6 +14,7 @@ static const struct {
 } verbs[] = {
     {"list", gpu_list},
     {"show", gpu_show},
+    {"replay", gpu_replay},
 };
 
 static const char doc[] =
