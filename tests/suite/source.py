@@ -39,7 +39,7 @@ LAYERS = {
     # Stands alone: devices, commands and replay may use it, it uses none of them.
     "virtio-gpu-log": ["base/", "virtio-gpu-log/"],
     # Drives a renderer, which is the host's.
-    "virtio-gpu-log/play": ["base/", "virtio-gpu-log/", "host/renderer.h", "host/picture.h"],
+    "virtio-gpu-log/play": ["base/", "virtio-gpu-log/", "host/renderer.h", "host/clock.h"],
 }
 # Mutable data at file scope, each with its reason in the file.
 FILE_SCOPE = {
