@@ -13,6 +13,7 @@
 
 #include "cmd/attach.h"
 #include "cmd/gpu_scene.h"
+#include "cmd/replay_screen.h"
 #include "cmd/visit.h"
 #include "cpu/vcpu.h"
 #include "replay/gdb/gdb.h"
@@ -228,8 +229,10 @@ static enum gdb_monitor monitor_screen(struct debug_session *s, const char *arg,
         fputs("usage: monitor screen FILE\n", out);
         return GDB_MONITOR_OK;
     }
-    if (write_screenshot(timeline_machine(s->tr->t), arg, true, &err))
+    if (write_screenshot(s->tr, arg, true, &err))
         return monitor_fail(out, &err);
+    if (*replay_screen_note(s->tr->screen))
+        fprintf(out, "%s\n", replay_screen_note(s->tr->screen));
     fprintf(out, "%s shows the screen\n", arg);
     return GDB_MONITOR_OK;
 }

@@ -62,7 +62,8 @@ struct dev_screen {
     u64 frames;        /* shown so far */
     u32 resource;      /* of the GPU: what is shown; 0: nothing */
     u32 x, y;          /* where in it the screen begins */
-    bool drawn;        /* by a renderer: the machine does not have its pixels */
+    bool drawn;        /* by a renderer ... */
+    bool kept;         /* ... but the machine has pixels that 2D commands made */
 };
 
 enum dev_event {

@@ -62,9 +62,10 @@ void virtio_gpu_screen(const struct device *dev, struct dev_screen *out)
 {
     const struct gpu_state *s = dev->state;
     struct gpu_resource r;
-    bool drawn = gpu_find(&gpu_self(dev)->store, s->scanout, &r) >= 0 &&
-                 (r.kind == GPU_3D || gpu_self(dev)->config.capset_size);
-    *out = (struct dev_screen){s->width, s->height, s->frames, s->scanout, s->x, s->y, drawn};
+    bool found = gpu_find(&gpu_self(dev)->store, s->scanout, &r) >= 0;
+    bool drawn = found && (r.kind == GPU_3D || gpu_self(dev)->config.capset_size);
+    *out = (struct dev_screen){s->width, s->height, s->frames, s->scanout,
+                               s->x,     s->y,      drawn,     found && r.kind == GPU_2D};
 }
 
 /* Where red, green, blue and alpha are in a pixel; alpha 4: it has none. */
