@@ -400,8 +400,8 @@ int machine_create(struct machine **out, const struct machine_config *config, st
         XXH3_64bits_reset(&m->out[i].hash);
     int r = ram_create(&m->ram, config->memory, err);
     if (!r) {
-        struct engine_config ec = {config->model, &m->ram, &m->engine_env};
-        r = engine_dbt_create(&m->engine, &ec, err);
+        struct engine_config ec = {config->model, &m->ram, &m->engine_env, config->engine};
+        r = engine_create(&m->engine, &ec, err);
     }
     if (!r)
         r = create_devices(m, config, err);

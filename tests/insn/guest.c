@@ -232,7 +232,7 @@ int guest_create(struct guest **out, enum cpu_model model, bool handlers, const 
     }
     build_tables(g);
     memcpy(gptr(g, G_DATA), mem, DATA_SIZE);
-    if (engine_dbt_create(&g->engine, &config, &err) < 0) {
+    if (engine_create(&g->engine, &config, &err) < 0) {
         snprintf(why, len, "%s", err.text);
         ram_destroy(&g->ram);
         free(g);
