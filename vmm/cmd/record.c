@@ -35,6 +35,7 @@ enum {
     O_PORT,
     O_INPUT,
     O_DISK,
+    O_ENGINE,
     O_NET,
     O_GPU,
     O_GPU_LOG,
@@ -64,6 +65,8 @@ static const struct argp_option options[] = {
     {"append", O_APPEND_, "STR", 0, "Kernel command line; a Linux kernel gets console=ttyS0 (see --console) and panic=-1 in front unless STR has its own", 0},
     {"memory", 'm', "SIZE", 0, "RAM, a multiple of 2M (default 512M)", 0},
     {"cpu", O_CPU, "MODEL", 0, "x86-64-v2 (default) or x86-64-v3", 0},
+    {"engine", O_ENGINE, "dbt|kvm|auto", 0, "What runs the machine: dbt, the translator; kvm, /dev/kvm by single steps, exact and slow; auto (default): kvm where it is exact at full speed, else dbt (-v says why)", 0},
+    {"verbose", 'v', NULL, 0, "Say which engine runs the machine, and why", 0},
     {"seed", O_SEED, "N", 0, "The guest's entropy (default: random, and recorded)", 0},
     {"disk", O_DISK, "FILE[,OPTION]...", 0, "A disk with the contents of the image FILE, which is never written; up to 4. FILE may be nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH. Options: format=raw, qcow2, vmdk, vdi, vhdx ... (default auto: by first bytes and name), readonly, serial=TEXT, timeout=SECONDS for a server's answer (default 30)", 0},
     {"net", O_NET, "user[,OPTION=...]|tap,ifname=NAME[,OPTION=...]|none", 0, "A network; up to 4 (default: none). Options: mac=, mtu=; of user also hostfwd=tcp|udp:[ADDRESS]:PORT-[ADDRESS]:PORT (repeatable; from port 0: any free one), restrict=on, ipv6=off, net=, dhcpstart=, dns=, hostname=", 0},
@@ -95,6 +98,8 @@ struct record_args {
     const char *output, *kernel, *initrd, *append, *stop_at;
     const char *boot_entry;
     const char *cpu;
+    int engine; /* enum engine_kind; -1: auto */
+    bool verbose;
     u64 memory, seed;
     pos_t max_position;
     double timeout, idle_limit; /* negative: not given */
@@ -175,6 +180,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case 'o': a->output = arg; break;
     case 'm': a->memory = option_size(state, arg, "--memory"); break;
     case O_KERNEL: a->kernel = arg; break;
+    case 'v': a->verbose = true; break;
+    case O_ENGINE:
+        a->engine = engine_kind_find(arg);
+        if (a->engine < 0 && strcmp(arg, "auto"))
+            argp_error(state, "--engine: '%s' is none of dbt, kvm, auto", arg);
+        break;
     case O_BOOT_ENTRY: a->boot_entry = arg; break;
     case O_INITRD: a->initrd = arg; break;
     case O_APPEND_: a->append = arg; break;
@@ -525,11 +536,30 @@ static int run(struct session *s, const struct record_args *a)
     return code;
 }
 
+/* --engine, and with -v what came of it. */
+static enum engine_kind choose_engine(const struct record_args *a)
+{
+    struct err why = {0};
+    if (a->engine >= 0) {
+        if (a->verbose)
+            fprintf(stderr, "reprise: the engine is %s, as asked for\n",
+                    engine_kind_name((enum engine_kind)a->engine));
+        return (enum engine_kind)a->engine;
+    }
+    enum engine_kind kind = engine_best(&why);
+    if (a->verbose && kind == ENGINE_DBT)
+        fprintf(stderr, "reprise: the engine is dbt, and not kvm: %s\n", why.text);
+    else if (a->verbose)
+        fprintf(stderr, "reprise: the engine is kvm, which is exact here at full speed\n");
+    return kind;
+}
+
 int cmd_record(int argc, char **argv)
 {
     static const struct argp argp = {.options = options, .parser = parse, .doc = doc};
     struct record_args a = {.memory = DEFAULT_MEMORY,
                             .cpu = "x86-64-v2",
+                            .engine = -1,
                             .max_position = NEVER,
                             .idle_limit = -1,
                             .nports = 1,
@@ -559,6 +589,7 @@ int cmd_record(int argc, char **argv)
                                   .cpu = a.cpu,
                                   .memory = a.memory,
                                   .seed = a.seed,
+                                  .engine = choose_engine(&a),
                                   .realtime = a.realtime};
     memcpy(config.disk, a.disk, sizeof(config.disk));
     memcpy(config.net, a.net, sizeof(config.net));
