@@ -52,6 +52,7 @@ FILE_SCOPE = {
     "virtio-gpu-log/renderer/host.o": "libvirglrenderer exists once per process",
     "virtio-gpu-log/renderer/shadow.o": "what its signal handler reads",
     "vmm/cmd/checkpoint.o": "what its signal handler sets",
+    "vmm/cmd/gpu_extract.o": "what its signal handler sets",
     "vmm/cmd/pcap.o": "what its signal handler sets",
 }
 
