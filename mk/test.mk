@@ -81,17 +81,17 @@ test-build: build/reprise $(B)/reprise $(UNIT_BIN) $(TOOLS) $(B)/tests/insn/insn
 
 # The parts one after the other, each with all CPUs; images need no compiler and take the network.
 test: deps
-	@$(MAKE) --no-print-directory -j$(JOBS) test-build images image-debian-if-possible
+	@$(MAKE) --no-print-directory -j$(JOBS) test-build images images-if-possible
 	@$(MAKE) --no-print-directory -j$(JOBS) MODE=asan fuzz-build
 	@tests/run.py --mode $(MODE) $(T)
 
 soak: deps
-	@$(MAKE) --no-print-directory -j$(JOBS) test-build images image-debian-if-possible
+	@$(MAKE) --no-print-directory -j$(JOBS) test-build images images-if-possible
 	@$(MAKE) --no-print-directory -j$(JOBS) MODE=asan fuzz-build
 	@tests/soak.py --mode $(MODE) --minutes $(SOAK_MINUTES)
 
 bench: deps
-	@$(MAKE) --no-print-directory -j$(JOBS) MODE=rel test-build images image-debian-if-possible build/rel/tests/bench/nolog \
+	@$(MAKE) --no-print-directory -j$(JOBS) MODE=rel test-build images images-if-possible build/rel/tests/bench/nolog \
 		build/rel/tests/bench/travel
 	@tests/bench/bench.py $(BENCH_ARGS)
 
