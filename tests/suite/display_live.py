@@ -18,7 +18,8 @@ GUEST = ROOT / "build" / "images" / "guest"
 # Shows a picture; says what is typed at the screen's terminal and what the tablet did.
 SCRIPT = """
 [ -e /dev/fb0 ] || { echo NO SCREEN; exit 1; }
-stty -echo </dev/tty1
+exec 3</dev/tty1 # a terminal that nobody has open forgets
+stty -echo <&3
 printf '\\033[?25l' >/dev/tty0
 echo 0 >/sys/class/graphics/fbcon/cursor_blink
 cat /dev/input/event1 >/tmp/pointer &
@@ -29,9 +30,9 @@ echo SHOWN
 while read -r line; do
     echo "GOT <$line>"
     [ "$line" = end ] && break
-done </dev/tty1
+done <&3
 echo POINTER
-od -An -v -tx1 -w24 /tmp/pointer
+head -c 24000 /tmp/pointer | od -An -v -tx1 -w24
 echo DONE
 """
 LINE = "The quick brown Fox: 0123456789 `-=[]\\;',./~!@#$%^&*()_+{}|:\"<>?"
@@ -147,7 +148,7 @@ def viewers(t):
     c.type("end\n")
     s.finish()
     t.equal(t.replay("rec").out, s.out, "the console of the replay")
-    t.equal(read_png(shot(t, "end")), pixels(0), "the screenshot")
+    t.equal(read_png(shot(t, "console:GOT <end>")), pixels(0), "the screenshot")
 
 
 @test("display/vnc-mode", cost=8)
@@ -254,11 +255,15 @@ def vnc_hostile(t):
     flood.close()
     for c in left:
         c.close()
-    time.sleep(1)
+    # What it sent is still on its way; a guest that has been typed to needs lines again.
     c = s.client()
     c.until(shows(pixels(0)))
-    c.type("\nend\n")
-    s.wait("GOT <end>", 60)
+    limit = time.monotonic() + 40 * t.slow
+    while b"GOT <end>" not in s.out and s.child.poll() is None:
+        t.check(time.monotonic() < limit, "nothing can be typed any more")
+        c.type("\nend\n")
+        for _ in range(10):
+            s.read(0.1)
     s.finish()
     t.lacks(s.err.decode(), "the display has gone")
     t.equal(t.replay("rec").out, s.out, "the console of the replay")
@@ -314,7 +319,13 @@ def png(t):
     """Pictures at multiples of virtual time: those of the screen then, the same in each replay,
     and in the place of nothing."""
     (t.dir / "first").write_bytes(framebuffer(pixels(0)))
-    script = SCRIPT[:SCRIPT.index("while read")] + "cat /first >/dev/fb0; sleep 0.5; echo END\n"
+    script = SCRIPT[:SCRIPT.index("while read")] + """
+for k in 1 2 3; do
+    head -c 300000 /first >/dev/fb0; sleep 0.25
+    head -c 300000 /dev/zero >/dev/fb0; sleep 0.25
+done
+cat /first >/dev/fb0; sleep 0.25; echo END
+"""
     r = t.linux("rec", "--gpu", f"2d,xres={WIDTH},yres={HEIGHT}", "--add",
                 f"{t.dir}/first:/first", "--display", "png-every=0.1", image="generic",
                 script=script, append="quiet")
@@ -323,11 +334,14 @@ def png(t):
     first = {p.name: p.read_bytes() for p in (t.dir / "rec" / "screens").iterdir()}
     t.check(len(first) >= 3, f"{len(first)} pictures")
     t.check(read_png(t.dir / "rec" / "screens" / max(first)) == pixels(0), "the last picture")
+    looked_at = sorted(first)[::4]
     for name in first:
         found = re.fullmatch(r"time-(\d{5}\.\d)00000000-insn-(\d+)\.png", name)
         t.check(found, f"a picture is called {name}")
-        point = shot(t, f"time:{float(found.group(1)):.1f}s")
-        t.equal(read_png(point), read_png(t.dir / "rec" / "screens" / name), f"picture {name}")
+        if name not in looked_at:
+            continue
+        again = shot(t, f"time:{float(found.group(1)):.1f}s").read_bytes()
+        t.check(again == first[name], f"picture {name} is not the screenshot of that time")
     # The same again: over them, elsewhere, with other slices.
     t.run(t.reprise, "replay", "--quiet", "--display", "png-every=0.1", t.dir / "rec")
     for slice_ in (0, 70001):

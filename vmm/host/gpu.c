@@ -102,7 +102,8 @@ const char *gpu_host_death(const struct gpu_host *h)
 static void taken(struct gpu_host *h, const struct dev_gpu *what)
 {
     struct gpu_driven driven = {0};
-    if (!what->response)
+    /* A dead renderer would be asked for replies that nobody takes. */
+    if (!what->response && !gpu_host_death(h))
         gpu_drive_command(h->drive, what->command, what->ranges, what->count, &driven);
     if (!what->awaited)
         return;
@@ -282,6 +283,8 @@ int gpu_host_read(struct gpu_host *h, u32 resource, u32 x, u32 y, u32 width, u32
     u64 seq = renderer_read(renderer(h), resource, 0, &box, WIRE_BGRA);
     struct renderer_reply *r = renderer_wait(renderer(h), seq, READ_WAIT);
     int code = 0;
+    if (!r)
+        renderer_forget(renderer(h), seq);
     if (!r)
         code = err_set(err, -ETIMEDOUT, "the renderer gives no picture");
     else if (r->result != WIRE_R_OK || r->width != width || r->height != height ||
