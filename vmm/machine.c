@@ -692,6 +692,7 @@ int machine_run(struct machine *m, struct input_source *src, const struct run_li
               (unsigned long long)pos);
         switch (engine_run(m->engine, stop, err)) {
         case ENGINE_SHUTDOWN: *end = (struct run_end){RUN_TRIPLE_FAULT, 0}; return 0;
+        case ENGINE_FAILED: *end = (struct run_end){RUN_QUIT, QUIT_ENGINE}; return err->code;
         case ENGINE_UNSUPPORTED: *end = (struct run_end){RUN_UNSUPPORTED, 0}; return -1;
         default: debug_look(m); break;
         }

@@ -450,6 +450,14 @@ static void summary(struct session *s, const struct record_args *a, const struct
     fprintf(stderr, " The log has %s; recording took %s. To replay it: reprise replay %s\n",
             text_bytes(recorder_log_bytes(s->recorder), size), text_seconds(host, wall), name);
     free(name);
+    struct machine_stats st;
+    machine_stats(s->m, &st);
+    if (a->verbose && st.kvm_steps)
+        fprintf(stderr,
+                "reprise: KVM ran %" PRIu64 " instructions and REP iterations in %" PRIu64
+                " entries; the rest was executed here, %" PRIu64
+                " times because KVM's emulator does not know the instruction\n",
+                st.kvm_steps, st.kvm_exits, st.kvm_refused);
 }
 
 /* To the end, with what gdb wants on the way. */
@@ -474,6 +482,9 @@ static int run_machine(struct session *s, const struct record_args *a, struct ru
     }
     if (s->attach)
         attach_ended(s->attach, end);
+    struct err ignored; /* recorder_finish says it again */
+    if (failed && end->reason == RUN_QUIT)
+        recorder_quit(s->recorder, s->m, end->arg, &ignored);
     return failed;
 }
 

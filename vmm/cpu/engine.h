@@ -37,6 +37,7 @@ enum engine_exit {
     ENGINE_SHUTDOWN,    /* triple fault */
     ENGINE_UNSUPPORTED, /* an instruction form outside the table; text in err; state exact before it
                          */
+    ENGINE_FAILED,      /* the host's KVM; text in err; state exact before the instruction */
     ENGINE_DEBUG,       /* a debug point was hit: engine_debug_hit() */
 };
 

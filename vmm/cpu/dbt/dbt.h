@@ -125,6 +125,7 @@ enum {
     STOP_HALT = 1,
     STOP_SHUTDOWN,
     STOP_UNSUPPORTED,
+    STOP_FAILED, /* of the host: the stepper's text is in d->err */
     NOT_STEPPED, /* from a stepper: nothing happened, exec() is to do it */
 };
 

@@ -435,6 +435,7 @@ enum engine_exit dbt_run(struct engine *e, pos_t stop_at, struct err *err)
         if (UNLIKELY(r)) {
             result = r == STOP_HALT       ? ENGINE_HALT
                      : r == STOP_SHUTDOWN ? ENGINE_SHUTDOWN
+                     : r == STOP_FAILED   ? ENGINE_FAILED
                                           : ENGINE_UNSUPPORTED;
             break;
         }
@@ -449,7 +450,7 @@ enum engine_exit dbt_run(struct engine *e, pos_t stop_at, struct err *err)
     }
     d->kicked = 0;
     dbt_park(d);
-    if (result == ENGINE_UNSUPPORTED)
+    if (result == ENGINE_UNSUPPORTED || result == ENGINE_FAILED)
         *err = d->err;
     return result;
 }

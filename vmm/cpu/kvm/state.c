@@ -10,7 +10,10 @@
 #include "cpu/kvm/kvm.h"
 
 #define APIC_BASE 0xfee00900ull /* enabled, the boot processor's */
-#define CR3_PWT   8ull          /* of no meaning to the walk */
+/* What these forbid was looked at before (step.c), and KVM caches no translation for longer than we
+ * want: so a host may lack them. */
+#define CR4_CHECKED (CR4_SMEP | CR4_SMAP | CR4_UMIP | CR4_PCIDE | CR4_FSGSBASE | CR4_TSD | CR4_PCE)
+#define CR3_PWT     8ull /* of no meaning to the walk */
 
 void kvm_regs_of(struct dbt *d, struct kvm_regs *out)
 {
@@ -75,8 +78,8 @@ void kvm_sregs_of(const struct vcpu *c, unsigned cpl, struct kvm_sregs *out)
     out->gdt.limit = c->gdt_limit;
     out->cr0 = c->cr0;
     out->cr2 = c->cr2;
-    out->cr3 = c->cr3;
-    out->cr4 = c->cr4;
+    out->cr3 = c->cr3 & ~(u64)(PAGE_SIZE - 1);
+    out->cr4 = c->cr4 & ~(u64)CR4_CHECKED;
     out->efer = c->efer;
     out->apic_base = APIC_BASE;
 }

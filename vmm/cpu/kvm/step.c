@@ -291,6 +291,13 @@ static int judge(struct kvm *k, const struct insn *in, const struct plan *p, str
         if (fault)
             return KVM_NOT_STEPPED;
     }
+    bool msr =
+        k->h.run->exit_reason == KVM_EXIT_X86_RDMSR || k->h.run->exit_reason == KVM_EXIT_X86_WRMSR;
+    if (msr && k->h.run->msr.error) {
+        /* KVM holds the #GP for the next entry: dbt delivers it. */
+        int r = kvm_clear_events(k, err);
+        return r < 0 ? r : KVM_NOT_STEPPED;
+    }
     bool there = p->branch ? now == p->target || (!p->always && now == d->next) : now == d->next;
     if (p->string)
         there = there || (now == rip && (!p->rep || k->regs.rcx == 0));
@@ -351,7 +358,7 @@ static int finish_step(struct kvm *k, struct insn *in, const struct plan *p, boo
     if (fpu) {
         exec_x87_pointers(d, in);
         if (kvm_take_fpu(k, &d->err))
-            return STOP_UNSUPPORTED;
+            return STOP_FAILED;
         memcpy(k->fpu, d->cpu.xsave, XSAVE_SIZE);
     }
     if (in->mnemonic == ZYDIS_MNEMONIC_CPUID)
@@ -385,16 +392,16 @@ int kvm_step(struct dbt *d, struct insn *in)
     if (!r)
         r = enter(k, in, &d->err);
     if (r < 0)
-        return STOP_UNSUPPORTED;
+        return STOP_FAILED;
     if (r == KVM_STEPPED) {
         if (ioctl(k->h.vcpu, KVM_GET_REGS, &k->regs)) {
             err_errno(&d->err, "/dev/kvm: KVM_GET_REGS");
-            return STOP_UNSUPPORTED;
+            return STOP_FAILED;
         }
         r = judge(k, in, &p, &d->err);
     }
     if (r < 0)
-        return STOP_UNSUPPORTED;
+        return STOP_FAILED;
     if (r == KVM_NOT_STEPPED) {
         kvm_forget(k);
         return NOT_STEPPED;
