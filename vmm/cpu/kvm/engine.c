@@ -59,15 +59,12 @@ static int add_ram(struct kvm *k, const struct ram *ram, struct err *err)
 
 static int prove_rings(struct kvm *k, struct err *err)
 {
-    bool any = false;
-    for (unsigned cpl = 0; cpl < ARRAY_SIZE(k->stop); cpl++) {
-        int r = kvm_prove_step(cpl, &k->stop[cpl], err);
-        if (r)
-            return r;
-        any = any || k->stop[cpl] != KVM_STOP_NONE;
-    }
-    if (any)
-        return 0;
+    int r = kvm_prove_step(k->stop, err);
+    for (unsigned cpl = 0; cpl < ARRAY_SIZE(k->stop) && !r; cpl++)
+        if (k->stop[cpl] != KVM_STOP_NONE)
+            return 0;
+    if (r)
+        return r;
     return err_set(err, -ENOTSUP,
                    "KVM's single step stops in no ring of this host, so the counter `step` cannot "
                    "count (--engine=dbt needs no KVM)");

@@ -56,8 +56,8 @@ int kvm_add_memory(struct kvm_vm *h, u32 slot, gpa_t gpa, u64 size, void *host, 
 void kvm_close(struct kvm_vm *h);
 int kvm_set_cpuid(struct kvm_vm *h, enum cpu_model model, struct err *err);
 
-/* ring.c: proves how a single step ends in ring `cpl` of this host, in a machine of its own. */
-int kvm_prove_step(unsigned cpl, enum kvm_stop *stop, struct err *err);
+/* ring.c: proves how a single step ends in each ring of this host, in a machine of its own. */
+int kvm_prove_step(enum kvm_stop stop[4], struct err *err);
 
 /* state.c: the vCPU into KVM and back. <0 with a text. */
 void kvm_regs_of(struct dbt *d, struct kvm_regs *out);

@@ -104,10 +104,9 @@ static int all_attempts(const struct kvm_vm *h, unsigned cpl, u8 *ram, enum kvm_
     return 0;
 }
 
-int kvm_prove_step(unsigned cpl, enum kvm_stop *stop, struct err *err)
+int kvm_prove_step(enum kvm_stop stop[4], struct err *err)
 {
     struct kvm_vm h;
-    *stop = KVM_STOP_NONE;
     int r = kvm_open(&h, err);
     if (r)
         return r;
@@ -127,8 +126,8 @@ int kvm_prove_step(unsigned cpl, enum kvm_stop *stop, struct err *err)
         r = kvm_create_vcpu(&h, err);
     if (!r)
         r = kvm_set_cpuid(&h, CPU_X86_64_V2, err);
-    if (!r)
-        r = all_attempts(&h, cpl, ram, stop, err);
+    for (unsigned cpl = 0; cpl < 4 && !r; cpl++)
+        r = all_attempts(&h, cpl, ram, &stop[cpl], err);
     kvm_close(&h);
     munmap(ram, TRY_SIZE);
     return r;
