@@ -59,7 +59,7 @@ static int add_ram(struct kvm *k, const struct ram *ram, struct err *err)
 
 static int prove_rings(struct kvm *k, struct err *err)
 {
-    int r = kvm_prove_step(k->stop, err);
+    int r = kvm_prove_step(k->stop, &k->keeps, err);
     for (unsigned cpl = 0; cpl < ARRAY_SIZE(k->stop) && !r; cpl++)
         if (k->stop[cpl] != KVM_STOP_NONE)
             return 0;

@@ -33,6 +33,7 @@ struct kvm {
     struct engine_ops ops; /* dbt's but for a few */
     const struct counter_ops *counter;
     enum kvm_stop stop[4]; /* by ring */
+    bool keeps;            /* the registers, at a triple fault */
     u64 flushes;           /* of the core's TLB, when KVM's was last in line with it */
     bool armed;            /* single step is on for the registers as they are in KVM */
     bool sent_regs, sent_sregs, sent_fpu, sent_xcr0;
@@ -56,8 +57,9 @@ int kvm_add_memory(struct kvm_vm *h, u32 slot, gpa_t gpa, u64 size, void *host, 
 void kvm_close(struct kvm_vm *h);
 int kvm_set_cpuid(struct kvm_vm *h, enum cpu_model model, struct err *err);
 
-/* ring.c: proves how a single step ends in each ring of this host, in a machine of its own. */
-int kvm_prove_step(enum kvm_stop stop[4], struct err *err);
+/* ring.c: proves how a single step ends in each ring of this host, in a machine of its own, and
+ * whether a triple fault leaves the registers as they were. */
+int kvm_prove_step(enum kvm_stop stop[4], bool *keeps, struct err *err);
 
 /* state.c: the vCPU into KVM and back. <0 with a text. */
 void kvm_regs_of(struct dbt *d, struct kvm_regs *out);

@@ -52,7 +52,7 @@ static void long_mode(unsigned cpl, struct kvm_sregs *s)
 
 /* How the one instruction at TRY_CODE ends. */
 static int attempt(const struct kvm_vm *h, unsigned cpl, const struct attempt *a, u8 *ram,
-                   enum kvm_stop *stop, struct err *err)
+                   enum kvm_stop *stop, bool *keeps, struct err *err)
 {
     struct kvm_sregs sregs;
     struct kvm_vcpu_events none = {0};
@@ -75,8 +75,10 @@ static int attempt(const struct kvm_vm *h, unsigned cpl, const struct attempt *a
     *stop = h->run->exit_reason == KVM_EXIT_DEBUG      ? KVM_STOP_DEBUG
             : h->run->exit_reason == KVM_EXIT_SHUTDOWN ? KVM_STOP_SHUTDOWN
                                                        : KVM_STOP_NONE;
-    if (a->fault)
+    if (a->fault) {
+        *keeps = *keeps && regs.rip == TRY_CODE && (regs.rflags & FL_RF) && regs.rcx == 7;
         return 0;
+    }
     /* By the trap the registers must be as behind it, and RF clear, which a fault sets. */
     bool there = regs.rip == TRY_CODE + a->behind && !(regs.rflags & FL_RF) && regs.rcx == 7 &&
                  regs.rax == (a->code[1] == 0x01 ? 12 : 5) && regs.rdi == TRY_DATA;
@@ -86,11 +88,11 @@ static int attempt(const struct kvm_vm *h, unsigned cpl, const struct attempt *a
 }
 
 static int all_attempts(const struct kvm_vm *h, unsigned cpl, u8 *ram, enum kvm_stop *stop,
-                        struct err *err)
+                        bool *keeps, struct err *err)
 {
     for (size_t i = 0; i < ARRAY_SIZE(attempts); i++) {
         enum kvm_stop one;
-        int r = attempt(h, cpl, &attempts[i], ram, &one, err);
+        int r = attempt(h, cpl, &attempts[i], ram, &one, keeps, err);
         if (r)
             return r;
         if (i == 0)
@@ -104,7 +106,7 @@ static int all_attempts(const struct kvm_vm *h, unsigned cpl, u8 *ram, enum kvm_
     return 0;
 }
 
-int kvm_prove_step(enum kvm_stop stop[4], struct err *err)
+int kvm_prove_step(enum kvm_stop stop[4], bool *keeps, struct err *err)
 {
     struct kvm_vm h;
     int r = kvm_open(&h, err);
@@ -126,8 +128,9 @@ int kvm_prove_step(enum kvm_stop stop[4], struct err *err)
         r = kvm_create_vcpu(&h, err);
     if (!r)
         r = kvm_set_cpuid(&h, CPU_X86_64_V2, err);
+    *keeps = true;
     for (unsigned cpl = 0; cpl < 4 && !r; cpl++)
-        r = all_attempts(&h, cpl, ram, &stop[cpl], err);
+        r = all_attempts(&h, cpl, ram, &stop[cpl], keeps, err);
     kvm_close(&h);
     munmap(ram, TRY_SIZE);
     return r;

@@ -6,6 +6,8 @@
  *     points) is looked at first, by dbt's own code;
  *   - what a trap flag would show in, or what changes how the machine runs, is dbt's;
  *   - a REP string runs with RCX = 1: one iteration, one position;
+ *   - a step that does not stop (hosts lose the trap now and then) runs into an undefined
+ *     instruction that was put where the instruction leads, and ends there all the same;
  *   - RIP must be where the instruction leads.
  */
 #include <errno.h>
@@ -28,6 +30,12 @@ struct plan {
     bool compares; /* SCAS, CMPS: RFLAGS change with the last iteration only */
     bool rep;      /* RCX counts, and is not 0 */
     bool cr8_load;
+    bool device; /* leaves KVM on the way: the guest's memory must be its own then */
+    struct guard {
+        u8 *host;
+        u8 was[2];
+    } guard[2];
+    unsigned nguards;
 };
 
 static void add_operand(struct plan *p, u64 va, unsigned len, unsigned seg, enum access acc,
@@ -156,6 +164,7 @@ static bool plan_string(struct dbt *d, const struct insn *in, struct plan *p)
         si += d->cpu.seg_base[in->seg];
     p->string = true;
     p->rep = in->rep;
+    p->device = io;
     switch (in->opcode & 0xfe) {
     case 0x6c: /* INS */
     case 0xaa: add_operand(p, di, size, SEG_DS, ACC_W, false); break;
@@ -195,10 +204,11 @@ static bool plan_system(struct dbt *d, const struct insn *in, struct plan *p)
     case ZYDIS_MNEMONIC_STD:
     case ZYDIS_MNEMONIC_CPUID: return true;
     case ZYDIS_MNEMONIC_IN:
-    case ZYDIS_MNEMONIC_OUT: return plan_port(d, in);
+    case ZYDIS_MNEMONIC_OUT: p->device = true; return plan_port(d, in);
     case ZYDIS_MNEMONIC_RDMSR:
-    case ZYDIS_MNEMONIC_WRMSR: return d->cpl == 0;
+    case ZYDIS_MNEMONIC_WRMSR: p->device = true; return d->cpl == 0;
     case ZYDIS_MNEMONIC_MOV:
+        p->device = true;
         p->cr8_load = in->op0_kind == OP_CR;
         return d->cpl == 0 && in->sreg == 8 && (in->op0_kind == OP_CR || in->op1_kind == OP_CR);
     case ZYDIS_MNEMONIC_INSB:
@@ -266,8 +276,64 @@ static bool look_at_operands(struct dbt *d, struct plan *p)
             return false;
         if (!ram && p->branch)
             return false;
+        p->device = p->device || !ram;
     }
     return true;
+}
+
+static bool overlaps(gpa_t a, unsigned alen, gpa_t b, unsigned blen)
+{
+    return a < b + blen && b < a + alen;
+}
+
+static bool add_guard(struct dbt *d, const struct insn *in, struct plan *p, u64 at)
+{
+    static const u8 ud2[2] = {0x0f, 0x0b};
+    u64 rip = d->cpu.rip, page = rip & ~(u64)(PAGE_SIZE - 1);
+    if (at - page > PAGE_SIZE - sizeof(ud2) || overlaps(at, 2, rip, in->len))
+        return false;
+    gpa_t gpa = d->code_page | (at & (PAGE_SIZE - 1));
+    for (unsigned i = 0; i < p->nop; i++) {
+        const struct operand *op = &p->op[i];
+        if (overlaps(gpa, 2, op->gpa[0], op->part) ||
+            (op->part < op->len && overlaps(gpa, 2, op->gpa[1], op->len - op->part)))
+            return false;
+    }
+    struct guard *g = &p->guard[p->nguards++];
+    g->host = ram_ptr(d->ram, gpa, 2);
+    memcpy(g->was, g->host, 2);
+    memcpy(g->host, ud2, 2);
+    return true;
+}
+
+static void remove_guards(struct plan *p)
+{
+    while (p->nguards) {
+        const struct guard *g = &p->guard[--p->nguards];
+        memcpy(g->host, g->was, 2);
+    }
+}
+
+/* Where the instruction leads, inside its own page only: nothing else may be fetched early. */
+static bool add_guards(struct dbt *d, const struct insn *in, struct plan *p)
+{
+    bool two = p->branch && !p->always;
+    if (p->device || d->code_page2 != NEVER || (two && overlaps(p->target, 2, d->next, 2)))
+        return false;
+    if (add_guard(d, in, p, p->branch ? p->target : d->next) &&
+        (!two || add_guard(d, in, p, d->next)))
+        return true;
+    remove_guards(p);
+    return false;
+}
+
+/* A signal came: before the instruction, or behind it and before its trap? (A jump to itself may
+ * run twice.) */
+static bool moved(struct kvm *k)
+{
+    struct kvm_regs now;
+    return !ioctl(k->h.vcpu, KVM_GET_REGS, &now) &&
+           (now.rip != k->regs.rip || now.rcx != k->regs.rcx);
 }
 
 /* Until the instruction is done, or is told not to have happened. <0 or enum kvm_next. */
@@ -280,7 +346,7 @@ static int enter(struct kvm *k, const struct insn *in, struct err *err)
         int r = ioctl(k->h.vcpu, KVM_RUN, 0);
         k->exits++;
         if (r < 0 && (errno == EINTR || errno == EAGAIN)) {
-            if (completing)
+            if (completing || moved(k))
                 return KVM_STEPPED;
             continue;
         }
@@ -299,8 +365,8 @@ static int judge(struct kvm *k, const struct insn *in, const struct plan *p, str
     struct dbt *d = k->core;
     u64 rip = d->cpu.rip, now = k->regs.rip;
     if (k->h.run->exit_reason == KVM_EXIT_SHUTDOWN) {
-        bool fault =
-            k->stop[d->cpl] != KVM_STOP_SHUTDOWN || (now == rip && (k->regs.rflags & FL_RF));
+        /* RF: it faulted, or a guard behind it did. */
+        bool fault = !k->keeps || (now == rip && (k->regs.rflags & FL_RF));
         k->armed = false;
         int r = kvm_clear_events(k, err);
         if (r < 0)
@@ -406,8 +472,12 @@ int kvm_step(struct dbt *d, struct insn *in)
     k->h.run->cr8 = d->env->get_cr8(d->env->machine);
     int r = kvm_send(k, fpu, &d->err);
     d->cpu.gpr[RCX] = rcx;
+    bool guarded = k->keeps && add_guards(d, in, &p);
+    if (!guarded && k->stop[d->cpl] == KVM_STOP_SHUTDOWN && !p.device)
+        return NOT_STEPPED;
     if (!r)
         r = enter(k, in, &d->err);
+    remove_guards(&p);
     if (r < 0)
         return STOP_FAILED;
     if (r == KVM_STEPPED) {
