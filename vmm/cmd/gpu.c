@@ -12,9 +12,8 @@ static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
 } verbs[] = {
-    {"list", gpu_list},
-    {"show", gpu_show},
-    {"replay", gpu_replay},
+    {"list", gpu_list}, {"show", gpu_show}, {"replay", gpu_replay},
+    {"diff", gpu_diff}, {"who", gpu_who},
 };
 
 static const char doc[] =
