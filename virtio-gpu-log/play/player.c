@@ -183,6 +183,14 @@ const struct gpu_command *gpu_player_peek(struct gpu_player *p, struct err *err)
     return NULL;
 }
 
+void gpu_player_mark(const struct gpu_player *p, struct gpu_log_mark *out)
+{
+    if (p->loaded == LOADED_NOTHING)
+        gpu_log_mark(p->log, out);
+    else
+        *out = p->mark;
+}
+
 /* --- Doing it --- */
 
 /* The tracker follows what it has not seen. */

@@ -57,6 +57,9 @@ int gpu_player_seek_frame(struct gpu_player *p, u64 frame, struct err *err);
  * the position. */
 int gpu_player_seek_instant(struct gpu_player *p, pos_t position, vns_t time, struct err *err);
 
+/* Where in the log the next command is, for reading it (gpu_log_return) when the player is done. */
+void gpu_player_mark(const struct gpu_player *p, struct gpu_log_mark *out);
+
 /* --- Looking --- */
 
 /* What a scanout shows, with the cursor: rows of R, G, B bytes from the top. width 0: it is off. */

@@ -1,4 +1,4 @@
-/* `reprise gpu`: finds the verb; gpu_list.c and gpu_show.c have them. */
+/* `reprise gpu`: finds the verb; gpu_VERB.c have them. */
 #include "cmd/gpu.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@ static const struct {
     int (*run)(int argc, char **argv);
 } verbs[] = {
     {"list", gpu_list}, {"show", gpu_show}, {"replay", gpu_replay},
-    {"diff", gpu_diff}, {"who", gpu_who},
+    {"diff", gpu_diff}, {"trim", gpu_trim}, {"who", gpu_who},
 };
 
 static const char doc[] =
@@ -21,7 +21,11 @@ static const char doc[] =
     "alone).\n\n"
     "Verbs:\n"
     "  list      the commands, one a line\n"
-    "  show      one command in full, with the state that was bound\n\n"
+    "  show      one command in full, with the state that was bound\n"
+    "  replay    draws it without the machine: frames, times, hashes\n"
+    "  diff      where two streams, or two drivers, part\n"
+    "  trim      a smaller stream that draws the same frames\n"
+    "  who       the draw that a pixel is from\n\n"
     "`reprise gpu VERB --help` says more about each." EXIT_HELP;
 
 struct choice {
@@ -34,7 +38,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct choice *c = state->input;
     if (key == ARGP_KEY_NO_ARGS)
-        argp_error(state, "which verb: list or show?");
+        argp_error(state, "which verb: list, show, replay, diff, trim or who?");
     if (key != ARGP_KEY_ARG)
         return key == ARGP_KEY_END ? 0 : ARGP_ERR_UNKNOWN;
     for (size_t i = 0; i < ARRAY_SIZE(verbs); i++)
