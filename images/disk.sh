@@ -74,10 +74,10 @@ file_system() {
 # lies in $work/files comes onto the disk. The generic image's kernel, its initramfs with the program
 # `gpu` added, and disk.img -> $out.
 gpu_image() {
-    from_generic "$work/root/modules" crc16 crc32c_generic mbcache jbd2 ext4
-    mkdir -p "$work/root/bin"
-    install -m 755 images/gpu-mesa/gpu "$work/root/bin/gpu"
-    initramfs "$work/root" "$work/more"
+    from_generic "$work/initramfs/modules" crc16 crc32c_generic mbcache jbd2 ext4
+    mkdir -p "$work/initramfs/bin"
+    install -m 755 images/gpu-mesa/gpu "$work/initramfs/bin/gpu"
+    initramfs "$work/initramfs" "$work/more"
     cat build/images/generic/initrd "$work/more" >"$work/initrd"
 
     say "$out: downloading and unpacking packages"
@@ -88,7 +88,7 @@ gpu_image() {
     truncate -s "$2" "$work/disk.img"
     file_system "$work/disk.img" "$1" 0
     (cd "$work" && sha256sum vmlinuz initrd disk.img) >>"$work/version"
-    rm -rf "$work/root" "$work/more" "$work/files" "$work/files.tar" "$work/sdk" "$work/debs"
+    rm -rf "$work/initramfs" "$work/more" "$work/files" "$work/files.tar" "$work/sdk" "$work/debs"
     rm -rf "$out"
     mv "$work" "$out"
     say "$out: $(du -h "$out/disk.img" | cut -f1) of disk used"
