@@ -23,6 +23,7 @@ struct program {
 /* One for all runs; zeroed before each. */
 struct world {
     bool replay; /* the second run: what came from the host is what came in the first */
+    size_t size; /* of the program */
     u32 step;
     u8 ram[RAM_SIZE];
     vns_t now;
@@ -70,6 +71,10 @@ struct device *add(struct world *w, unsigned *slot);
 void config(struct world *w, unsigned slot, unsigned offset, unsigned size, u32 value);
 void store(struct world *w, unsigned slot, u32 offset, unsigned size, u64 value);
 u64 bar(unsigned slot);
+
+/* What a good driver does, so that what follows is looked at: `how` has queue sizes, vectors, ...
+ */
+void set_up(struct world *w, unsigned slot, u64 how, u32 features);
 
 /* Where a queue's descriptors and rings are, and from where on its buffers. */
 unsigned desc_of(unsigned q);
