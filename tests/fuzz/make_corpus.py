@@ -62,7 +62,9 @@ class Gpu:
         self.bytes = b""
         self.add(10, 0x3b, 0, 3)  # set up with both features
 
-    def add(self, kind, *numbers, flags=0):
+    def add(self, kind, *numbers, flags=0, room=None):
+        if room is not None:  # for the answer
+            numbers, flags = (bytes([room // 2]), *numbers), flags | 0x20
         self.bytes += bytes([0x0a, kind | flags]) + b"".join(
             n if isinstance(n, bytes) else self.number(n) if kind < 10 else bytes([n])
             for n in numbers)
@@ -93,8 +95,8 @@ class Gpu:
     def context(self, what, ctx, i=0):
         self.add(7, bytes([what, ctx, 0]), i)
 
-    def submit(self, ctx, *commands, fence=1, flags=0):
-        self.add(1, bytes([ctx - 1, fence, 0, len(commands) - 1]), *commands, flags=flags)
+    def submit(self, ctx, *commands, fence=1, **more):
+        self.add(1, bytes([ctx - 1, fence, 0, len(commands) - 1]), *commands, **more)
 
     def virgl(self, which, *numbers, obj=b""):
         return bytes([which]) + obj + b"".join(self.number(n) for n in numbers) + b"\0"
@@ -121,11 +123,12 @@ def gpu_flow(size):
     for i, pages in ((2, (5, 30, 6)), (3, (9,)), (4, (11, 12))):
         p.create_3d(i, 0 if i == 3 else 2, 0, 1, 16, 16 if i != 3 else 4)
         p.attach(i, *pages)
+    p.create_3d(5, 2, 0, 1, 16384, 16384)
     p.context(0, 1)
     for i in (2, 3, 4):
         p.context(2, 1, i)
     p.submit(1, p.transfer3d(2, 16, 16, 0), p.query(1, 3), p.virgl(0x80 + 19, 1),
-             p.virgl(0x80 + 8, 0, 3, 4, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0), p.virgl(0x80 + 20, 1),
+             p.virgl(0x80 + 8, 0, 3, 4, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1), p.virgl(0x80 + 20, 1),
              p.result(1), flags=0x10)
     p.submit(1, p.virgl(4, 4), p.transfer3d(4, 16, 16, 0, False), p.virgl(4, 2))
     p.transfer(2, 2, 0, 0, 8, 8, 4, 1)
@@ -134,6 +137,7 @@ def gpu_flow(size):
     p.wait()
     p.add(12)
     p.transfer(1, 4, 2, 2, 5, 5, 0, 1)
+    p.transfer(2, 5, 0, 0, 1, 1, 0, 1)
     p.add(8, b"\0\0", 5, 6, 1, 2, 3)
     p.add(13)
     p.add(11, size & 255, 1, 9, 40)  # a renderer that is late, and dies
@@ -142,6 +146,12 @@ def gpu_flow(size):
         p.transfer(2, 2, 0, 0, 16, 16, 0, 1)
         p.wait()
     p.add(9, b"\0\1", 2)  # ended while under way
+    p.submit(1, p.virgl(4, 4), room=0)  # a broken rule
+    p.submit(1, p.virgl(4, 4))
+    p.wait()
+    p.add(15)
+    p.add(10, 0x3b, 0, 3)
+    p.context(0, 1)
     p.submit(1, p.transfer3d(2, 4, 4, 0))
     p.wait()
     p.add(14, 1, 20, 2)
@@ -178,7 +188,8 @@ def gpu_random(rnd, size):
                 lambda: p.virgl(1, *(small() for _ in range(14))),
                 lambda: p.virgl(0x80 + rnd.randrange(62), *(small() for _ in range(12)))))()
                 for _ in range(rnd.randrange(1, 8))]
-            p.submit(ctx, *commands, fence=rnd.randrange(2), flags=rnd.choice((0, 0x10)))
+            p.submit(ctx, *commands, fence=rnd.randrange(2), flags=rnd.choice((0, 0x10)),
+                     room=rnd.choice((None, None, None, 24, 8)))
         elif what == 3:
             p.transfer(rnd.randrange(3), i, small() // 4, small() // 4, small(), small(),
                        rnd.randrange(8), rnd.randrange(2))
