@@ -71,13 +71,6 @@ static void world_emit(void *opaque, enum dev_emit kind, unsigned unit, const vo
     target.emit(w, kind, unit, data, len);
 }
 
-u64 take(struct program *s, unsigned bytes)
-{
-    u64 v = 0;
-    for (unsigned i = 0; i < bytes && s->left; i++, s->p++, s->left--)
-        v |= (u64)*s->p << (8 * i);
-    return v;
-}
 unsigned desc_of(unsigned q)
 {
     return target.queues ? 0x1000 * (1 + q) : 0x1000;

@@ -11,14 +11,10 @@
 
 #include "dev/device.h"
 #include "dev/pci.h"
+#include "tests/fuzz/program.h"
 
 #define RAM_SIZE    65536u
 #define MAX_DEVICES 4u
-
-struct program {
-    const u8 *p;
-    size_t left;
-};
 
 /* One for all runs; zeroed before each. */
 struct world {
@@ -60,9 +56,6 @@ extern const struct target target;
 #define NOTIFY(q)           0x02, q
 #define OFFER(q, len, flag) 0x01, q, 0x00, 0, 1, len, 0, flag, 2 /* three times the same */
 #define SPECIAL(what, arg)  0x0a, what, arg
-
-/* The program's next bytes as a number; zeros when it is over. */
-u64 take(struct program *s, unsigned bytes);
 
 /* The next device, for a target to create. */
 struct device *add(struct world *w, unsigned *slot);

@@ -3,7 +3,7 @@
 #ifndef REPRISE_FUZZ_GPU_COMMANDS_H
 #define REPRISE_FUZZ_GPU_COMMANDS_H
 
-#include "fuzz_virtio.h"
+#include "tests/fuzz/program.h"
 
 #define GPU_COMMAND_BYTES 0x800u
 
