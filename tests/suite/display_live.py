@@ -379,11 +379,12 @@ def sdl(t):
     screen = t.dir / "x"
     screen.mkdir()
     out, into = os.pipe()
-    t.start(["Xvfb", "-displayfd", str(into), "-screen", "0", "800x600x24", "-fbdir", screen],
-            pass_fds=[into])
+    t.start(["Xvfb", "-displayfd", str(into), "-screen", "0", "800x600x24", "-fbdir",
+             screen], pass_fds=[into])
     os.close(into)
-    number = os.read(out, 20).decode().strip()
-    os.close(out)
+    with os.fdopen(out) as said:  # to the end of the line, or the server dies of it
+        number = said.readline().strip()
+    t.check(number, "Xvfb did not start")
     env = {"DISPLAY": ":" + number, "SDL_VIDEODRIVER": "x11"}
     s = Shown(t, "rec", display="sdl", env=env).ready()
 
