@@ -13,6 +13,8 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "virtio-gpu-log/log.h"
+
 #define MACHINE_MAX (16u << 20) /* a device tree of this machine has a few KiB */
 
 struct hash128 hash_bytes(const void *data, size_t size)
@@ -75,7 +77,8 @@ static bool is_top_name(const char *name)
         if (!strcmp(name, directories[i].name))
             return true;
     return !strcmp(name, "log") || !strcmp(name, "machine.dtb") ||
-           !strcmp(name, "machine.dtb.tmp") || !strcmp(name, "marks");
+           !strcmp(name, "machine.dtb.tmp") || !strcmp(name, "marks") ||
+           !strcmp(name, GPU_LOG_NAME);
 }
 
 /*
@@ -247,6 +250,12 @@ int recording_write_machine(struct recording *r, const void *dtb, size_t size, s
     r->machine_size = size;
     r->machine_hash = hash_bytes(dtb, size);
     return write_file(r, r->dir, "machine.dtb", dtb, size, err);
+}
+
+int recording_create_gpu_log(struct recording *r, int *fd, struct err *err)
+{
+    *fd = openat(r->dir, GPU_LOG_NAME, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    return *fd < 0 ? err_errno(err, "cannot create %s/" GPU_LOG_NAME, r->path) : 0;
 }
 
 int recording_create_log(struct recording *r, struct log_writer **out, struct err *err)

@@ -27,3 +27,8 @@ u64 gpu_frames_step(struct gpu_frames *f, const struct gpu_command *c)
     }
     return 0;
 }
+
+void gpu_frames_reset(struct gpu_frames *f)
+{
+    memset(f->shown, 0, sizeof(f->shown));
+}

@@ -16,5 +16,7 @@ struct gpu_frames {
 /* Takes the next command of the stream; returns the number of the frame that it completes, or 0.
  * Start with zeros. */
 u64 gpu_frames_step(struct gpu_frames *f, const struct gpu_command *c);
+/* The device was reset: nothing is shown. */
+void gpu_frames_reset(struct gpu_frames *f);
 
 #endif

@@ -99,12 +99,12 @@ struct gpu_log_writer;
 int gpu_log_create(struct gpu_log_writer **out, int fd, const struct gpu_rec_start *start,
                    struct err *err);
 /* Adds a command as the device takes it. `words`: all bytes that the guest gave to be read. The
- * ranges are the guest memory it reads, at this position; their bytes are copied. Positions and
- * times never go back. After an error (the file ends at its last whole chunk) every further call
- * fails with the same text. */
+ * ranges are the guest memory it reads, at this position; their bytes are copied. refused: what the
+ * device answers without carrying it out; 0: it does. Positions and times never go back. After an
+ * error (the file ends at its last whole chunk) every further call fails with the same text. */
 int gpu_log_command(struct gpu_log_writer *w, pos_t position, vns_t time, u32 queue,
                     const void *words, u32 size, const struct gpu_range *uploads, u32 count,
-                    struct err *err);
+                    u32 refused, struct err *err);
 /* The number that the next command gets. */
 u64 gpu_log_next_number(const struct gpu_log_writer *w);
 /* Adds the answer to command `number`, where the guest gets it: the response type, what follows the
@@ -114,6 +114,9 @@ int gpu_log_reply(struct gpu_log_writer *w, pos_t position, vns_t time, u64 numb
                   struct err *err);
 int gpu_log_lost(struct gpu_log_writer *w, pos_t position, vns_t time, const char *why,
                  struct err *err);
+int gpu_log_reset(struct gpu_log_writer *w, pos_t position, vns_t time, struct err *err);
+int gpu_log_fault(struct gpu_log_writer *w, pos_t position, vns_t time, u32 context,
+                  const char *why, struct err *err);
 /* Adds the end record. */
 int gpu_log_end(struct gpu_log_writer *w, pos_t position, vns_t time, struct err *err);
 /* Writes what is pending, fsyncs, closes; safe on NULL. */
@@ -154,8 +157,22 @@ const struct gpu_rec_start *gpu_log_start(const struct gpu_log_reader *r);
  * record is not among them. */
 int gpu_log_next(struct gpu_log_reader *r, struct gpu_record *rec);
 const struct gpu_log_damage *gpu_log_damage(const struct gpu_log_reader *r);
+/* Decodes a command record: what the device refused has that response. Returns out->response. */
+u32 gpu_record_command(const struct gpu_record *rec, struct gpu_command *out);
 /* Back to the first record. */
 void gpu_log_rewind(struct gpu_log_reader *r);
+/* A place between two records, to go on reading there later: on or back. */
+struct gpu_log_mark {
+    u64 offset, seed, contents;
+    u64 previous_position, previous_time;
+    u64 commands;
+    struct gpu_frames frames;
+    struct gpu_log_sizes sizes;
+    u32 sequence, chunks, skip;
+    bool ended;
+};
+void gpu_log_mark(const struct gpu_log_reader *r, struct gpu_log_mark *out);
+void gpu_log_return(struct gpu_log_reader *r, const struct gpu_log_mark *mark);
 /* Walks ranges of a record that was read: start with *at = 0, until false. */
 bool gpu_ranges_next(const struct gpu_ranges *ranges, u32 *at, struct gpu_range *out);
 /* Copies `size` bytes at `offset` of a blob; <0 with a text when the log is damaged there. Valid as

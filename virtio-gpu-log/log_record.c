@@ -193,8 +193,10 @@ static bool valid(const struct gpu_record *rec)
                rec->start.capset_id <= UINT32_MAX && rec->start.capset_version <= UINT32_MAX &&
                rec->start.scanouts <= VIRTIO_GPU_MAX_SCANOUTS;
     case GPU_REC_COMMAND:
-        return rec->command.queue <= GPU_QUEUE_cursor && rec->command.words.len <= GPU_COMMAND_MAX;
+        return rec->command.queue <= GPU_QUEUE_cursor &&
+               rec->command.words.len <= GPU_COMMAND_MAX && rec->command.refused <= UINT32_MAX;
     case GPU_REC_REPLY: return rec->reply.response <= UINT32_MAX;
+    case GPU_REC_FAULT: return rec->fault.context <= UINT32_MAX;
     default: return true;
     }
 }
@@ -232,4 +234,15 @@ size_t gpu_record_decode(struct gpu_record *rec, struct gpu_log_base *base, cons
         return 0;
     }
     return head.at;
+}
+
+u32 gpu_record_command(const struct gpu_record *rec, struct gpu_command *out)
+{
+    gpu_command_decode((enum gpu_queue)rec->command.queue, rec->command.words.data,
+                       rec->command.words.len, out);
+    if (!out->response && rec->command.refused) {
+        out->response = (u32)rec->command.refused;
+        out->problem = "refused by the device";
+    }
+    return out->response;
 }

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <lz4.h>
+#include <lz4hc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -105,7 +106,10 @@ static int flush(struct gpu_log_writer *w, enum gpu_chunk_kind kind, struct err 
         return fail(w, err);
     }
     u8 *payload = w->out.data + sizeof(h);
-    int n = LZ4_compress_default((const char *)b->data, (char *)payload, (int)b->size, bound);
+    /* Commands are few and repeat themselves; uploads are many. */
+    int n = kind == GPU_CHUNK_RECORDS
+                ? LZ4_compress_HC((const char *)b->data, (char *)payload, (int)b->size, bound, 9)
+                : LZ4_compress_default((const char *)b->data, (char *)payload, (int)b->size, bound);
     h.packed_size = (u32)n;
     if (n <= 0 || (size_t)n >= b->size) {
         h.packed_size = h.raw_size;
@@ -197,6 +201,8 @@ static size_t bound(const struct gpu_record *rec)
         n += rec->start.capset.len;
     } else if (rec->type == GPU_REC_LOST) {
         n += rec->lost.why.len;
+    } else if (rec->type == GPU_REC_FAULT) {
+        n += rec->fault.why.len;
     }
     for (u32 i = 0; r && i < r->count; i++)
         n += 40 + (size_t)(r->list[i].bytes.size / GPU_PIECE + 1) * 10;
@@ -265,7 +271,7 @@ int gpu_log_create(struct gpu_log_writer **out, int fd, const struct gpu_rec_sta
 
 int gpu_log_command(struct gpu_log_writer *w, pos_t position, vns_t time, u32 queue,
                     const void *words, u32 size, const struct gpu_range *uploads, u32 count,
-                    struct err *err)
+                    u32 refused, struct err *err)
 {
     u32 kept = MIN(size, GPU_COMMAND_MAX);
     struct gpu_record rec = {.type = GPU_REC_COMMAND,
@@ -274,11 +280,12 @@ int gpu_log_command(struct gpu_log_writer *w, pos_t position, vns_t time, u32 qu
                              .command = {.queue = queue,
                                          .words = {kept, words},
                                          .dropped = size - kept,
-                                         .uploads = {.count = count, .list = uploads}}};
+                                         .uploads = {.count = count, .list = uploads},
+                                         .refused = refused}};
     int code = add(w, &rec, err);
     if (!code) {
         struct gpu_command c;
-        gpu_command_decode(queue, words, kept, &c);
+        gpu_record_command(&rec, &c);
         gpu_frames_step(&w->frames, &c);
         w->sizes.commands++;
     }
@@ -311,6 +318,23 @@ int gpu_log_lost(struct gpu_log_writer *w, pos_t position, vns_t time, const cha
                              .position = position,
                              .time = time,
                              .lost = {{(u32)strlen(why), (const u8 *)why}}};
+    return add(w, &rec, err);
+}
+
+int gpu_log_reset(struct gpu_log_writer *w, pos_t position, vns_t time, struct err *err)
+{
+    struct gpu_record rec = {.type = GPU_REC_RESET, .position = position, .time = time};
+    gpu_frames_reset(&w->frames);
+    return add(w, &rec, err);
+}
+
+int gpu_log_fault(struct gpu_log_writer *w, pos_t position, vns_t time, u32 context,
+                  const char *why, struct err *err)
+{
+    struct gpu_record rec = {.type = GPU_REC_FAULT,
+                             .position = position,
+                             .time = time,
+                             .fault = {context, {(u32)strlen(why), (const u8 *)why}}};
     return add(w, &rec, err);
 }
 

@@ -58,10 +58,8 @@ static void free_resource(struct gpu_state *s, struct gpu_stream_resource *r)
     free(r);
 }
 
-void gpu_state_destroy(struct gpu_state *s)
+static void forget(struct gpu_state *s)
 {
-    if (!s)
-        return;
     while (s->contexts) {
         struct gpu_stream_context *c = s->contexts;
         s->contexts = c->next;
@@ -73,6 +71,14 @@ void gpu_state_destroy(struct gpu_state *s)
             s->resources[i] = r->next;
             free_resource(s, r);
         }
+    memset(s->shown, 0, sizeof(s->shown));
+}
+
+void gpu_state_destroy(struct gpu_state *s)
+{
+    if (!s)
+        return;
+    forget(s);
     free(s);
 }
 
@@ -581,15 +587,9 @@ static int submit(struct gpu_state *s, struct gpu_log_reader *log, const struct 
 
 static void attach(struct gpu_state *s, const struct gpu_command *c)
 {
-    struct virtio_gpu_resource_attach_backing a;
-    memcpy(&a, c->bytes, sizeof(a));
-    struct gpu_stream_resource *r = gpu_state_resource(s, a.resource_id);
-    if (!r)
-        return;
-    r->backing = 0;
-    for (u32 i = 0; i + sizeof(struct virtio_gpu_mem_entry) <= c->payload_size;
-         i += sizeof(struct virtio_gpu_mem_entry))
-        r->backing += gpu_u32(c->payload + i + 8);
+    struct gpu_stream_resource *r = gpu_state_resource(s, gpu_u32(c->bytes + GPU_HEADER));
+    if (r)
+        r->backing = gpu_command_backing(c);
 }
 
 int gpu_state_step(struct gpu_state *s, struct gpu_log_reader *r, const struct gpu_record *rec,
@@ -600,9 +600,9 @@ int gpu_state_step(struct gpu_state *s, struct gpu_log_reader *r, const struct g
     struct gpu_shape shape;
     struct gpu_stream_resource **link, *resource;
     u32 id;
-    if (rec->type != GPU_REC_COMMAND ||
-        gpu_command_decode((enum gpu_queue)rec->command.queue, rec->command.words.data,
-                           rec->command.words.len, &c))
+    if (rec->type == GPU_REC_RESET)
+        forget(s);
+    if (rec->type != GPU_REC_COMMAND || gpu_record_command(rec, &c))
         return 0;
     if (gpu_command_shape(&c, &id, &shape)) {
         resource_create(s, id, &shape, rec->number);

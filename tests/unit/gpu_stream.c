@@ -65,7 +65,7 @@ u64 stream_add(struct stream *s, u32 type, u32 ctx, const void *body, u32 size,
     u32 queue = type >= VIRTIO_GPU_CMD_UPDATE_CURSOR ? GPU_QUEUE_cursor : GPU_QUEUE_control;
     if (s->log) {
         if (gpu_log_command(s->log, s->position, s->position, queue, bytes, GPU_HEADER + size,
-                            uploads, count, &err) ||
+                            uploads, count, 0, &err) ||
             gpu_log_reply(s->log, s->position + 500, s->position + 500, s->number, response, NULL,
                           0, NULL, 0, &err))
             abort();
@@ -223,7 +223,7 @@ static void read_back(struct stream *s, struct err *err)
     struct gpu_range range = {.resource = SAMPLE_TARGET,
                               .bytes = {.size = sizeof(pixels), .data = pixels}};
     s->position += 1000;
-    if (gpu_log_command(s->log, s->position, s->position, 0, body, sizeof(body), NULL, 0, err) ||
+    if (gpu_log_command(s->log, s->position, s->position, 0, body, sizeof(body), NULL, 0, 0, err) ||
         gpu_log_reply(s->log, s->position + 700, s->position + 700, s->number++,
                       VIRTIO_GPU_RESP_OK_NODATA, NULL, 0, &range, 1, err))
         abort();

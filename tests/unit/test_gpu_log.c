@@ -180,7 +180,7 @@ static void large_uploads(void **state)
             {.resource = 1, .offset = 77, .bytes = {.size = SIZE, .data = data}},
             {.resource = 2, .bytes = {.size = 0}}};
         data[3 * GPU_PIECE + 5] = (u8)i; /* one piece in six is new */
-        assert_int_equal(gpu_log_command(w, i, i, 0, header, sizeof(header), range, 2, &err), 0);
+        assert_int_equal(gpu_log_command(w, i, i, 0, header, sizeof(header), range, 2, 0, &err), 0);
         assert_int_equal(
             gpu_log_reply(w, i, i, i, VIRTIO_GPU_RESP_OK_EDID, data, 1024, NULL, 0, &err), 0);
     }
@@ -231,8 +231,8 @@ static void long_command(void **state)
     int fd = memory_file(), mine = dup(fd);
     u8 *data = calloc(1, GPU_COMMAND_MAX + 100);
     assert_int_equal(gpu_log_create(&w, fd, &start, &err), 0);
-    assert_int_equal(gpu_log_command(w, 1, 1, 0, data, GPU_COMMAND_MAX + 100, NULL, 0, &err), 0);
-    assert_int_equal(gpu_log_command(w, 2, 2, 0, NULL, 0, NULL, 0, &err), 0);
+    assert_int_equal(gpu_log_command(w, 1, 1, 0, data, GPU_COMMAND_MAX + 100, NULL, 0, 0, &err), 0);
+    assert_int_equal(gpu_log_command(w, 2, 2, 0, NULL, 0, NULL, 0, 0, &err), 0);
     assert_int_equal(gpu_log_close(w, &err), 0);
     assert_int_equal(gpu_log_open(&r, mine, &err), 0);
     assert_true(gpu_log_next(r, &rec));
@@ -370,10 +370,10 @@ static void full_disk(void **state)
         for (u32 k = 0; k < GPU_PIECE; k++)
             data[k] = (u8)((x = x * 1664525 + 1013904223) >> 24);
         struct gpu_range range = {.bytes = {.size = GPU_PIECE, .data = data}};
-        code = gpu_log_command(w, i, i, 0, header, sizeof(header), &range, 1, &err);
+        code = gpu_log_command(w, i, i, 0, header, sizeof(header), &range, 1, 0, &err);
     }
     assert_true(code < 0);
-    assert_int_equal(gpu_log_command(w, 999, 999, 0, header, sizeof(header), NULL, 0, &again),
+    assert_int_equal(gpu_log_command(w, 999, 999, 0, header, sizeof(header), NULL, 0, 0, &again),
                      code);
     assert_string_equal(again.text, err.text);
     assert_int_equal(gpu_log_close(w, &again), code);

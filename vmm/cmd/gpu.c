@@ -1,4 +1,4 @@
-/* `reprise gpu`: finds the verb; gpu_list.c and gpu_show.c have them. */
+/* `reprise gpu`: finds the verb; they are in gpu_VERB.c. */
 #include "cmd/gpu.h"
 
 #include <errno.h>
@@ -14,6 +14,8 @@ static const struct {
 } verbs[] = {
     {"list", gpu_list},
     {"show", gpu_show},
+    {"extract", gpu_extract},
+    {"replay", gpu_replay},
 };
 
 static const char doc[] =
@@ -21,7 +23,8 @@ static const char doc[] =
     "alone).\n\n"
     "Verbs:\n"
     "  list      the commands, one a line\n"
-    "  show      one command in full, with the state that was bound\n\n"
+    "  show      one command in full, with the state that was bound\n"
+    "  extract   the stream of a recording that was made without it\n\n"
     "`reprise gpu VERB --help` says more about each." EXIT_HELP;
 
 struct choice {
@@ -34,7 +37,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct choice *c = state->input;
     if (key == ARGP_KEY_NO_ARGS)
-        argp_error(state, "which verb: list or show?");
+        argp_error(state, "which verb: list, show or extract?");
     if (key != ARGP_KEY_ARG)
         return key == ARGP_KEY_END ? 0 : ARGP_ERR_UNKNOWN;
     for (size_t i = 0; i < ARRAY_SIZE(verbs); i++)

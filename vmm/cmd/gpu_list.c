@@ -242,20 +242,35 @@ static void print_json(const struct gpu_record *rec, const struct gpu_command *c
     puts("}");
 }
 
-static void print_lost(const struct gpu_record *rec, bool json)
+/* What happened besides commands. */
+static void print_event(const struct gpu_record *rec, bool json)
 {
-    if (json) {
-        printf("{\"position\":%" PRIu64 ",\"time\":%" PRIu64 ",\"lost\":", rec->position,
-               rec->time);
-        json_string(stdout, rec->lost.why.data, rec->lost.why.len);
+    struct gpu_bytes why = {0};
+    const char *name = NULL;
+    char text[64] = "";
+    if (rec->type == GPU_REC_LOST) {
+        name = "lost";
+        why = rec->lost.why;
+        strcpy(text, "the renderer is gone: ");
+    } else if (rec->type == GPU_REC_FAULT) {
+        name = "fault";
+        why = rec->fault.why;
+        snprintf(text, sizeof(text), "context %" PRIu64 " draws no more: ", rec->fault.context);
+    } else if (rec->type == GPU_REC_RESET) {
+        name = "reset";
+        strcpy(text, "the driver reset the device");
+    }
+    if (name && json) {
+        printf("{\"position\":%" PRIu64 ",\"time\":%" PRIu64 ",\"%s\":", rec->position, rec->time,
+               name);
+        json_string(stdout, why.data, why.len);
+        if (rec->type == GPU_REC_FAULT)
+            printf(",\"context\":%" PRIu64, rec->fault.context);
         puts("}");
-    } else {
-        printf("        %12" PRIu64 "  %13.9f  the renderer is gone: ", rec->position,
-               (double)rec->time / 1e9);
-        for (u32 i = 0; i < rec->lost.why.len; i++) {
-            u8 b = rec->lost.why.data[i];
-            putchar(b < ' ' || b > '~' ? '?' : b);
-        }
+    } else if (name) {
+        printf("        %12" PRIu64 "  %13.9f  %s", rec->position, (double)rec->time / 1e9, text);
+        for (u32 i = 0; i < why.len; i++)
+            putchar(why.data[i] < ' ' || why.data[i] > '~' ? '?' : why.data[i]);
         putchar('\n');
     }
 }
@@ -487,8 +502,7 @@ static int stats_run(struct gpu_log_reader *r, const struct list_args *a)
         s.last_position = rec.position;
         s.last_time = rec.time;
         if (rec.type == GPU_REC_COMMAND) {
-            gpu_command_decode((enum gpu_queue)rec.command.queue, rec.command.words.data,
-                               rec.command.words.len, &c);
+            gpu_record_command(&rec, &c);
             fits = stats_command(&s, &rec, &c);
         } else if (rec.type == GPU_REC_REPLY) {
             s.replies++;
@@ -527,15 +541,14 @@ static int list_run(struct gpu_log_reader *r, const struct list_args *a)
         return cmd_fail(&err);
     while (gpu_log_next(r, &rec)) {
         bool shown = in_range(a, rec.position, frames);
-        if (rec.type == GPU_REC_LOST && shown)
-            print_lost(&rec, a->json);
+        if (shown)
+            print_event(&rec, a->json);
         if (rec.type != GPU_REC_COMMAND)
             continue;
         frames = rec.frame ? rec.frame : frames;
         if (!shown)
             continue;
-        gpu_command_decode((enum gpu_queue)rec.command.queue, rec.command.words.data,
-                           rec.command.words.len, &c);
+        gpu_record_command(&rec, &c);
         if (a->json)
             print_json(&rec, &c, gpu_response_of(&answers, rec.number), a);
         else

@@ -337,8 +337,9 @@ static int seek(const struct show_args *a, struct shown *s, struct gpu_record *r
                 return err_set(err, -ENOMEM, "no memory for the command");
             if (rec->command.words.len)
                 memcpy(s->words, rec->command.words.data, rec->command.words.len);
-            gpu_command_decode((enum gpu_queue)rec->command.queue, s->words, rec->command.words.len,
-                               &s->command);
+            struct gpu_record kept = *rec; /* with bytes that stay */
+            kept.command.words.data = s->words;
+            gpu_record_command(&kept, &s->command);
             if (a->has_dword && find_inner(a, s, err))
                 return err->code;
         }

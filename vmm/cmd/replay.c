@@ -9,6 +9,7 @@
 #include "cmd/cmd.h"
 #include "cmd/console.h"
 #include "cmd/displays.h"
+#include "cmd/replay_screen.h"
 #include "cmd/visit.h"
 #include "host/clock.h"
 #include "replay/player.h"
@@ -273,11 +274,14 @@ static int run(const struct replay_args *a, struct machine *m, struct player *pl
 }
 
 static int open_displays(struct opened *o, const struct replay_args *a, struct machine *m,
-                         struct displays *displays, struct err *err)
+                         struct replay_screen *screen, struct displays *displays, struct err *err)
 {
     if (a->display.n && !o->desc.gpu_width)
         return err_set(err, -ENOTSUP, "this was recorded without a display (record --gpu)");
-    struct display_config c = {.source = screen_of_machine(m),
+    if (!screen)
+        return err_set(err, -ENOMEM, "no memory for the screen");
+    struct display_config c = {.source = o->desc.capset_size ? screen_of_replay(screen, m)
+                                                             : screen_of_machine(m),
                                .recording = a->dir,
                                .width = o->desc.gpu_width,
                                .height = o->desc.gpu_height};
@@ -303,10 +307,11 @@ int cmd_replay(int argc, char **argv)
     int code = open_recording(&o, a.dir, &err);
     if (code)
         return cmd_fail(&err);
+    struct replay_screen *screen = replay_screen_create(a.dir);
     log_summarise(o.log, &summary);
     code = build_machine(&o, &m, &err);
     if (!code)
-        code = open_displays(&o, &a, m, &displays, &err);
+        code = open_displays(&o, &a, m, screen, &displays, &err);
     if (!code) {
         const char *perturb = getenv("REPRISE_TEST_PERTURB");
         struct player_config config = {.log = o.log,
@@ -320,6 +325,7 @@ int cmd_replay(int argc, char **argv)
         code = record_again(&o, &a, &to, player, m, &recorder, &err);
     code = code ? cmd_fail(&err) : run(&a, m, player, recorder, &displays, summary.last_position);
     displays_close(&displays);
+    replay_screen_destroy(screen);
     recorder_destroy(recorder);
     player_destroy(player);
     if (m)

@@ -12,12 +12,16 @@
 #include <unistd.h>
 
 #include "host/clock.h"
+#include "host/gpu.h"
 #include "host/keys.h"
 #include "host/pace.h"
 #include "host/terminal.h"
 #include "machine.h"
 
 #define FDS_OWN 4 /* terminal, signals, a debugger's two */
+
+/* While the machine waits for the renderer, the rest is looked at this often. */
+#define RENDERER_MS 20u
 
 #define POLL_NS 1000000u /* a busy machine looks at stdin and signals this often */
 
@@ -258,10 +262,28 @@ static pos_t next_position(struct input_source *src, struct machine *m)
     return next;
 }
 
+/* The machine stands until the renderer has done what the guest is to be told of. */
+static bool take_gpu(struct live *l, struct machine *m, struct input *in)
+{
+    u64 number;
+    if (!l->config.gpu || !machine_gpu_waiting(m, &number))
+        return false;
+    while (!gpu_host_reply(l->config.gpu, number, RENDERER_MS, in)) {
+        look(l, 0);
+        if (host_ns_coarse() >= l->timeout_at)
+            want_quit(l, QUIT_TIMEOUT);
+        if (l->quit)
+            return false;
+    }
+    return true;
+}
+
 static int take(struct input_source *src, struct machine *m, struct input *in, struct err *err)
 {
     struct live *l = self(src);
     u64 now = host_ns_coarse();
+    if (!l->quit && take_gpu(l, m, in))
+        return 1;
     if (now >= l->next_poll) {
         l->next_poll = now + POLL_NS;
         look(l, 0);

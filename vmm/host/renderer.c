@@ -19,9 +19,11 @@
 #include "host/clock.h"
 #include "host/companion.h"
 
-#define OUT_MAX        (64u << 20) /* unsent bytes above which requests wait */
-#define OUT_EAGER      (64u << 10) /* ... from which they are sent without being asked */
-#define WRITE_PIECE    (4u << 20)  /* of a backing, a request */
+#define OUT_MAX        (64u << 20)  /* unsent bytes above which requests wait */
+#define OUT_EAGER      (64u << 10)  /* ... from which they are sent without being asked */
+#define WRITE_PIECE    (4u << 20)   /* of a backing, a request */
+#define HELD_MAX       (256u << 20) /* bytes of replies that nobody took, above which none is read */
+#define COMPLAINTS_MAX 16u /* reads of what it says, at a time: it could talk without end */
 #define START_TIMEOUT  20000u
 #define HANG_TIMEOUT   60000u
 #define MILLISECOND    1000000ull
@@ -30,6 +32,7 @@
 struct owed {
     u64 seq;
     u32 type;
+    bool unwanted;
 };
 
 struct queue {
@@ -45,6 +48,8 @@ struct renderer {
     struct owed *owed; /* oldest first */
     u32 owed_start, owed_end, owed_room;
     struct renderer_reply *first, **last;
+    u64 held;     /* bytes of them */
+    u64 waited;   /* the request whose reply somebody waits for; 0: nobody */
     u64 progress; /* host_ns when something moved, or when there began to be something to wait for
                    */
     u64 hang;     /* ns */
@@ -98,7 +103,7 @@ static void listen_to_complaints(struct renderer *r)
     ssize_t n;
     if (r->complaints < 0)
         return;
-    while ((n = read(r->complaints, text, sizeof(text))) > 0) {
+    for (u32 i = 0; i < COMPLAINTS_MAX && (n = read(r->complaints, text, sizeof(text))) > 0; i++) {
         /* Its end is kept. */
         size_t keep = sizeof(r->said) - 1, add = MIN((size_t)n, keep);
         size_t old = MIN(r->said_size, keep - add);
@@ -127,12 +132,15 @@ static void give(struct renderer *r, struct renderer_reply *reply)
     reply->next = NULL;
     *r->last = reply;
     r->last = &reply->next;
+    r->held += reply->size;
 }
 
 static void lose_owed(struct renderer *r)
 {
     while (r->owed_start < r->owed_end) {
         const struct owed *o = &r->owed[r->owed_start++];
+        if (o->unwanted)
+            continue;
         struct renderer_reply *reply = calloc(1, sizeof(*reply));
         CHECK(reply, "out of memory");
         reply->seq = o->seq;
@@ -239,7 +247,7 @@ static u8 *request(struct renderer *r, u32 type, size_t size, size_t extra)
             r->owed = realloc(r->owed, r->owed_room * sizeof(*r->owed));
             CHECK(r->owed, "out of memory");
         }
-        r->owed[r->owed_end++] = (struct owed){r->seq, type};
+        r->owed[r->owed_end++] = (struct owed){r->seq, type, false};
     }
     if (r->dead) {
         lose_owed(r);
@@ -269,6 +277,15 @@ static u64 send_request(struct renderer *r, u32 type, const void *body, size_t s
 
 /* Receiving */
 
+/* NULL: it is not. */
+static struct owed *find_owed(const struct renderer *r, u64 seq)
+{
+    for (u32 i = r->owed_start; i < r->owed_end; i++)
+        if (r->owed[i].seq == seq)
+            return &r->owed[i];
+    return NULL;
+}
+
 /* Arrays one after the other: the next one, or NULL when there is no room for it. */
 static const u8 *part(const u8 **at, u64 *left, u64 count, u64 size)
 {
@@ -292,7 +309,8 @@ static bool take_reply(struct renderer *r, const struct wire_header *head, const
     memcpy(&b, bytes, sizeof(b));
 
     u64 left = head->size - REPLY_OVERHEAD;
-    struct renderer_reply *reply = malloc(sizeof(*reply) + left + 1);
+    size_t size = sizeof(struct renderer_reply) + left + 1;
+    struct renderer_reply *reply = malloc(size);
     CHECK(reply, "out of memory");
     u8 *copy = (u8 *)(reply + 1);
     memcpy(copy, bytes + sizeof(b), left);
@@ -317,6 +335,7 @@ static bool take_reply(struct renderer *r, const struct wire_header *head, const
         .row_bytes = b.row_bytes,
         .data = at,
         .data_size = b.data_size,
+        .size = size,
     };
     u64 sum = 0;
     for (u32 i = 0; good && i < b.ranges; i++)
@@ -334,13 +353,21 @@ static bool take_reply(struct renderer *r, const struct wire_header *head, const
         return false;
     }
     r->owed_start++;
-    give(r, reply);
+    if (o->unwanted)
+        free(reply);
+    else
+        give(r, reply);
     return true;
 }
 
 static void receive(struct renderer *r)
 {
     for (;;) {
+        /* It waits until somebody takes one; but who waits for one gets it. */
+        if (r->held > HELD_MAX && !find_owed(r, r->waited)) {
+            r->progress = host_ns();
+            return;
+        }
         /* Room for the rest of a message that has begun, or a little. */
         size_t want = 64u << 10;
         struct wire_header head;
@@ -527,6 +554,7 @@ int renderer_create(struct renderer **out, const struct renderer_config *c, stru
         return e;
     }
     r->said_size = 0; /* what drivers say while they start */
+    r->said[0] = 0;
     *out = r;
     return 0;
 }
@@ -590,6 +618,7 @@ struct renderer_reply *renderer_next(struct renderer *r)
     r->first = reply->next;
     if (!r->first)
         r->last = &r->first;
+    r->held -= reply->size;
     return reply;
 }
 
@@ -602,26 +631,30 @@ static struct renderer_reply *take(struct renderer *r, u64 seq)
         *at = reply->next;
         if (!*at)
             r->last = at;
+        r->held -= reply->size;
         return reply;
     }
     return NULL;
 }
 
-static bool is_owed(const struct renderer *r, u64 seq)
-{
-    for (u32 i = r->owed_start; i < r->owed_end; i++)
-        if (r->owed[i].seq == seq)
-            return true;
-    return false;
-}
-
 struct renderer_reply *renderer_wait(struct renderer *r, u64 seq, u32 milliseconds)
 {
     u64 until = milliseconds ? host_ns() + milliseconds * MILLISECOND : NEVER;
+    r->waited = seq;
     renderer_poll(r);
-    while (is_owed(r, seq) && host_ns() < until)
+    while (find_owed(r, seq) && host_ns() < until)
         wait_for_it(r, until);
+    r->waited = 0;
     return take(r, seq);
+}
+
+void renderer_forget(struct renderer *r, u64 seq)
+{
+    struct owed *o = find_owed(r, seq);
+    if (o)
+        o->unwanted = true;
+    else
+        free(take(r, seq));
 }
 
 u32 renderer_result(const struct renderer_reply *fence, u64 seq)

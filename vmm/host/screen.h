@@ -30,4 +30,10 @@ struct screen_source {
 /* Of a machine with a 2D GPU. */
 struct screen_source screen_of_machine(struct machine *m);
 
+/* Of a machine that is recorded with a renderer; both outlive it. */
+struct gpu_host;
+int screen_gpu_create(struct screen_source *out, struct machine *m, struct gpu_host *gpu,
+                      struct err *err);
+void screen_gpu_destroy(struct screen_source *source); /* safe on zeros */
+
 #endif
