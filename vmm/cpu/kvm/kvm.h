@@ -10,7 +10,6 @@
 #include <linux/kvm.h>
 
 #include "cpu/dbt/dbt.h"
-#include "cpu/kvm/counter.h"
 
 #define KVM_MNEMONICS 2048u /* more than Zydis has */
 
@@ -31,7 +30,6 @@ struct kvm {
     struct dbt *core; /* owns the vCPU; core->stepper_opaque is this */
     struct kvm_vm h;
     struct engine_ops ops; /* dbt's but for a few */
-    const struct counter_ops *counter;
     enum kvm_stop stop[4]; /* by ring */
     bool keeps;            /* the registers, at a triple fault */
     u64 flushes;           /* of the core's TLB, when KVM's was last in line with it */

@@ -241,9 +241,20 @@ static bool plan_system(struct dbt *d, const struct insn *in, struct plan *p)
     }
 }
 
+/* FS or GS and another segment: KVM's emulator takes the last one, a CPU in 64-bit mode FS or GS.
+ */
+static bool two_segments(const struct insn *in)
+{
+    return (in->seg == SEG_FS || in->seg == SEG_GS) &&
+           (has_prefix(in, 0x26) || has_prefix(in, 0x2e) || has_prefix(in, 0x36) ||
+            has_prefix(in, 0x3e) || (has_prefix(in, 0x64) && has_prefix(in, 0x65)));
+}
+
 /* false: it is dbt's. */
 static bool plan(struct dbt *d, const struct insn *in, struct plan *p)
 {
+    if (two_segments(in))
+        return false;
     switch (in->treat) {
     case T_GEN: return plan_general(d, in, p);
     case T_NOP: return in->mnemonic == ZYDIS_MNEMONIC_NOP; /* KVM's emulator runs past a fence */

@@ -84,7 +84,7 @@ int kvm_open(struct kvm_vm *h, struct err *err)
 /* No MSR is KVM's: each access comes to us, those of the x2APIC as invalid ones. */
 static int take_msrs(struct kvm_vm *h, struct err *err)
 {
-    static u8 none[8]; /* bits of a range: 0 denies */
+    u8 none[8] = {0}; /* bits of a range: 0 denies */
     struct kvm_enable_cap cap = {.cap = KVM_CAP_X86_USER_SPACE_MSR,
                                  .args = {KVM_MSR_EXIT_REASON_INVAL | KVM_MSR_EXIT_REASON_UNKNOWN |
                                           KVM_MSR_EXIT_REASON_FILTER}};
