@@ -370,14 +370,10 @@ static void warn(void *opaque, const char *text)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"seed", 1, NULL, 's'},
-                                            {"places", 1, NULL, 'p'},
-                                            {"moves", 1, NULL, 'm'},
-                                            {"memory", 1, NULL, 'M'},
-                                            {"no-files", 0, NULL, 'f'},
-                                            {"each-file", 0, NULL, 'e'},
-                                            {"engine", 1, NULL, 'E'},
-                                            {0}};
+    static const struct option options[] = {{"seed", 1, NULL, 's'},     {"places", 1, NULL, 'p'},
+                                            {"moves", 1, NULL, 'm'},    {"memory", 1, NULL, 'M'},
+                                            {"no-files", 0, NULL, 'f'}, {"each-file", 0, NULL, 'e'},
+                                            {"engine", 1, NULL, 'E'},   {0}};
     struct timeline_config config = {.warn = warn};
     unsigned n = 50, moves = 100;
     bool files = false;
