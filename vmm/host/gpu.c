@@ -247,8 +247,12 @@ static bool collect(struct gpu_host *h, const struct pending *p, u32 millisecond
     struct renderer *r = renderer(h);
     if (h->started)
         return true;
-    if (p->driven.reply && !h->main.reply)
+    /* A fence that comes while nobody waits for the reply before it would hide that reply. */
+    if (p->driven.reply && !h->main.reply) {
         h->main.reply = renderer_wait(r, p->driven.main, milliseconds);
+        if (!h->main.reply && !gpu_host_death(h))
+            return false;
+    }
     if (!h->fence.reply)
         h->fence.reply = renderer_wait(r, p->fence, milliseconds);
     h->started = h->fence.reply || gpu_host_death(h);
