@@ -1,8 +1,9 @@
 """3D: what a recording keeps of the GPU, and what is seen of it in a replay."""
 import json
+import re
 import struct
 
-from suite.gpu_images import frames, need_virgl, raw
+from suite.gpu_images import GUEST, WRONG_PIXELS, frames, need_virgl, raw
 from suite.harness import test
 
 NOTE_GPU = 0x52500001
@@ -83,3 +84,36 @@ def gdb(t):
     (t.dir / "rec/gpu.log").unlink()
     t.has(t.run(t.reprise, "core", "rec", "--gpu", "-o", "core2", code=1).error,
           "`reprise gpu extract` makes it")
+
+
+@test("virgl/point", cost=5)
+def point(t):
+    """gpu:N stands in front of the instruction that hands command N over; one step, and it is done."""
+    need_virgl(t)
+    raw(t, "rec", "frames=4 every=1")
+    listed = [json.loads(line) for line in
+              t.run(t.reprise, "gpu", "list", "rec", "--json").text.splitlines()]
+    n = [c["number"] for c in listed if c.get("command") == "SUBMIT_3D"][2]
+    log = t.run(t.reprise, "gdb", "rec", "--", "-batch", "-ex", f"monitor goto gpu:{n}",
+                "-ex", "monitor gpu", "-ex", "stepi", "-ex", "monitor gpu", timeout=120)
+    said = re.findall(r"^(\d+) commands, ", log.text + log.error, re.M)
+    t.equal([int(k) for k in said], [n, n + 1], "commands before and after the step")
+    t.has(t.run(t.reprise, "replay", "rec", "--to", "gpu:100000", code=1).error,
+          "has no command 100000")
+
+
+@test("virgl/who", cost=6)
+def who(t):
+    """In gdb, from the wrong pixel to the guest's own instruction that submitted the wrong draw."""
+    need_virgl(t)
+    raw(t, "rec", "frames=8 every=1 bug=5", code=GUEST + WRONG_PIXELS)
+    log = t.run(t.reprise, "gdb", "rec", "--", "-batch", "-ex", "monitor goto frame:5",
+                "-ex", "monitor gpu who 100 70", "-ex", "monitor gpu who 9999 0", timeout=120)
+    said = log.text + log.error
+    t.has(said, r"^\d+\.\d+: DRAW_VBO, context 1, frame 5, position \d+$")
+    t.has(said, r"pixel 100,70 of resource \d+: 16,32,64 became 0,128,255$")
+    t.has(said, r"^error: .*9999")
+    n = re.search(r"monitor goto (gpu:\d+)` goes to", said).group(1)
+    there = t.run(t.reprise, "gdb", "rec", "--", "-batch", "-ex", f"monitor goto {n}",
+                  "-ex", "x/i $pc", timeout=120)
+    t.has(there.text + there.error, "iowrite16|mov ")

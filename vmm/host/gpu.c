@@ -136,7 +136,8 @@ static void reset(struct gpu_host *h)
         h->first = (h->first + 1) % UNDER_WAY;
         h->count--;
     }
-    memset(h->seen, 0, SEEN * sizeof(*h->seen));
+    if (h->pieces)
+        memset(h->seen, 0, SEEN * sizeof(*h->seen));
     h->pieces = 0;
     h->told = false;
     gpu_drive_reset(h->drive,
