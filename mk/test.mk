@@ -26,7 +26,7 @@ $(B)/tests/tools/gpu_log_sample: $(GPU_OBJ)
 $(TOOLS): $(B)/tests/tools/%: $(B)/tests/tools/%.o $(B)/libreprise.a
 	@$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libreprise.a $(LDLIBS)
 
-GUEST_BIN := $(addprefix build/images/guest/,check heap lines echod frames)
+GUEST_BIN := $(addprefix build/images/guest/,check heap lines echod frames modeset)
 # For gdb: lines, at addresses where no other program of the guest is.
 build/images/guest/heap: GUEST_FLAGS := -g -Wl,-Ttext-segment=0x10000000
 build/images/guest/lines: GUEST_FLAGS := -g -O0 -Wl,-Ttext-segment=0x20000000
@@ -40,6 +40,7 @@ build/images/guest/%: tests/guest/%.c
 # always with the address sanitizer.
 FUZZ_VIRTIO := virtio-rng virtio-blk virtio-net virtio-console virtio-input virtio-gpu
 FUZZ_NAMES  := log kernel boot bootentry description keys checkpoint kallsyms rsp net input_file \
+	display_input \
 	gpu_decode gpu_log $(FUZZ_VIRTIO)
 FUZZ_SRC    := $(filter-out $(FUZZ_VIRTIO),$(FUZZ_NAMES)) virtio $(FUZZ_VIRTIO:virtio-%=virtio_%)
 FUZZ_HELP   := fake_renderer gpu_commands walk_gpu_log
@@ -84,17 +85,17 @@ test-build: build/reprise $(B)/reprise $(UNIT_BIN) $(TOOLS) $(B)/tests/insn/insn
 
 # The parts one after the other, each with all CPUs; images need no compiler and take the network.
 test: deps
-	@$(MAKE) --no-print-directory -j$(JOBS) test-build images image-debian-if-possible
+	@$(MAKE) --no-print-directory -j$(JOBS) test-build images images-if-possible
 	@$(MAKE) --no-print-directory -j$(JOBS) MODE=asan fuzz-build
 	@tests/run.py --mode $(MODE) $(T)
 
 soak: deps
-	@$(MAKE) --no-print-directory -j$(JOBS) test-build images image-debian-if-possible
+	@$(MAKE) --no-print-directory -j$(JOBS) test-build images images-if-possible
 	@$(MAKE) --no-print-directory -j$(JOBS) MODE=asan fuzz-build
 	@tests/soak.py --mode $(MODE) --minutes $(SOAK_MINUTES)
 
 bench: deps
-	@$(MAKE) --no-print-directory -j$(JOBS) MODE=rel test-build images image-debian-if-possible build/rel/tests/bench/nolog \
+	@$(MAKE) --no-print-directory -j$(JOBS) MODE=rel test-build images images-if-possible build/rel/tests/bench/nolog \
 		build/rel/tests/bench/travel
 	@tests/bench/bench.py $(BENCH_ARGS)
 

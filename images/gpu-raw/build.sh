@@ -7,10 +7,9 @@ out=build/images/gpu-raw
 
 work="$out.tmp"
 rm -rf "$work"
-mkdir -p "$work/root/modules"
-from_generic virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci \
+mkdir -p "$work"
+from_generic "$work/root/modules" virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci \
     virtio_dma_buf drm drm_kms_helper drm_shmem_helper virtio-gpu
-mv "$work/modules/"*.ko "$work/root/modules/"
 
 # The kernel's interface as libdrm has it; no library.
 fetch libdrm-dev "$work/sdk"
@@ -19,7 +18,7 @@ gcc -std=gnu11 -Os -Wall -Wextra -Werror -static -s -I. -Ivmm -I"$work/sdk/usr/i
 cp "$work/gpu-raw" "$work/root/init"
 initramfs "$work/root" "$work/initrd"
 (cd "$work" && sha256sum vmlinuz initrd gpu-raw) >>"$work/version"
-rm -rf "$work/root" "$work/modules" "$work/sdk" "$work/debs"
+rm -rf "$work/root" "$work/sdk" "$work/debs"
 rm -rf "$out"
 mv "$work" "$out"
 say "$out: $(du -h "$out/initrd" | cut -f1) initrd"

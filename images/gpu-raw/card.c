@@ -21,7 +21,7 @@ static int request(const struct card *c, unsigned long number, void *argument, c
         return 0;
     int error = errno;
     if (!c->quiet)
-        printf("gpu-raw: %s: %s\n", what, strerror(error));
+        printf("display: %s: %s\n", what, strerror(error));
     return -error;
 }
 
@@ -82,9 +82,9 @@ int card_find_mode(struct card *c, u32 width, u32 height)
 
 int card_buffer(const struct card *c, const struct shape *shape, struct buffer *b)
 {
-    u32 stride = shape->target == VT_BUFFER ? 0 : shape->width * 4;
     memset(b, 0, sizeof(*b));
-    b->size = stride ? stride * shape->height : shape->width;
+    b->stride = shape->target == VT_BUFFER ? 0 : shape->width * 4;
+    b->size = b->stride ? b->stride * shape->height : shape->width;
     struct drm_virtgpu_resource_create create = {.target = shape->target,
                                                  .format = shape->format,
                                                  .bind = shape->bind,
@@ -93,7 +93,7 @@ int card_buffer(const struct card *c, const struct shape *shape, struct buffer *
                                                  .depth = 1,
                                                  .array_size = 1,
                                                  .size = b->size,
-                                                 .stride = stride};
+                                                 .stride = b->stride};
     int error = request(c, DRM_IOCTL_VIRTGPU_RESOURCE_CREATE, &create, "resource");
     if (error)
         return error;
@@ -118,7 +118,7 @@ int card_framebuffer(const struct card *c, struct buffer *b)
 {
     struct drm_mode_fb_cmd fb = {.width = c->mode.hdisplay,
                                  .height = c->mode.vdisplay,
-                                 .pitch = c->mode.hdisplay * 4u,
+                                 .pitch = b->stride,
                                  .bpp = 32,
                                  .depth = 24,
                                  .handle = b->bo};
@@ -133,7 +133,7 @@ static int flip_done(const struct card *c)
     struct pollfd p = {.fd = c->fd, .events = POLLIN};
     if (poll(&p, 1, FLIP_TIMEOUT_MS) == 1 && read(c->fd, event, sizeof(event)) > 0)
         return 0;
-    printf("gpu-raw: the page flip does not end\n");
+    printf("display: the page flip does not end\n");
     return -ETIMEDOUT;
 }
 

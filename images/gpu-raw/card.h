@@ -22,7 +22,7 @@ struct card {
 struct buffer {
     u32 bo;       /* the kernel's handle */
     u32 resource; /* what commands call it */
-    u32 size;
+    u32 size, stride;
     u32 framebuffer;
     void *memory;
 };

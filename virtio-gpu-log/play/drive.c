@@ -192,15 +192,11 @@ static u64 unref(struct gpu_drive *d, u32 id, struct gpu_driven *out)
 static u64 attach(struct gpu_drive *d, const struct gpu_command *c, struct gpu_driven *out)
 {
     struct driven_resource *r = find(d, gpu_u32(c->bytes + GPU_HEADER));
-    u64 size = 0;
     if (!r || r->attached)
         return 0;
-    for (u32 i = 0; i + sizeof(struct virtio_gpu_mem_entry) <= c->payload_size;
-         i += sizeof(struct virtio_gpu_mem_entry))
-        size += gpu_u32(c->payload + i + offsetof(struct virtio_gpu_mem_entry, length));
     r->attached = true;
-    r->backing = size;
-    return note(out, renderer_attach_backing(d->renderer, r->id, size));
+    r->backing = gpu_command_backing(c);
+    return note(out, renderer_attach_backing(d->renderer, r->id, r->backing));
 }
 
 static u64 detach(struct gpu_drive *d, u32 id, struct gpu_driven *out)

@@ -29,13 +29,15 @@ struct guest_config {
     bool hvc0;                           /* the console is the virtio console's */
     const char *port[DESCRIPTION_PORTS]; /* as --port, from 1 on */
     unsigned nports;                     /* with port 0 */
-    const char *input;                   /* file of events; NULL: no input devices */
+    const char *input;                   /* file of events; NULL: none */
+    bool keyboard;                       /* keyboard and tablet also without it */
     u64 memory, seed;
     bool realtime;
     u32 gpu_width, gpu_height; /* 0: no GPU */
     u32 gpu_hz;                /* 0: as usual */
     bool virgl;                /* with 3D */
     const char *gpu_driver;    /* of the renderer; NULL: as usual */
+    u32 gpu_timeout; /* seconds without a sign of it, when it is waited for; 0: as usual */
 };
 
 struct guest {

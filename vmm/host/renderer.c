@@ -7,8 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,8 +17,8 @@
 
 #include "base/check.h"
 #include "host/clock.h"
+#include "host/companion.h"
 
-#define CLIENT_FD      3u           /* where the renderer has its end */
 #define OUT_MAX        (64u << 20)  /* unsent bytes above which requests wait */
 #define OUT_EAGER      (64u << 10)  /* ... from which they are sent without being asked */
 #define WRITE_PIECE    (4u << 20)   /* of a backing, a request */
@@ -173,15 +171,6 @@ static void bury(struct renderer *r, bool with_words)
     lose_owed(r);
 }
 
-static int reap(struct renderer *r)
-{
-    int status = 0;
-    kill(r->pid, SIGKILL);
-    while (waitpid(r->pid, &status, 0) < 0 && errno == EINTR)
-        ;
-    return status;
-}
-
 /* Ends it, for the reason given. */
 static void PRINTF(2, 3) end(struct renderer *r, const char *fmt, ...)
 {
@@ -189,7 +178,7 @@ static void PRINTF(2, 3) end(struct renderer *r, const char *fmt, ...)
     if (r->dead)
         return;
     if (r->pid)
-        reap(r);
+        companion_kill(r->pid);
     va_start(ap, fmt);
     vsnprintf(r->death, sizeof(r->death), fmt, ap);
     va_end(ap);
@@ -199,22 +188,10 @@ static void PRINTF(2, 3) end(struct renderer *r, const char *fmt, ...)
 /* The socket is at its end: so is the process, or it is about to be. */
 static void lost(struct renderer *r)
 {
-    int status = 0;
-    pid_t ended = 0;
     if (r->dead)
         return;
-    for (int i = 0; i < 100 && !ended; i++) {
-        ended = waitpid(r->pid, &status, WNOHANG);
-        if (!ended)
-            poll(NULL, 0, 10);
-    }
-    if (!ended)
-        status = reap(r);
-    if (WIFSIGNALED(status))
-        snprintf(r->death, sizeof(r->death), "killed by signal %d (%s)", WTERMSIG(status),
-                 strsignal(WTERMSIG(status)));
-    else
-        snprintf(r->death, sizeof(r->death), "ended with status %d", WEXITSTATUS(status));
+    int status = companion_wait(r->pid);
+    companion_how(status, r->death, sizeof(r->death));
     bury(r, !WIFSIGNALED(status));
 }
 
@@ -458,27 +435,6 @@ static void wait_for_it(struct renderer *r, u64 until)
 
 /* Starting */
 
-static int default_program(char *path, size_t size, struct err *err)
-{
-    ssize_t n = readlink("/proc/self/exe", path, size - 1);
-    if (n < 0)
-        return err_errno(err, "cannot tell where this program is");
-    path[n] = 0;
-    char *slash = strrchr(path, '/');
-    size_t used = slash ? (size_t)(slash + 1 - path) : 0;
-    if ((size_t)snprintf(path + used, size - used, "reprise-gpu") >= size - used)
-        return err_set(err, -ENAMETOOLONG, "the path of this program is too long");
-    return 0;
-}
-
-/* Descriptors that a child gets are put out of the way of those it gets them as. */
-static int high(int fd)
-{
-    int to = fcntl(fd, F_DUPFD_CLOEXEC, 10);
-    close(fd);
-    return to;
-}
-
 static int spawn(struct renderer *r, const char *program, const char *driver, struct err *err)
 {
     int pair[2], complain[2];
@@ -491,40 +447,20 @@ static int spawn(struct renderer *r, const char *program, const char *driver, st
     }
     r->complaints = complain[0];
     fcntl(r->complaints, F_SETFL, O_NONBLOCK);
-    int theirs = high(pair[1]), voice = high(complain[1]);
-
-    posix_spawn_file_actions_t files;
-    posix_spawnattr_t attr;
-    sigset_t none, all;
-    sigemptyset(&none);
-    sigfillset(&all);
-    posix_spawn_file_actions_init(&files);
-    posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDWR, 0);
-    posix_spawn_file_actions_adddup2(&files, 0, 1);
-    posix_spawn_file_actions_adddup2(&files, voice, 2);
-    posix_spawn_file_actions_adddup2(&files, theirs, CLIENT_FD);
-    posix_spawn_file_actions_addclosefrom_np(&files, CLIENT_FD + 1);
-    posix_spawnattr_init(&attr);
-    /* A process group of its own: ^C at the terminal is for the machine. */
-    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
-                                        POSIX_SPAWN_SETPGROUP);
-    posix_spawnattr_setsigmask(&attr, &none);
-    posix_spawnattr_setsigdefault(&attr, &all);
-    char *argv[] = {(char *)(uintptr_t)program, "--driver", (char *)(uintptr_t)driver, NULL};
-    int e = theirs < 0 || voice < 0 ? EMFILE
-                                    : posix_spawn(&r->pid, program, &files, &attr, argv, environ);
-    posix_spawnattr_destroy(&attr);
-    posix_spawn_file_actions_destroy(&files);
-    if (theirs >= 0)
-        close(theirs);
-    if (voice >= 0)
-        close(voice);
-    if (e) {
+    const char *const args[] = {"--driver", driver, NULL};
+    struct companion_config c = {.what = "the renderer",
+                                 .name = "reprise-gpu",
+                                 .program = program,
+                                 .args = args,
+                                 .fds = {pair[1]},
+                                 .nfds = 1,
+                                 .voice = complain[1]};
+    int code = companion_start(&r->pid, &c, err);
+    close(pair[1]);
+    close(complain[1]);
+    if (code)
         r->pid = 0;
-        return err_set(err, -e, "cannot start the renderer '%s': %s%s", program, strerror(e),
-                       e == ENOENT ? " (it is built with reprise, by make)" : "");
-    }
-    return 0;
+    return code;
 }
 
 /* The reply to the greeting, which has a form of its own. */
@@ -591,23 +527,16 @@ static int take_greeting(struct renderer *r, const struct renderer_config *c, co
 
 int renderer_create(struct renderer **out, const struct renderer_config *c, struct err *err)
 {
-    char beside[4096];
-    const char *program = c->program, *driver = c->driver ? c->driver : "llvmpipe";
+    const char *driver = c->driver ? c->driver : "llvmpipe";
     u32 model = c->model ? c->model : WIRE_MODEL_NEWEST;
     *out = NULL;
-    if (!program) {
-        int e = default_program(beside, sizeof(beside), err);
-        if (e)
-            return e;
-        program = beside;
-    }
     struct renderer *r = calloc(1, sizeof(*r));
     if (!r)
         return err_set(err, -ENOMEM, "out of memory for the renderer");
     r->fd = r->complaints = -1;
     r->last = &r->first;
     r->hang = (c->hang_timeout ? c->hang_timeout : HANG_TIMEOUT) * MILLISECOND;
-    int e = spawn(r, program, driver, err);
+    int e = spawn(r, c->program, driver, err);
     if (!e) {
         struct wire_hello hello = {WIRE_MAGIC,       WIRE_VERSION,    model,
                                    c->contexts,      c->resources,    0,
