@@ -18,9 +18,9 @@ $(B)/reprise-gpu: $(RENDERER_OBJ)
 
 # Its tests: programs that drive it through the client.
 RENDERER_TOOLS := $(addprefix $(B)/tests/tools/,renderer_draw renderer_fuzz gpu_drive gpu_scene gpu_seek)
-$(B)/tests/tools/gpu_scene: $(B)/tests/unit/gpu_stream.o
+$(B)/tests/tools/gpu_scene: $(B)/tests/unit/gpu_stream.o $(B)/tests/fuzz/gpu_repair.o
 $(RENDERER_TOOLS): $(B)/tests/tools/%: $(B)/tests/tools/%.o $(B)/virtio-gpu-log/renderer/format.o \
 		$(B)/virtio-gpu-log/renderer/model.o $(B)/libreprise.a
-	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	@$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libreprise.a $(LDLIBS)
 test-build: build/reprise-gpu $(B)/reprise-gpu $(RENDERER_TOOLS)
 -include $(RENDERER_TOOLS:=.d)

@@ -40,11 +40,12 @@ build/images/guest/%: tests/guest/%.c
 # always with the address sanitizer.
 FUZZ_VIRTIO := virtio-rng virtio-blk virtio-net virtio-console virtio-input
 FUZZ_NAMES  := log kernel boot bootentry description keys checkpoint kallsyms rsp net input_file \
-	gpu_decode gpu_log $(FUZZ_VIRTIO)
+	gpu_decode gpu_log gpu_play $(FUZZ_VIRTIO)
 FUZZ_SRC    := $(filter-out $(FUZZ_VIRTIO),$(FUZZ_NAMES)) virtio
 FUZZ_BIN    := $(FUZZ_NAMES:%=$(B)/tests/fuzz/fuzz_%)
 $(B)/tests/fuzz/fuzz_log: $(TOY_OBJ)
 $(B)/tests/fuzz/fuzz_gpu_decode $(B)/tests/fuzz/fuzz_gpu_log: $(GPU_OBJ)
+$(B)/tests/fuzz/fuzz_gpu_log $(B)/tests/fuzz/fuzz_gpu_play: $(B)/tests/fuzz/gpu_repair.o
 $(filter-out $(FUZZ_VIRTIO:%=$(B)/tests/fuzz/fuzz_%),$(FUZZ_BIN)): %: %.o
 # One source for the virtio devices; a program knows by its name which one it is for.
 $(FUZZ_VIRTIO:%=$(B)/tests/fuzz/fuzz_%): $(B)/tests/fuzz/fuzz_virtio.o
@@ -97,7 +98,7 @@ bench: deps
 
 TEST_OBJ := $(UNIT_NAMES:%=$(B)/tests/unit/%.o) $(TOY_OBJ) $(GPU_OBJ) \
 	$(FUZZ_SRC:%=$(B)/tests/fuzz/fuzz_%.o) \
-	$(B)/tests/fuzz/mutate.o $(B)/tests/fuzz/fuzz_guest.o $(B)/tests/bench/nolog.o $(B)/tests/bench/travel.o \
+	$(B)/tests/fuzz/mutate.o $(B)/tests/fuzz/gpu_repair.o $(B)/tests/fuzz/fuzz_guest.o $(B)/tests/bench/nolog.o $(B)/tests/bench/travel.o \
 	$(TOOLS:=.o)
 -include $(TEST_OBJ:.o=.d)
 .SECONDARY: $(TEST_OBJ)

@@ -253,7 +253,7 @@ static int keep_keyframe(struct gpu_player *p, struct err *err)
     struct gpu_keyframe *k;
     const char *why;
     u64 began = host_ns();
-    int code = gpu_player_keyframe(p, &k, &why, err);
+    int code = gpu_player_keyframe(p, false, &k, &why, err);
     p->last_kept = host_ns();
     p->kept_cost = p->last_kept - began;
     if (code <= 0)
@@ -391,15 +391,16 @@ int gpu_player_part(struct gpu_player *p, u32 dword, struct err *err)
 
 /* --- Keyframes --- */
 
-int gpu_player_keyframe(struct gpu_player *p, struct gpu_keyframe **out, const char **why,
-                        struct err *err)
+int gpu_player_keyframe(struct gpu_player *p, bool observe, struct gpu_keyframe **out,
+                        const char **why, struct err *err)
 {
     *out = NULL;
     *why = "it is ahead of this place";
     if (p->records != p->tracked || p->place.dword)
         return 0;
     int code = gpu_player_sync(p, err);
-    return code ? code : gpu_keyframe_make(out, p->track, p->drive, &p->kept_bytes, why, err);
+    return code ? code
+                : gpu_keyframe_make(out, p->track, p->drive, observe, &p->kept_bytes, why, err);
 }
 
 void gpu_player_keyframe_free(struct gpu_player *p, struct gpu_keyframe *k)

@@ -57,9 +57,15 @@ static void query_seen(struct gpu_track *t, const struct track_object *o)
 static void resource_seen(struct gpu_track *t, u32 id, u64 birth, u32 aspects)
 {
     for (struct track_pending *p = t->pending; p; p = p->next)
-        for (u32 i = 0; i < p->count; i++)
-            p->broken = p->broken || (p->list[i].aspects & aspects && p->list[i].id == id &&
-                                      p->list[i].birth == birth);
+        for (u32 i = 0; i < p->count; i++) {
+            const struct track_reliance *r = &p->list[i];
+            if (!(r->aspects & aspects) || r->id != id || r->birth != birth)
+                continue;
+            if (r->use)
+                p->needed[r->use - 1] = true;
+            else
+                p->broken = true;
+        }
 }
 
 static void resource_set(struct gpu_track *t, u32 id, u64 birth, u32 aspects)
@@ -380,7 +386,7 @@ static void changed(struct gpu_track *t, u32 id, u64 birth)
 }
 
 /* A command names it: it may be read or written. */
-static void named(struct gpu_track *t, u32 id)
+void gpu_track_look(struct gpu_track *t, u32 id)
 {
     const struct track_resource *r = gpu_track_resource(t, id);
     if (r)
@@ -449,7 +455,7 @@ static void draws(struct gpu_track *t, struct track_sub *s, const struct virgl_c
     }
     u32 ids[GPU_RESOURCES_MAX], n = virgl_resources(c, ids);
     for (u32 i = 0; i < n; i++)
-        named(t, ids[i]);
+        gpu_track_look(t, ids[i]);
 }
 
 /* Does a surface show all of its resource? */
@@ -586,7 +592,7 @@ static void inner(struct gpu_track *t, struct track_context *ctx, const struct v
     }
     u32 ids[GPU_RESOURCES_MAX], n = virgl_resources(c, ids);
     for (u32 i = 0; i < n; i++)
-        named(t, ids[i]);
+        gpu_track_look(t, ids[i]);
     switch (c->id) {
     case VIRGL_CCMD_BLIT: changed(t, virgl_word(c, 4), NEVER); break;
     case VIRGL_CCMD_RESOURCE_COPY_REGION:
@@ -741,6 +747,7 @@ static void cursor(struct gpu_track *t, const struct gpu_command *c)
     if (u.pos.scanout_id >= TRACK_SCANOUTS)
         return;
     bool move = c->type == VIRTIO_GPU_CMD_MOVE_CURSOR;
+    gpu_track_look(t, u.resource_id);
     keep_bytes(t, (move ? t->moved : t->cursor) + u.pos.scanout_id, c->bytes, sizeof(u));
     if (!move)
         t->moved[u.pos.scanout_id].size = 0;
@@ -755,6 +762,9 @@ static void backing(struct gpu_track *t, const struct gpu_command *c)
     r->backing = r->attached ? gpu_command_backing(c) : 0;
 }
 
+/* Where a RESOURCE_FLUSH has its resource. */
+#define FLUSHED offsetof(struct virtio_gpu_resource_flush, resource_id)
+
 void gpu_track_command(struct gpu_track *t, const struct gpu_command *c, u32 from, u32 to)
 {
     struct gpu_shape shape;
@@ -767,7 +777,7 @@ void gpu_track_command(struct gpu_track *t, const struct gpu_command *c, u32 fro
         return;
     }
     if (gpu_command_transfer(c, &copy)) {
-        named(t, copy.resource);
+        gpu_track_look(t, copy.resource);
         if (copy.to_host)
             changed(t, copy.resource, NEVER);
         return;
@@ -778,6 +788,7 @@ void gpu_track_command(struct gpu_track *t, const struct gpu_command *c, u32 fro
     case VIRTIO_GPU_CMD_RESOURCE_ATTACH_BACKING:
     case VIRTIO_GPU_CMD_RESOURCE_DETACH_BACKING: backing(t, c); break;
     case VIRTIO_GPU_CMD_SET_SCANOUT: set_scanout(t, c); break;
+    case VIRTIO_GPU_CMD_RESOURCE_FLUSH: gpu_track_look(t, gpu_u32(c->bytes + FLUSHED)); break;
     case VIRTIO_GPU_CMD_UPDATE_CURSOR:
     case VIRTIO_GPU_CMD_MOVE_CURSOR: cursor(t, c); break;
     case VIRTIO_GPU_CMD_CTX_CREATE: context_create(t, c); break;
