@@ -123,9 +123,16 @@ unsigned machine_nets(const struct machine_description *d, struct machine_net *n
     return n;
 }
 
-void machine_consoles(const struct machine_description *d, struct machine_config *config)
+void machine_peripherals(const struct machine_description *d, struct machine_config *config)
 {
     config->hvc0 = d->hvc0;
+    config->gpu = (struct machine_gpu){.width = d->gpu_width,
+                                       .height = d->gpu_height,
+                                       .hz = d->gpu_hz,
+                                       .capset_id = d->capset_id,
+                                       .capset_version = d->capset_version,
+                                       .capset_size = d->capset_size,
+                                       .capset = d->capset};
     config->input = d->input;
     for (unsigned i = 0; i < DESCRIPTION_PORTS; i++)
         config->port[i] = d->port[i].name;
@@ -144,8 +151,6 @@ int build_machine(struct opened *o, struct machine **m, struct err *err)
         .append = d->append,
         .disks = disks,
         .nets = nets,
-        .gpu_width = d->gpu_width,
-        .gpu_height = d->gpu_height,
     };
     void *kernel = NULL, *initrd = NULL;
     size_t kernel_size = 0;
@@ -162,7 +167,7 @@ int build_machine(struct opened *o, struct machine **m, struct err *err)
     if (!code)
         code = open_disks(o, disks, &config.ndisks, err);
     config.nnets = machine_nets(d, nets);
-    machine_consoles(d, &config);
+    machine_peripherals(d, &config);
     if (!code) {
         config.kernel = image.elf;
         config.kernel_size = image.elf_size;

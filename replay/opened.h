@@ -26,7 +26,7 @@ int build_machine(struct opened *o, struct machine **m, struct err *err);
 unsigned machine_nets(const struct machine_description *d, struct machine_net *nets);
 
 /* Consoles, ports and input devices; the names are the description's. */
-void machine_consoles(const struct machine_description *d, struct machine_config *config);
+void machine_peripherals(const struct machine_description *d, struct machine_config *config);
 
 struct hash128 description_hash128(const u8 bytes[DESCRIPTION_HASH_SIZE]);
 

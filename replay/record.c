@@ -170,6 +170,7 @@ static const struct input_row input_rows[] = {
      BYTES(events, INPUT_EVENT_SIZE, INPUT_MAX)},
     {INPUT_DISK_ERROR, REC_DISK_ERROR, .unit = AT(disk_error, unit),
      .arg = AT(disk_error, request)},
+    {INPUT_GPU, REC_GPU, .unit = 0, BYTES(gpu, 1, INPUT_MAX)},
 };
 CPU_FIRST(console);
 CPU_FIRST(line_break);

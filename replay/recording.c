@@ -13,6 +13,8 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "virtio-gpu-log/log.h"
+
 #define MACHINE_MAX (16u << 20) /* a device tree of this machine has a few KiB */
 
 struct hash128 hash_bytes(const void *data, size_t size)
@@ -52,12 +54,21 @@ static bool is_checkpoint_name(const char *name)
     return !strcmp(name, "incomplete") || (*name && !name[strspn(name, "0123456789")]);
 }
 
+/* Of --display png-every (host/display_png.c). */
+static bool is_screen_name(const char *name)
+{
+    size_t n = strlen(name);
+    return !strncmp(name, "time-", 5) && n > 4 &&
+           (!strcmp(name + n - 4, ".png") || !strcmp(name + n - 4, ".tmp"));
+}
+
 /* What may lie in a recording: its directories and what may lie in those. */
 static const struct {
     const char *name;
     bool (*ours)(const char *);
 } directories[] = {{"files", is_hash_name},
                    {"checkpoints", is_checkpoint_name},
+                   {"screens", is_screen_name},
                    {"checkpoints.new", is_checkpoint_name}};
 
 static bool is_top_name(const char *name)
@@ -66,7 +77,8 @@ static bool is_top_name(const char *name)
         if (!strcmp(name, directories[i].name))
             return true;
     return !strcmp(name, "log") || !strcmp(name, "machine.dtb") ||
-           !strcmp(name, "machine.dtb.tmp") || !strcmp(name, "marks");
+           !strcmp(name, "machine.dtb.tmp") || !strcmp(name, "marks") ||
+           !strcmp(name, GPU_LOG_NAME);
 }
 
 /*
@@ -238,6 +250,12 @@ int recording_write_machine(struct recording *r, const void *dtb, size_t size, s
     r->machine_size = size;
     r->machine_hash = hash_bytes(dtb, size);
     return write_file(r, r->dir, "machine.dtb", dtb, size, err);
+}
+
+int recording_create_gpu_log(struct recording *r, int *fd, struct err *err)
+{
+    *fd = openat(r->dir, GPU_LOG_NAME, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    return *fd < 0 ? err_errno(err, "cannot create %s/" GPU_LOG_NAME, r->path) : 0;
 }
 
 int recording_create_log(struct recording *r, struct log_writer **out, struct err *err)

@@ -3,6 +3,7 @@
  *
  *     machine.dtb   the machine (board/description.h)
  *     log           the event log (log.h); locked while it is being recorded
+ *     gpu.log       the GPU's commands (virtio-gpu-log/log.h)
  *     files/HASH    kernel, initrd: whatever the machine was built from, named by XXH3-128 in hex
  *
  * Owns creating, replacing and opening it. What is in it is checked against its hashes on every
@@ -30,6 +31,8 @@ int recording_create(struct recording *r, const char *path, bool force, struct e
 int recording_keep(struct recording *r, const void *data, size_t size, struct hash128 *hash,
                    struct err *err);
 int recording_write_machine(struct recording *r, const void *dtb, size_t size, struct err *err);
+/* An empty file for the GPU's commands. */
+int recording_create_gpu_log(struct recording *r, int *fd, struct err *err);
 /* Last step: the log, locked until the writer is closed. */
 int recording_create_log(struct recording *r, struct log_writer **out, struct err *err);
 

@@ -23,6 +23,7 @@ enum input_kind {
     INPUT_PORT_OPEN,    /* the host's end of port `unit`; arg is 1 opened, 0 closed */
     INPUT_EVENTS,       /* for input device `unit`: 8 bytes each (virtio 1.2, 5.8.6) */
     INPUT_DISK_ERROR,   /* the host cannot do request `arg` of disk `unit` */
+    INPUT_GPU,          /* the renderer's reply to the GPU command that waits, or a part of one */
 };
 
 #define INPUT_MAX         (32u << 10) /* bytes of one input */

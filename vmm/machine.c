@@ -298,8 +298,14 @@ static int create_devices(struct machine *m, const struct machine_config *config
         m->ndev += !r;
         m->nnets += !r;
     }
-    if (!r && config->gpu_width) {
-        struct gpu_config gpu = {config->gpu_width, config->gpu_height, 60};
+    if (!r && config->gpu.width) {
+        struct gpu_config gpu = {.width = config->gpu.width,
+                                 .height = config->gpu.height,
+                                 .hz = config->gpu.hz ? config->gpu.hz : MACHINE_GPU_HZ,
+                                 .capset_id = config->gpu.capset_id,
+                                 .capset_version = config->gpu.capset_version,
+                                 .capset_size = config->gpu.capset_size};
+        memcpy(gpu.capset, config->gpu.capset, MIN(gpu.capset_size, sizeof(gpu.capset)));
         r = virtio_gpu_create(&d[m->ndev], env, &m->gpu, &d[DEV_PCI], SLOT_GPU, &gpu, err);
         m->ndev += !r;
         m->has_gpu = !r;
@@ -538,6 +544,7 @@ static void apply(struct machine *m, const struct input *in)
     case INPUT_PORT: virtio_console_receive(m->console.v.dev, in->unit, in->data, in->len); break;
     case INPUT_PORT_OPEN: virtio_console_open(m->console.v.dev, in->unit, in->arg); break;
     case INPUT_EVENTS: virtio_input_events(m->inputs[in->unit].v.dev, in->data, in->len); break;
+    case INPUT_GPU: virtio_gpu_reply(m->gpu.v.dev, in->data, in->len); break;
     case INPUT_QUIT:
         if (!m->end_requested) {
             m->end_requested = true;
@@ -733,12 +740,21 @@ u32 machine_room(const struct machine *m, enum input_kind kind, u32 unit)
         if (unit >= INPUT_DEVICES || !m->inputs[unit].v.dev)
             return 0;
         return virtio_input_room(m->inputs[unit].v.dev);
+    case INPUT_GPU: {
+        u64 number;
+        return machine_gpu_waiting(m, &number) && !unit ? INPUT_MAX : 0;
+    }
     case INPUT_BREAK:
     case INPUT_NMI:
     case INPUT_POWER_BUTTON:
     case INPUT_QUIT: break;
     }
     return 1;
+}
+
+bool machine_gpu_waiting(const struct machine *m, u64 *number)
+{
+    return m->has_gpu && virtio_gpu_waiting(m->gpu.v.dev, number);
 }
 
 bool machine_disk_failing(struct machine *m, struct input *in)

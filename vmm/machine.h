@@ -31,6 +31,16 @@ struct machine_net {
     u16 mtu;
 };
 
+#define MACHINE_GPU_HZ 60u
+
+struct machine_gpu {
+    u32 width, height; /* of the display; 0: no GPU */
+    u32 hz;            /* its refresh rate; 0: MACHINE_GPU_HZ */
+    u32 capset_id, capset_version;
+    u32 capset_size; /* 0: 2D only */
+    const u8 *capset;
+};
+
 struct machine_config {
     u64 memory; /* bytes of RAM, a multiple of 2 MiB */
     enum cpu_model model;
@@ -41,11 +51,11 @@ struct machine_config {
     size_t kernel_size;
     const void *kernel_header; /* the bzImage's first bytes (setup header), NULL for a bare ELF */
     size_t kernel_header_size;
-    struct disk **disks;             /* virtio-blk, in order; they outlive the machine */
-    unsigned ndisks;                 /* at most MACHINE_DISKS */
-    const struct machine_net *nets;  /* virtio-net, in order */
-    unsigned nnets;                  /* at most MACHINE_NETS */
-    u32 gpu_width, gpu_height;       /* of the display; 0: no GPU */
+    struct disk **disks;            /* virtio-blk, in order; they outlive the machine */
+    unsigned ndisks;                /* at most MACHINE_DISKS */
+    const struct machine_net *nets; /* virtio-net, in order */
+    unsigned nnets;                 /* at most MACHINE_NETS */
+    struct machine_gpu gpu;
     bool hvc0;                       /* the console is port 0 of a virtio console, not serial */
     const char *port[MACHINE_PORTS]; /* name of port i; NULL or "": there is none */
     bool input;                      /* keyboard and tablet: units 0 and 1 of INPUT_EVENTS */
@@ -125,6 +135,9 @@ u32 machine_room(const struct machine *m, enum input_kind kind, u32 unit);
  * with the INPUT_DISK_ERROR that would tell it. */
 bool machine_disk_failing(struct machine *m, struct input *in);
 
+/* Does a GPU command wait for the renderer's reply (INPUT_GPU)? Its number. */
+bool machine_gpu_waiting(const struct machine *m, u64 *number);
+
 /* Components with digests: the vCPU ("cpu0") first, then each device in the machine's one list. */
 unsigned machine_components(const struct machine *m);
 struct machine_component {
@@ -202,7 +215,11 @@ int machine_image_restore(struct machine *m, unsigned i, const struct page_image
 
 /* The screen; false: there is no GPU. */
 bool machine_screen(const struct machine *m, struct dev_screen *out);
-void machine_screen_row(struct machine *m, u32 y, u8 *rgb); /* 3 bytes a pixel */
+/* A row of it, 3 bytes a pixel: what 2D commands made of it, black where the renderer alone knows.
+ */
+void machine_screen_row(struct machine *m, u32 y, u8 *rgb);
+/* Draws the cursor over a row. */
+void machine_screen_cursor(struct machine *m, u32 y, u8 *rgb);
 
 /* RAM as host memory, by page index (board/ram.h); pages changed through it must be announced. */
 struct ram;

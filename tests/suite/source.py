@@ -11,7 +11,9 @@ LAYERS = {
     "vmm/base": ["base/"],
     "vmm/board": ["base/", "board/", "cpu/model.h", "dsdt.h"],
     # A device works on a disk of the host; what that is, it does not know.
-    "vmm/dev": ["base/", "dev/", "board/acpi.h", "cpu/model.h", "host/disk.h"],
+    "vmm/dev": ["base/", "dev/", "board/acpi.h", "cpu/model.h", "host/disk.h",
+                # What a guest's commands are is declared once.
+                "virtio-gpu-log/decode.h", "virtio-gpu-log/log.h"],
     # ram.h is the one translator of guest-physical addresses.
     "vmm/cpu/dbt": ["base/", "cpu/", "board/ram.h"],
     "vmm/cpu": ["base/", "cpu/model.h", "cpu/vcpu.h", "cpu/engine.h", "cpu/stats.h",
@@ -19,14 +21,20 @@ LAYERS = {
     # What a boot menu says is text; which disk has one is the host's matter.
     # What the machine and its renderer say to each other is declared once.
     "vmm/host": ["base/", "host/", "keynames.h", "board/bootentry.h",
-                 "virtio-gpu-log/renderer/protocol.h"] + CONTRACTS,
+                 "virtio-gpu-log/renderer/protocol.h", "virtio-gpu-log/play/drive.h",
+                 # The renderer's replies on their way into the machine.
+                 "dev/device.h", "dev/virtio/gpu_reply.h", "dev/virtio/gpu_store.h",
+                 "viewer/protocol.h"] + CONTRACTS,
+    # What people see and do: a process of its own, which knows no machine.
+    "vmm/viewer": ["base/", "viewer/", "host/clock.h", "host/input_report.h", "host/keymap.h"],
     "vmm/cmd": ["base/", "board/", "host/", "replay/", "cmd/", "cpu/model.h", "cpu/vcpu.h",
                 "virtio-gpu-log/", "cpu/engine.h", "version.h"] + CONTRACTS,
     "vmm/main.c": ["base/", "cmd/", "version.h"],
     "vmm": ["base/", "board/", "cpu/engine.h", "cpu/stats.h", "cpu/model.h", "cpu/vcpu.h", "dev/",
             "machine_internal.h"] + CONTRACTS,
     "replay": ["base/", "board/description.h", "board/kernel.h", "board/ram.h", "dev/device.h", "replay/", "records.def", "cpu/engine.h",
-               "cpu/vcpu.h", "host/clock.h", "host/disk.h", "version.h"] + CONTRACTS,
+               "cpu/vcpu.h", "host/clock.h", "host/disk.h", "version.h", "virtio-gpu-log/decode.h",
+               "virtio-gpu-log/log.h"] + CONTRACTS,
     "replay/gdb": ["base/", "host/endpoint.h", "replay/gdb/", "cpu/vcpu.h"] + CONTRACTS,
     # Stands alone: devices, commands and replay may use it, it uses none of them.
     "virtio-gpu-log": ["base/", "virtio-gpu-log/"],
@@ -47,6 +55,7 @@ FILE_SCOPE = {
     "virtio-gpu-log/renderer/host.o": "libvirglrenderer exists once per process",
     "virtio-gpu-log/renderer/shadow.o": "what its signal handler reads",
     "vmm/cmd/checkpoint.o": "what its signal handler sets",
+    "vmm/cmd/gpu_extract.o": "what its signal handler sets",
     "vmm/cmd/pcap.o": "what its signal handler sets",
 }
 

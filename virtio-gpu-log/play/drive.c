@@ -5,10 +5,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "base/check.h"
 
-#define BUCKETS 1024u
+#define BUCKETS 8192u
 /* More than any renderer's budget: what is beyond it is refused there. */
 #define RESOURCES_MAX 65536u
 /* Of an upload, so that each piece is one request. */
@@ -104,9 +105,12 @@ int gpu_drive_reset(struct gpu_drive *d, struct err *err)
 
 /* --- Resources --- */
 
+/* Guests choose the ids: seeded with what they do not know, or they could choose ones that collide.
+ */
 static struct driven_resource **link_of(const struct gpu_drive *d, u32 id)
 {
-    struct driven_resource **link = (struct driven_resource **)(uintptr_t)&d->buckets[id % BUCKETS];
+    u64 bucket = XXH3_64bits_withSeed(&id, sizeof(id), (uintptr_t)d) % BUCKETS;
+    struct driven_resource **link = (struct driven_resource **)(uintptr_t)&d->buckets[bucket];
     while (*link && (*link)->id != id)
         link = &(*link)->next;
     return link;

@@ -79,6 +79,11 @@ static const struct row rows[] = {
     NET(3),
     FIELD("gpu", "width", KIND_U32, gpu_width),
     FIELD("gpu", "height", KIND_U32, gpu_height),
+    FIELD("refresh", "hz", KIND_U32, gpu_hz),
+    FIELD("virgl", "capset-id", KIND_U32, capset_id),
+    FIELD("virgl", "capset-version", KIND_U32, capset_version),
+    FIELD("virgl", "capset-size", KIND_U32, capset_size),
+    FIELD("virgl", "capset", KIND_BYTES, capset),
     FIELD("console", "hvc0", KIND_U32, hvc0),
     PORT(1),
     PORT(2),
@@ -94,7 +99,8 @@ static const struct row rows[] = {
 static bool optional(const char *node)
 {
     return !strncmp(node, "disk", 4) || !strncmp(node, "net", 3) || !strcmp(node, "gpu") ||
-           !strncmp(node, "port", 4) || !strcmp(node, "console") || !strcmp(node, "input");
+           !strncmp(node, "port", 4) || !strcmp(node, "console") || !strcmp(node, "input") ||
+           !strcmp(node, "refresh") || !strcmp(node, "virgl");
 }
 
 static bool absent(const struct machine_description *d, const char *node)
@@ -103,6 +109,10 @@ static bool absent(const struct machine_description *d, const char *node)
         return !d->disk[node[4] - '0'].size;
     if (!strcmp(node, "gpu"))
         return !d->gpu_width;
+    if (!strcmp(node, "refresh"))
+        return !d->gpu_hz;
+    if (!strcmp(node, "virgl"))
+        return !d->capset_size;
     if (!strncmp(node, "port", 4))
         return !d->port[node[4] - '0'].name[0];
     if (!strcmp(node, "console"))
@@ -223,6 +233,9 @@ static int check_values(const struct machine_description *d, struct err *err)
          d->gpu_height < DESCRIPTION_GPU_MIN || d->gpu_height > DESCRIPTION_GPU_MAX))
         return err_set(err, -EINVAL, "the display of %u by %u makes no sense", d->gpu_width,
                        d->gpu_height);
+    if (d->gpu_hz > DESCRIPTION_HZ_MAX || d->capset_size > DESCRIPTION_CAPSET_MAX ||
+        ((d->gpu_hz || d->capset_size) && !d->gpu_width))
+        return err_set(err, -EINVAL, "the GPU makes no sense");
     for (unsigned i = 0; i < DESCRIPTION_NETS; i++) {
         const struct description_net *n = &d->net[i];
         if (!n->mtu && i + 1 < DESCRIPTION_NETS && d->net[i + 1].mtu)

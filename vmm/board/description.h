@@ -20,8 +20,10 @@
 #define DESCRIPTION_NETS  4
 #define DESCRIPTION_PORTS 8 /* of the virtio console; 0 has no name */
 
-#define DESCRIPTION_GPU_MIN 64u
-#define DESCRIPTION_GPU_MAX 4096u
+#define DESCRIPTION_GPU_MIN    64u
+#define DESCRIPTION_GPU_MAX    4096u
+#define DESCRIPTION_HZ_MAX     240u
+#define DESCRIPTION_CAPSET_MAX 512u
 
 #define DESCRIPTION_MTU_MIN 576u
 #define DESCRIPTION_MTU_MAX 32000u
@@ -70,6 +72,10 @@ struct machine_description {
     struct description_net net[DESCRIPTION_NETS]; /* the first ones are used */
 
     u32 gpu_width, gpu_height; /* of the display, pixels; 0: no GPU */
+    u32 gpu_hz;                /* refresh rate; 0: 60 */
+    u32 capset_id, capset_version;
+    u32 capset_size; /* 0: 2D only */
+    u8 capset[DESCRIPTION_CAPSET_MAX];
 
     u32 hvc0; /* the console is port 0 of a virtio console (1) or the serial port (0) */
     struct description_port port[DESCRIPTION_PORTS];

@@ -7,6 +7,7 @@
 
 int gpu_list(int argc, char **argv);
 int gpu_show(int argc, char **argv);
+int gpu_extract(int argc, char **argv);
 int gpu_replay(int argc, char **argv);
 int gpu_diff(int argc, char **argv);
 int gpu_trim(int argc, char **argv);

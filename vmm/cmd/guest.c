@@ -316,6 +316,8 @@ void guest_close_host(struct guest *g)
     }
     input_file_destroy(g->input);
     g->input = NULL;
+    gpu_host_destroy(g->gpu);
+    g->gpu = NULL;
     for (unsigned i = 0; i < DESCRIPTION_DISKS; i++)
         disk_close(&g->disks[i]);
 }
@@ -344,6 +346,33 @@ static int load_ports(struct guest *g, const struct guest_config *c, struct err 
     return code;
 }
 
+/* So long may the renderer take over one command. */
+#define GPU_HANG_MS 20000u
+
+/* Starts the renderer: what guests are told of it is the same on every host, and kept. */
+static int open_gpu(struct guest *g, const struct guest_config *c, struct err *err)
+{
+    struct machine_description *d = &g->desc;
+    /* softpipe lacks some of the model: to be seen in what is drawn, not in what guests are told.
+     */
+    struct renderer_config config = {.driver = c->gpu_driver,
+                                     .hang_timeout = GPU_HANG_MS,
+                                     .lenient =
+                                         c->gpu_driver && !strcmp(c->gpu_driver, "softpipe")};
+    if (!c->virgl)
+        return 0;
+    int code = gpu_host_create(&g->gpu, &config, err);
+    if (code)
+        return err_prefix(err, "--gpu=virgl");
+    const struct renderer_about *about = gpu_host_about(g->gpu);
+    static_assert(sizeof(d->capset) >= sizeof(about->capset), "room for it");
+    d->capset_id = about->capset_id;
+    d->capset_version = about->capset_version;
+    d->capset_size = about->capset_size;
+    memcpy(d->capset, about->capset, about->capset_size);
+    return 0;
+}
+
 int guest_load(struct guest *g, const struct guest_config *c, struct err *err)
 {
     struct machine_description *d = &g->desc;
@@ -356,8 +385,9 @@ int guest_load(struct guest *g, const struct guest_config *c, struct err *err)
     d->realtime = c->realtime;
     d->gpu_width = c->gpu_width;
     d->gpu_height = c->gpu_height;
+    d->gpu_hz = c->gpu_hz;
     d->hvc0 = c->hvc0;
-    d->input = c->input != NULL;
+    d->input = c->input || c->keyboard;
     const char *lacks = cpu_model_host_lacks(cpu_model_find(c->cpu));
     if (lacks)
         return err_set(err, -ENOTSUP, "this host's CPU lacks %s, which the model %s has", lacks,
@@ -386,6 +416,8 @@ int guest_load(struct guest *g, const struct guest_config *c, struct err *err)
         code = input_file_load(&g->input, c->input, err);
     if (!code)
         code = load_ports(g, c, err);
+    if (!code)
+        code = open_gpu(g, c, err);
     if (code) {
         free(initrd);
         return code;
@@ -404,8 +436,6 @@ int guest_create_machine(struct guest *g, struct machine **m, struct err *err)
         .ndisks = g->ndisks,
         .nets = nets,
         .nnets = machine_nets(&g->desc, nets),
-        .gpu_width = g->desc.gpu_width,
-        .gpu_height = g->desc.gpu_height,
         .memory = g->desc.memory,
         .model = cpu_model_find(g->desc.cpu_model),
         .seed = g->desc.seed,
@@ -418,7 +448,7 @@ int guest_create_machine(struct guest *g, struct machine **m, struct err *err)
         .initrd = g->initrd_size ? g->initrd : NULL,
         .initrd_size = g->initrd_size,
     };
-    machine_consoles(&g->desc, &config);
+    machine_peripherals(&g->desc, &config);
     return machine_create(m, &config, err);
 }
 

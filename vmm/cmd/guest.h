@@ -9,6 +9,7 @@
 #include "board/kernel.h"
 #include "cmd/cmd.h"
 #include "host/disk.h"
+#include "host/gpu.h"
 #include "host/input_file.h"
 #include "host/net.h"
 #include "host/port.h"
@@ -28,10 +29,14 @@ struct guest_config {
     bool hvc0;                           /* the console is the virtio console's */
     const char *port[DESCRIPTION_PORTS]; /* as --port, from 1 on */
     unsigned nports;                     /* with port 0 */
-    const char *input;                   /* file of events; NULL: no input devices */
+    const char *input;                   /* file of events; NULL: none */
+    bool keyboard;                       /* keyboard and tablet also without it */
     u64 memory, seed;
     bool realtime;
     u32 gpu_width, gpu_height; /* 0: no GPU */
+    u32 gpu_hz;                /* 0: as usual */
+    bool virgl;                /* with 3D */
+    const char *gpu_driver;    /* of the renderer; NULL: as usual */
 };
 
 struct guest {
@@ -48,6 +53,7 @@ struct guest {
     unsigned nnets;
     struct port *ports[DESCRIPTION_PORTS]; /* NULL: none */
     struct input_file *input;
+    struct gpu_host *gpu; /* NULL: none, or 2D only */
 };
 
 /* Reads, extracts, adds, describes. */

@@ -91,7 +91,8 @@ static void print_text(const char *dir, const struct opened *o, const struct log
         printf("initrd        %s, %s\n", text_bytes(d->initrd_size, a), hash);
     }
     if (d->gpu_width)
-        printf("display       %u by %u, 2D\n", d->gpu_width, d->gpu_height);
+        printf("display       %u by %u, %u Hz, %s\n", d->gpu_width, d->gpu_height,
+               d->gpu_hz ? d->gpu_hz : MACHINE_GPU_HZ, d->capset_size ? "3D (virgl)" : "2D");
     for (unsigned i = 0; i < DESCRIPTION_NETS && d->net[i].mtu; i++) {
         const u8 *e = d->net[i].mac;
         printf("network %u     %s, %02x:%02x:%02x:%02x:%02x:%02x, MTU %u\n", i,

@@ -1,4 +1,5 @@
 /* `reprise record`: runs a machine with live input and records it. */
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <fcntl.h>
@@ -14,12 +15,15 @@
 #include "cmd/attach.h"
 #include "cmd/cmd.h"
 #include "cmd/console.h"
+#include "cmd/displays.h"
 #include "cmd/guest.h"
 #include "host/clock.h"
 #include "host/live.h"
+#include "replay/gpu_recorder.h"
 #include "replay/keeper.h"
 #include "replay/recorder.h"
 #include "version.h"
+#include "virtio-gpu-log/log.h"
 
 #define DEFAULT_MEMORY     (512ull << 20)
 #define DEFAULT_IDLE_LIMIT 3600
@@ -33,6 +37,8 @@ enum {
     O_DISK,
     O_NET,
     O_GPU,
+    O_GPU_LOG,
+    O_DISPLAY,
     O_GDB,
     O_GDB_WAIT,
     O_APPEND_,
@@ -61,7 +67,9 @@ static const struct argp_option options[] = {
     {"seed", O_SEED, "N", 0, "The guest's entropy (default: random, and recorded)", 0},
     {"disk", O_DISK, "FILE[,OPTION]...", 0, "A disk with the contents of the image FILE, which is never written; up to 4. FILE may be nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH. Options: format=raw, qcow2, vmdk, vdi, vhdx ... (default auto: by first bytes and name), readonly, serial=TEXT, timeout=SECONDS for a server's answer (default 30)", 0},
     {"net", O_NET, "user[,OPTION=...]|tap,ifname=NAME[,OPTION=...]|none", 0, "A network; up to 4 (default: none). Options: mac=, mtu=; of user also hostfwd=tcp|udp:[ADDRESS]:PORT-[ADDRESS]:PORT (repeatable; from port 0: any free one), restrict=on, ipv6=off, net=, dhcpstart=, dns=, hostname=", 0},
-    {"gpu", O_GPU, "2d|none[,xres=N][,yres=N]", 0, "A display with a 2D virtio-gpu (default: none; 1280 by 800)", 0},
+    {"gpu", O_GPU, "virgl|2d|none[,OPTION]...", 0, "A display with a virtio-gpu, virgl: with 3D (default: none). Options: xres=N, yres=N (1280 by 800), hz=N (60: what is drawn is done a period later), driver=llvmpipe (default), softpipe or device:PATH, a render node: what draws it on the host", 0},
+    {"gpu-log", O_GPU_LOG, "on|off", 0, "Keep what the GPU was told in " GPU_LOG_NAME " of DIR, for `reprise gpu` (default on; off: `reprise gpu extract` makes it later)", 0},
+    {"display", O_DISPLAY, "none|vnc=ADDRESS[,OPTION]...|sdl|png-every=SECONDS[,DIR]", 0, "Where the screen of --gpu is shown while recording (default: none; up to 4). With vnc and sdl the guest has a keyboard and a tablet, and what is done with them is recorded. " DISPLAY_HELP, 0},
     {"console", O_CONSOLE, "serial|hvc0", 0, "Which console of the guest is on the terminal: the serial port (default), or the virtio console's; a Linux kernel is told", 0},
     {"port", O_PORT, "NAME=unix:PATH|[in:FILE][,out:FILE]", 0, "A virtio port, /dev/virtio-ports/NAME in the guest, connected to a Unix socket where a program can connect, or to files; up to 7", 0},
     {"input", O_INPUT, "FILE", 0, "A keyboard and a tablet; FILE says what happens to them and when (docs/input.md)", 0},
@@ -99,35 +107,64 @@ struct record_args {
     unsigned ndisks;
     const char *net[DESCRIPTION_NETS];
     unsigned nnets;
-    u32 gpu_width, gpu_height;
+    u32 gpu_width, gpu_height, gpu_hz;
+    bool virgl, gpu_log;
+    char gpu_driver[256];
+    struct display_options display;
     bool hvc0;
     const char *port[DESCRIPTION_PORTS];
     unsigned nports; /* with port 0 */
     const char *input;
 };
 
+static void parse_gpu_option(struct argp_state *state, const char *one, struct record_args *a)
+{
+    const struct {
+        const char *name;
+        u32 *value, least, most;
+        const char *what;
+    } numbers[] = {
+        {"xres=", &a->gpu_width, DESCRIPTION_GPU_MIN, DESCRIPTION_GPU_MAX, "pixels each way"},
+        {"yres=", &a->gpu_height, DESCRIPTION_GPU_MIN, DESCRIPTION_GPU_MAX, "pixels each way"},
+        {"hz=", &a->gpu_hz, 1, DESCRIPTION_HZ_MAX, "pictures a second"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
+        size_t n = strlen(numbers[i].name);
+        if (strncmp(one, numbers[i].name, n))
+            continue;
+        u64 value = option_number(state, one + n, "--gpu");
+        if (value < numbers[i].least || value > numbers[i].most)
+            argp_error(state, "--gpu: %s: a display has %u to %u %s", one, numbers[i].least,
+                       numbers[i].most, numbers[i].what);
+        *numbers[i].value = (u32)value;
+        return;
+    }
+    if (strncmp(one, "driver=", 7))
+        argp_error(state, "--gpu: '%s' is none of xres=N, yres=N, hz=N, driver=NAME", one);
+    if (!a->virgl)
+        argp_error(state, "--gpu: driver= goes with virgl");
+    snprintf(a->gpu_driver, sizeof(a->gpu_driver), "%s", one + 7);
+}
+
 static void parse_gpu(struct argp_state *state, const char *arg, struct record_args *a)
 {
     size_t n = strcspn(arg, ",");
-    a->gpu_width = a->gpu_height = 0;
+    a->gpu_width = a->gpu_height = a->gpu_hz = 0;
+    a->gpu_driver[0] = 0;
+    a->virgl = n == 5 && !strncmp(arg, "virgl", n);
     if (n == 4 && !strncmp(arg, "none", n) && !arg[n])
         return;
-    if (n != 2 || strncmp(arg, "2d", n))
-        argp_error(state, "--gpu: '%.*s' is neither 2d nor none", (int)n, arg);
+    if (!a->virgl && (n != 2 || strncmp(arg, "2d", n)))
+        argp_error(state, "--gpu: '%.*s' is none of virgl, 2d, none", (int)n, arg);
     a->gpu_width = 1280;
     a->gpu_height = 800;
     for (const char *p = arg + n; *p; p += n) {
-        char one[64];
+        char one[sizeof(a->gpu_driver)];
         n = strcspn(++p, ",");
+        if (n >= sizeof(one))
+            argp_error(state, "--gpu: '%s' is too long", p);
         snprintf(one, sizeof(one), "%.*s", (int)n, p);
-        bool x = !strncmp(one, "xres=", 5);
-        if (!x && strncmp(one, "yres=", 5))
-            argp_error(state, "--gpu: '%s' is neither xres=N nor yres=N", one);
-        u64 value = option_number(state, one + 5, "--gpu");
-        if (value < DESCRIPTION_GPU_MIN || value > DESCRIPTION_GPU_MAX)
-            argp_error(state, "--gpu: %s: a display has %u to %u pixels each way", one,
-                       DESCRIPTION_GPU_MIN, DESCRIPTION_GPU_MAX);
-        *(x ? &a->gpu_width : &a->gpu_height) = (u32)value;
+        parse_gpu_option(state, one, a);
     }
 }
 
@@ -169,6 +206,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         a->net[a->nnets++] = arg;
         break;
     case O_GPU: parse_gpu(state, arg, a); break;
+    case O_GPU_LOG:
+        a->gpu_log = !strcmp(arg, "on");
+        if (!a->gpu_log && strcmp(arg, "off"))
+            argp_error(state, "--gpu-log: '%s' is neither on nor off", arg);
+        break;
+    case O_DISPLAY: option_display(state, arg, &a->display); break;
     case O_CONSOLE:
         a->hvc0 = !strcmp(arg, "hvc0");
         if (!a->hvc0 && strcmp(arg, "serial"))
@@ -217,6 +260,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
             break;
         if (!a->output || !*a->output)
             argp_error(state, "-o DIR is missing: where does the recording go?");
+        if (a->display.n && !a->gpu_width)
+            argp_error(state, "--display shows a screen, and there is none: --gpu is missing");
         if (a->gdb_wait && !a->gdb)
             argp_error(state, "--gdb-wait goes with --gdb");
         if (!a->kernel || !*a->kernel)
@@ -240,6 +285,9 @@ struct session {
     struct recorder *recorder;
     struct console console;
     struct guest *guest;
+    struct gpu_recorder *gpu_log;
+    struct displays displays;
+    struct screen_source screen; /* with a renderer */
     struct feed *feeds[LIVE_FEEDS];
     unsigned nfeeds;
 };
@@ -253,6 +301,10 @@ static void on_emit(void *opaque, enum dev_emit kind, unsigned unit, const void 
         net_send(s->guest->nets[unit], data, len);
     if (kind == EMIT_PORT && unit < DESCRIPTION_PORTS && s->guest->ports[unit])
         port_send(s->guest->ports[unit], data, len);
+    if (kind == EMIT_GPU && s->gpu_log)
+        gpu_recorder_emit(s->gpu_log, s->m, data);
+    if (kind == EMIT_GPU && s->guest->gpu)
+        gpu_host_emit(s->guest->gpu, data);
 }
 
 static void on_output(void *opaque, enum dev_output channel, const void *data, size_t len)
@@ -271,6 +323,12 @@ static u64 log_size(void *opaque)
     return recorder_log_bytes(opaque);
 }
 
+static int start_gpu_log(struct session *s, const struct machine_description *d, struct err *err)
+{
+    int fd, code = recording_create_gpu_log(&s->rec, &fd, err);
+    return code ? code : gpu_recorder_create(&s->gpu_log, fd, d, err);
+}
+
 /* Everything up to the first instruction. */
 static int start(struct session *s, const struct record_args *a, struct guest *g, struct err *err)
 {
@@ -285,6 +343,20 @@ static int start(struct session *s, const struct record_args *a, struct guest *g
             s->feeds[s->nfeeds++] = port_feed(g->ports[i]);
     if (g->input)
         s->feeds[s->nfeeds++] = input_file_feed(g->input);
+    if (g->gpu && (code = screen_gpu_create(&s->screen, s->m, g->gpu, err)))
+        return code;
+    struct display_config display = {.source = g->gpu ? s->screen : screen_of_machine(s->m),
+                                     .recording = a->output,
+                                     .width = a->gpu_width,
+                                     .height = a->gpu_height,
+                                     .input = true};
+    code = displays_open(&s->displays, &a->display, &display, err);
+    if (code)
+        return code;
+    static_assert(DESCRIPTION_NETS + DESCRIPTION_PORTS + DISPLAYS <= LIVE_FEEDS,
+                  "as many as there may be, and the file of events instead of port 0");
+    for (unsigned i = 0; i < s->displays.n; i++)
+        s->feeds[s->nfeeds++] = s->displays.feed[i];
     /* A server waits for as long as it takes. */
     bool waits = false;
     for (unsigned i = 0; i < s->nfeeds; i++)
@@ -301,6 +373,7 @@ static int start(struct session *s, const struct record_args *a, struct guest *g
         .signals = true,
         .feeds = s->feeds,
         .nfeeds = s->nfeeds,
+        .gpu = g->gpu,
         .help = stderr,
     };
     if (a->gdb) {
@@ -318,6 +391,8 @@ static int start(struct session *s, const struct record_args *a, struct guest *g
     code = guest_keep(g, &s->rec, err);
     for (unsigned i = 0; i < g->ndisks; i++)
         disk_overlay_in(&g->disks[i], s->rec.path);
+    if (!code && a->gpu_log && g->desc.gpu_width)
+        code = start_gpu_log(s, &g->desc, err);
     if (!code)
         code = recording_create_log(&s->rec, &log, err);
     if (!code) {
@@ -373,6 +448,7 @@ static int run_machine(struct session *s, const struct record_args *a, struct ru
     int failed = 0;
     for (unsigned i = 0; i < s->guest->nnets; i++)
         fputs(net_notice(s->guest->nets[i]), stderr);
+    displays_notice(&s->displays);
     if (s->attach) {
         attach_set_recorder(s->attach, s->recorder);
         fprintf(stderr, "reprise: in gdb: target remote %s\n", attach_address(s->attach));
@@ -405,6 +481,9 @@ static int run(struct session *s, const struct record_args *a)
     int failed = run_machine(s, a, &limits, &end, &err);
     int unfinished = recorder_finish(s->recorder, s->m, &end, &finish);
     console_done(&s->console);
+    struct err gpu = {0};
+    int no_gpu_log = gpu_recorder_finish(s->gpu_log, unfinished ? NULL : s->m, NULL, &gpu);
+    s->gpu_log = NULL;
     u32 files = 0;
     u64 disk = 0;
     struct err kept = {0};
@@ -421,6 +500,13 @@ static int run(struct session *s, const struct record_args *a)
                 "reprise: checkpoints ended after %u of them: %s; `reprise checkpoint` makes "
                 "them later\n",
                 files, kept.text);
+    if (no_gpu_log)
+        fprintf(stderr,
+                "reprise: " GPU_LOG_NAME " is not whole: %s; `reprise gpu extract` makes "
+                "it from a replay\n",
+                gpu.text);
+    if (s->guest->gpu && gpu_host_death(s->guest->gpu))
+        fprintf(stderr, "reprise: the renderer is gone: %s\n", gpu_host_death(s->guest->gpu));
     for (unsigned i = 0; i < s->guest->ndisks; i++)
         if (s->guest->disks[i].troubles)
             fprintf(stderr, "reprise: disk %u: %llu requests of the guest got an I/O error: %s\n",
@@ -428,6 +514,8 @@ static int run(struct session *s, const struct record_args *a)
                     s->guest->disks[i].trouble.text);
     summary(s, a, &end, host_ns() - began);
     int code = run_exit_code(&end, s->console.panicked);
+    if (displays_finish(&s->displays) != EX_FINE && code == EX_FINE)
+        code = EX_ERROR;
     if (unfinished)
         return EX_ERROR;
     if (no_text) {
@@ -445,6 +533,7 @@ int cmd_record(int argc, char **argv)
                             .max_position = NEVER,
                             .idle_limit = -1,
                             .nports = 1,
+                            .gpu_log = true,
                             .realtime = true};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
     struct err err = {0};
@@ -460,9 +549,13 @@ int cmd_record(int argc, char **argv)
                                   .nnets = a.nnets,
                                   .gpu_width = a.gpu_width,
                                   .gpu_height = a.gpu_height,
+                                  .gpu_hz = a.gpu_hz,
+                                  .virgl = a.virgl,
+                                  .gpu_driver = a.gpu_driver[0] ? a.gpu_driver : NULL,
                                   .hvc0 = a.hvc0,
                                   .nports = a.nports,
                                   .input = a.input,
+                                  .keyboard = display_options_input(&a.display),
                                   .cpu = a.cpu,
                                   .memory = a.memory,
                                   .seed = a.seed,
@@ -480,9 +573,13 @@ int cmd_record(int argc, char **argv)
     guest_fini(&g);
     code = code ? cmd_fail(&err) : run(&s, &a);
     recorder_destroy(s.recorder);
+    struct err ignored;
+    gpu_recorder_finish(s.gpu_log, NULL, NULL, &ignored);
     keeper_destroy(s.keeper);
     attach_destroy(s.attach);
     live_destroy(s.live);
+    displays_close(&s.displays);
+    screen_gpu_destroy(&s.screen);
     if (s.m)
         machine_destroy(s.m);
     guest_close_host(&g);

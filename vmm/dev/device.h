@@ -26,12 +26,45 @@ enum dev_emit {
     EMIT_PACKET, /* an Ethernet frame from network `unit` */
     EMIT_FRAME,  /* the guest showed something on its screen; 8 bytes: how often it has so far */
     EMIT_PORT,   /* bytes from port `unit` of the virtio console */
+    EMIT_GPU,    /* struct dev_gpu */
+};
+
+struct gpu_command;
+struct gpu_range;
+
+/* What happens at the GPU, in its order. Pointers are valid during the call. */
+enum dev_gpu_what {
+    DEV_GPU_TAKEN,    /* a command was taken from its queue */
+    DEV_GPU_WRITTEN,  /* guest memory was written for it */
+    DEV_GPU_ANSWERED, /* the guest has its answer */
+    DEV_GPU_LOST,     /* the renderer is gone */
+    DEV_GPU_FAULT,    /* context `number` met an error */
+    DEV_GPU_RESET,    /* the driver reset the device: nothing is under way any more */
+};
+struct dev_gpu {
+    enum dev_gpu_what what;
+    u64 number; /* of the command, from 0 */
+    /* TAKEN: */
+    unsigned queue;
+    const struct gpu_command *command;
+    bool awaited; /* its answer needs the renderer's reply */
+    /* TAKEN: guest memory that it read; WRITTEN: what was written. */
+    const struct gpu_range *ranges;
+    u32 count;
+    u32 response;     /* TAKEN: why it is refused, or 0; ANSWERED */
+    const void *body; /* ANSWERED: behind its header; LOST, FAULT: text */
+    u32 size;
 };
 
 /* What a display shows. */
 struct dev_screen {
     u32 width, height; /* pixels; 0: it is off */
     u64 frames;        /* shown so far */
+    u64 commands;      /* that the GPU has taken so far */
+    u32 resource;      /* of the GPU: what is shown; 0: nothing */
+    u32 x, y;          /* where in it the screen begins */
+    bool drawn;        /* by a renderer ... */
+    bool kept;         /* ... but the machine has pixels that 2D commands made */
 };
 
 enum dev_event {

@@ -21,6 +21,7 @@
 #include "host/feed.h"
 
 struct live;
+struct gpu_host;
 
 #define LIVE_FEEDS 16u
 
@@ -41,6 +42,7 @@ struct live_config {
     void *debugger;
     struct feed **feeds; /* they outlive the source */
     unsigned nfeeds;     /* at most LIVE_FEEDS */
+    struct gpu_host *gpu; /* whose replies the machine gets; NULL: none. Outlives the source */
 };
 
 int live_create(struct live **out, const struct live_config *config, struct err *err);

@@ -1,52 +1,30 @@
 /*
  * virtio GPU device (virtio 1.2, 5.7). A command is copied and carried out at the position of the
- * guest's notification: also what it reads of guest memory (backing), so that pixels are a function
- * of the guest's own run, and nothing of it is logged. Commands with a fence complete a fixed
- * virtual time later, in order; the kernel draws without waiting for a vertical blank, so this time
- * is what bounds the frame rate.
+ * guest's notification: also what it reads of guest memory (backing), so that what the renderer
+ * gets is a function of the guest's own run, and nothing of it is logged. Commands with a fence
+ * complete a fixed virtual time later, in order; the kernel draws without waiting for a vertical
+ * blank, so this time is what bounds the frame rate. When the renderer has a say in an answer, the
+ * device then waits for its reply, which is an input of the machine.
  */
 #include "dev/virtio/gpu.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <linux/virtio_gpu.h>
+#include <sys/mman.h>
 #include <xxhash.h>
 
-#include "dev/util.h"
+#include "base/cursor.h"
+#include "dev/virtio/gpu_internal.h"
+#include "dev/virtio/gpu_reply.h"
+#include "virtio-gpu-log/log.h"
 
-#define F_EDID (1ull << VIRTIO_GPU_F_EDID)
+#define F_VIRGL (1ull << VIRTIO_GPU_F_VIRGL)
+#define F_EDID  (1ull << VIRTIO_GPU_F_EDID)
 
 enum { CONTROL = 0, CURSOR = 1 };
 
-#define UNDER_WAY   VIRTIO_QUEUE_MAX
 #define TRANSFER_NS 100000u /* a fenced command that draws nothing takes so long */
-
-#define GPU_STATE(F, A)                                                                            \
-    VIRTIO_STATE(F, A)                                                                             \
-    F(u64, commands)                                                                               \
-    F(u64, digest)  /* running, of all commands and of what they read of guest memory */           \
-    F(u64, frames)  /* times that what the scanout shows was flushed */                            \
-    F(u32, events)  /* configuration: events_read */                                               \
-    F(u32, scanout) /* resource shown; 0: off */                                                   \
-    F(u32, x)       /* the part of it that is shown */                                             \
-    F(u32, y)                                                                                      \
-    F(u32, width)                                                                                  \
-    F(u32, height)                                                                                 \
-    F(u32, cursor) /* resource; 0: none */                                                         \
-    F(u32, cursor_x)                                                                               \
-    F(u32, cursor_y)                                                                               \
-    F(u32, hot_x)                                                                                  \
-    F(u32, hot_y)                                                                                  \
-    F(u16, first) /* of the fenced ones under way */                                               \
-    F(u16, count)                                                                                  \
-    A(u16, head, UNDER_WAY)                                                                        \
-    A(u32, response, UNDER_WAY) /* what it will be */                                              \
-    A(u64, due, UNDER_WAY)      /* virtual time */
-
-struct gpu_state {
-    GPU_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
-};
 
 #define F(t, n)    STATE_FIELD(gpu_state, t, n)
 #define A(t, n, c) STATE_FIELD_ARRAY(gpu_state, t, n, c)
@@ -56,14 +34,10 @@ static const struct state_field gpu_fields[] = {GPU_STATE(F, A)};
 static const struct state_desc gpu_desc = {"virtio-gpu", gpu_fields, ARRAY_SIZE(gpu_fields),
                                            sizeof(struct gpu_state)};
 
-static struct virtio_gpu *self(const struct device *dev)
+static void emit(struct virtio_gpu *g, const struct dev_gpu *what)
 {
-    return dev->host;
-}
-
-static void note(struct gpu_state *s, const void *bytes, u64 len)
-{
-    s->digest = XXH3_64bits_withSeed(bytes, len, s->digest);
+    const struct dev_env *env = g->v.dev->env;
+    env->emit(env->machine, EMIT_GPU, 0, what, sizeof(*what));
 }
 
 /* ---- configuration (5.7.4) ---- */
@@ -71,7 +45,9 @@ static void note(struct gpu_state *s, const void *bytes, u64 len)
 static void gpu_config_read(struct device *dev, unsigned offset, unsigned size, u8 *out)
 {
     const struct gpu_state *s = dev->state;
-    struct virtio_gpu_config c = {.events_read = s->events, .num_scanouts = 1};
+    struct virtio_gpu_config c = {.events_read = s->events,
+                                  .num_scanouts = 1,
+                                  .num_capsets = gpu_self(dev)->config.capset_size != 0};
     memcpy(out, (const u8 *)&c + offset, size);
 }
 
@@ -85,350 +61,174 @@ static void gpu_config_write(struct device *dev, unsigned offset, unsigned size,
     s->events &= ~clear;
 }
 
-/* ---- EDID 1.4 (VESA E-EDID, section 3) ---- */
+/* ---- answers ---- */
 
-/* Blanking as in reduced-blanking modes (VESA CVT 1.2): any refresh rate follows from the clock. */
-static void detailed_timing(const struct gpu_config *c, u8 *d)
+/* What is behind the header of an answer; returns its bytes. */
+static u32 answer_body(const struct virtio_gpu *g, u32 response, u8 *body)
 {
-    u32 hblank = 160, vblank = 35;
-    u64 clock = (u64)(c->width + hblank) * (c->height + vblank) * c->hz / 10000;
-    clock = MIN(clock, 65535u);
-    d[0] = (u8)clock;
-    d[1] = (u8)(clock >> 8);
-    d[2] = (u8)c->width;
-    d[3] = (u8)hblank;
-    d[4] = (u8)((c->width >> 8 & 15) << 4 | hblank >> 8);
-    d[5] = (u8)c->height;
-    d[6] = (u8)vblank;
-    d[7] = (u8)((c->height >> 8 & 15) << 4 | vblank >> 8);
-    d[8] = 48;          /* sync starts so many pixels behind the picture, */
-    d[9] = 32;          /* and is so long */
-    d[10] = 3 << 4 | 6; /* lines */
-    u32 mm_w = c->width * 254 / 960, mm_h = c->height * 254 / 960; /* 96 pixels an inch */
-    d[12] = (u8)mm_w;
-    d[13] = (u8)mm_h;
-    d[14] = (u8)((mm_w >> 8 & 15) << 4 | (mm_h >> 8 & 15));
-    d[17] = 0x1e; /* digital separate sync, both positive */
-}
-
-static void make_edid(const struct gpu_config *c, u8 edid[128])
-{
-    static const u8 head[] = {
-        0,    0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, /* header */
-        0x4a, 0x50, 0x01, 0,    0,    0,    0,    0, /* maker "RRP", product 1 */
-        1,    33,   1,    4,                         /* week, year 2023, version 1.4 */
-        0xa5, 0,    0,    0x78, 0x06,                /* digital, 8 bits; size below; sRGB */
-        0xee, 0x91, 0xa3, 0x54, 0x4c, 0x99, 0x26, 0x0f, 0x50, 0x54, /* sRGB primaries */
-        0,    0,    0};                                             /* no established timings */
-    static const u8 name[] = {0,   0,   0,   0xfc, 0,   'R', 'e', 'p', 'r',
-                              'i', 's', 'e', '\n', ' ', ' ', ' ', ' ', ' '};
-    static const u8 dummy[] = {0, 0, 0, 0x10};
-    memset(edid, 0, 128);
-    memcpy(edid, head, sizeof(head));
-    edid[21] = (u8)(c->width * 254 / 9600);
-    edid[22] = (u8)(c->height * 254 / 9600);
-    memset(edid + 38, 1, 16); /* standard timings: unused */
-    detailed_timing(c, edid + 54);
-    memcpy(edid + 72, name, sizeof(name));
-    memcpy(edid + 90, dummy, sizeof(dummy));
-    memcpy(edid + 108, dummy, sizeof(dummy));
-    u8 sum = 0;
-    for (unsigned i = 0; i < 127; i++)
-        sum += edid[i];
-    edid[127] = (u8)-sum;
-}
-
-/* ---- 2D commands (5.7.6.8) ---- */
-
-static bool known_format(u32 format)
-{
-    switch (format) {
-    case VIRTIO_GPU_FORMAT_B8G8R8A8_UNORM:
-    case VIRTIO_GPU_FORMAT_B8G8R8X8_UNORM:
-    case VIRTIO_GPU_FORMAT_A8R8G8B8_UNORM:
-    case VIRTIO_GPU_FORMAT_X8R8G8B8_UNORM:
-    case VIRTIO_GPU_FORMAT_R8G8B8A8_UNORM:
-    case VIRTIO_GPU_FORMAT_X8B8G8R8_UNORM:
-    case VIRTIO_GPU_FORMAT_A8B8G8R8_UNORM:
-    case VIRTIO_GPU_FORMAT_R8G8B8X8_UNORM: return true;
-    default: return false;
+    const struct gpu_config *c = &g->config;
+    if (response == VIRTIO_GPU_RESP_OK_DISPLAY_INFO) {
+        struct virtio_gpu_resp_display_info d = {0};
+        d.pmodes[0].r.width = c->width;
+        d.pmodes[0].r.height = c->height;
+        d.pmodes[0].enabled = 1;
+        memcpy(body, d.pmodes, sizeof(d.pmodes));
+        return sizeof(d.pmodes);
     }
-}
-
-static bool within(const struct virtio_gpu_rect *r, u32 width, u32 height)
-{
-    return r->x <= width && r->width <= width - r->x && r->y <= height &&
-           r->height <= height - r->y;
-}
-
-static u32 create_2d(struct virtio_gpu *g, const struct virtio_gpu_resource_create_2d *c)
-{
-    struct gpu_resource r;
-    if (!c->resource_id || gpu_find(&g->store, c->resource_id, &r) >= 0)
-        return VIRTIO_GPU_RESP_ERR_INVALID_RESOURCE_ID;
-    if (!known_format(c->format) || !c->width || !c->height || c->width > 16384 ||
-        c->height > 16384)
-        return VIRTIO_GPU_RESP_ERR_INVALID_PARAMETER;
-    r = (struct gpu_resource){.id = c->resource_id,
-                              .kind = GPU_2D,
-                              .format = c->format,
-                              .width = c->width,
-                              .height = c->height,
-                              .depth = 1,
-                              .array_size = 1};
-    return gpu_add(&g->store, &r, (u64)c->width * c->height * 4) < 0
-               ? VIRTIO_GPU_RESP_ERR_OUT_OF_MEMORY
-               : VIRTIO_GPU_RESP_OK_NODATA;
-}
-
-static u32 unref(struct virtio_gpu *g, u32 id)
-{
-    struct gpu_state *s = g->v.dev->state;
-    struct gpu_resource r;
-    int slot = gpu_find(&g->store, id, &r);
-    if (slot < 0)
-        return VIRTIO_GPU_RESP_ERR_INVALID_RESOURCE_ID;
-    gpu_remove(&g->store, slot);
-    if (s->scanout == id)
-        s->scanout = s->width = s->height = 0;
-    if (s->cursor == id)
-        s->cursor = 0;
-    return VIRTIO_GPU_RESP_OK_NODATA;
-}
-
-static u32 set_scanout(struct virtio_gpu *g, const struct virtio_gpu_set_scanout *c)
-{
-    struct gpu_state *s = g->v.dev->state;
-    struct gpu_resource r;
-    if (c->scanout_id)
-        return VIRTIO_GPU_RESP_ERR_INVALID_SCANOUT_ID;
-    if (!c->resource_id) {
-        s->scanout = s->width = s->height = 0;
-        return VIRTIO_GPU_RESP_OK_NODATA;
+    if (response == VIRTIO_GPU_RESP_OK_EDID) {
+        struct virtio_gpu_resp_edid e = {.size = 128};
+        gpu_make_edid(c, e.edid);
+        memcpy(body, &e.size, sizeof(e) - sizeof(e.hdr));
+        return sizeof(e) - sizeof(e.hdr);
     }
-    if (gpu_find(&g->store, c->resource_id, &r) < 0)
-        return VIRTIO_GPU_RESP_ERR_INVALID_RESOURCE_ID;
-    if (!within(&c->r, r.width, r.height) || c->r.width < 16 || c->r.height < 16)
-        return VIRTIO_GPU_RESP_ERR_INVALID_PARAMETER;
-    s->scanout = c->resource_id;
-    s->x = c->r.x;
-    s->y = c->r.y;
-    s->width = c->r.width;
-    s->height = c->r.height;
-    return VIRTIO_GPU_RESP_OK_NODATA;
-}
-
-static u32 flush(struct virtio_gpu *g, const struct virtio_gpu_resource_flush *c)
-{
-    struct device *dev = g->v.dev;
-    struct gpu_state *s = dev->state;
-    struct gpu_resource r;
-    if (gpu_find(&g->store, c->resource_id, &r) < 0)
-        return VIRTIO_GPU_RESP_ERR_INVALID_RESOURCE_ID;
-    if (!within(&c->r, r.width, r.height))
-        return VIRTIO_GPU_RESP_ERR_INVALID_PARAMETER;
-    if (s->scanout == c->resource_id) {
-        s->frames++;
-        dev->env->emit(dev->env->machine, EMIT_FRAME, 0, &s->frames, sizeof(s->frames));
+    if (response == VIRTIO_GPU_RESP_OK_CAPSET_INFO) {
+        struct virtio_gpu_resp_capset_info i = {.capset_id = c->capset_id,
+                                                .capset_max_version = c->capset_version,
+                                                .capset_max_size = c->capset_size};
+        memcpy(body, &i.capset_id, sizeof(i) - sizeof(i.hdr));
+        return sizeof(i) - sizeof(i.hdr);
     }
-    return VIRTIO_GPU_RESP_OK_NODATA;
-}
-
-/* Reads len bytes at `offset` of a resource's backing; what is not RAM reads as zeros. */
-struct backing {
-    const struct gpu_entry *e;
-    u32 n, at;
-    u64 start; /* of e[at] */
-};
-
-static bool backing_read(struct virtio_gpu *g, struct backing *b, u64 offset, u8 *out, u64 len)
-{
-    const struct dev_env *env = g->v.dev->env;
-    if (offset < b->start) {
-        b->at = 0;
-        b->start = 0;
+    if (response == VIRTIO_GPU_RESP_OK_CAPSET) {
+        memcpy(body, c->capset, c->capset_size);
+        return c->capset_size;
     }
-    while (len) {
-        while (b->at < b->n && offset - b->start >= b->e[b->at].len) {
-            b->start += b->e[b->at].len;
-            b->at++;
-        }
-        if (b->at == b->n)
-            return false;
-        u64 in = offset - b->start, part = MIN(len, b->e[b->at].len - in);
-        if (!env->dma_read(env->machine, b->e[b->at].gpa + in, out, part))
-            memset(out, 0, part);
-        out += part;
-        offset += part;
-        len -= part;
-    }
-    return true;
+    return 0;
 }
 
-static u32 transfer_2d(struct virtio_gpu *g, const struct virtio_gpu_transfer_to_host_2d *c)
-{
-    struct gpu_state *s = g->v.dev->state;
-    struct gpu_resource r;
-    if (gpu_find(&g->store, c->resource_id, &r) < 0)
-        return VIRTIO_GPU_RESP_ERR_INVALID_RESOURCE_ID;
-    u64 stride = (u64)r.width * 4, row = (u64)c->r.width * 4;
-    if (r.kind != GPU_2D || !r.entries || !within(&c->r, r.width, r.height) ||
-        c->offset > (u64)16384 * 16384 * 4)
-        return VIRTIO_GPU_RESP_ERR_INVALID_PARAMETER;
-    gpu_get_backing(&g->store, &r, g->entries);
-    struct backing b = {.e = g->entries, .n = r.entries};
-    for (u32 y = 0; y < c->r.height; y++) {
-        if (!backing_read(g, &b, c->offset + y * stride, g->row, row))
-            return VIRTIO_GPU_RESP_ERR_INVALID_PARAMETER;
-        note(s, g->row, row);
-        gpu_data_write(&g->store, r.pixels, (c->r.y + y) * stride + (u64)c->r.x * 4, g->row, row);
-    }
-    return VIRTIO_GPU_RESP_OK_NODATA;
-}
-
-static u32 attach_backing(struct virtio_gpu *g, const u8 *request, u64 len)
-{
-    struct virtio_gpu_resource_attach_backing c;
-    struct gpu_resource r;
-    memcpy(&c, request, sizeof(c));
-    int slot = gpu_find(&g->store, c.resource_id, &r);
-    if (slot < 0)
-        return VIRTIO_GPU_RESP_ERR_INVALID_RESOURCE_ID;
-    if (r.entries || !c.nr_entries || c.nr_entries > GPU_ENTRIES ||
-        len - sizeof(c) < (u64)c.nr_entries * sizeof(struct virtio_gpu_mem_entry))
-        return VIRTIO_GPU_RESP_ERR_UNSPEC;
-    for (u32 i = 0; i < c.nr_entries; i++) {
-        struct virtio_gpu_mem_entry e;
-        memcpy(&e, request + sizeof(c) + i * sizeof(e), sizeof(e));
-        g->entries[i] = (struct gpu_entry){e.addr, e.length, 0};
-    }
-    return gpu_set_backing(&g->store, slot, g->entries, c.nr_entries)
-               ? VIRTIO_GPU_RESP_OK_NODATA
-               : VIRTIO_GPU_RESP_ERR_OUT_OF_MEMORY;
-}
-
-static u32 detach_backing(struct virtio_gpu *g, u32 id)
-{
-    struct gpu_resource r;
-    int slot = gpu_find(&g->store, id, &r);
-    if (slot < 0)
-        return VIRTIO_GPU_RESP_ERR_INVALID_RESOURCE_ID;
-    if (!r.entries)
-        return VIRTIO_GPU_RESP_ERR_UNSPEC;
-    gpu_set_backing(&g->store, slot, NULL, 0);
-    return VIRTIO_GPU_RESP_OK_NODATA;
-}
-
-/* ---- dispatch ---- */
-
-static const struct command {
-    u32 type, size;
-} commands[] = {
-    {VIRTIO_GPU_CMD_GET_DISPLAY_INFO, sizeof(struct virtio_gpu_ctrl_hdr)},
-    {VIRTIO_GPU_CMD_RESOURCE_CREATE_2D, sizeof(struct virtio_gpu_resource_create_2d)},
-    {VIRTIO_GPU_CMD_RESOURCE_UNREF, sizeof(struct virtio_gpu_resource_unref)},
-    {VIRTIO_GPU_CMD_SET_SCANOUT, sizeof(struct virtio_gpu_set_scanout)},
-    {VIRTIO_GPU_CMD_RESOURCE_FLUSH, sizeof(struct virtio_gpu_resource_flush)},
-    {VIRTIO_GPU_CMD_TRANSFER_TO_HOST_2D, sizeof(struct virtio_gpu_transfer_to_host_2d)},
-    {VIRTIO_GPU_CMD_RESOURCE_ATTACH_BACKING, sizeof(struct virtio_gpu_resource_attach_backing)},
-    {VIRTIO_GPU_CMD_RESOURCE_DETACH_BACKING, sizeof(struct virtio_gpu_resource_detach_backing)},
-    {VIRTIO_GPU_CMD_GET_EDID, sizeof(struct virtio_gpu_cmd_get_edid)},
-};
-
-static u32 execute(struct virtio_gpu *g, u32 type, const u8 *request, u64 len)
-{
-    union {
-        struct virtio_gpu_resource_create_2d create_2d;
-        struct virtio_gpu_resource_unref unref;
-        struct virtio_gpu_set_scanout set_scanout;
-        struct virtio_gpu_resource_flush flush;
-        struct virtio_gpu_transfer_to_host_2d transfer;
-        struct virtio_gpu_resource_detach_backing detach;
-        struct virtio_gpu_cmd_get_edid edid;
-    } c;
-    const struct command *known = commands;
-    while (known < commands + ARRAY_SIZE(commands) && known->type != type)
-        known++;
-    if (known == commands + ARRAY_SIZE(commands) || len < known->size)
-        return VIRTIO_GPU_RESP_ERR_UNSPEC;
-    memcpy(&c, request, MIN(len, sizeof(c)));
-    switch (type) {
-    case VIRTIO_GPU_CMD_GET_DISPLAY_INFO: return VIRTIO_GPU_RESP_OK_DISPLAY_INFO;
-    case VIRTIO_GPU_CMD_RESOURCE_CREATE_2D: return create_2d(g, &c.create_2d);
-    case VIRTIO_GPU_CMD_RESOURCE_UNREF: return unref(g, c.unref.resource_id);
-    case VIRTIO_GPU_CMD_SET_SCANOUT: return set_scanout(g, &c.set_scanout);
-    case VIRTIO_GPU_CMD_RESOURCE_FLUSH: return flush(g, &c.flush);
-    case VIRTIO_GPU_CMD_TRANSFER_TO_HOST_2D: return transfer_2d(g, &c.transfer);
-    case VIRTIO_GPU_CMD_RESOURCE_ATTACH_BACKING: return attach_backing(g, request, len);
-    case VIRTIO_GPU_CMD_RESOURCE_DETACH_BACKING: return detach_backing(g, c.detach.resource_id);
-    default:
-        return c.edid.scanout ? VIRTIO_GPU_RESP_ERR_INVALID_SCANOUT_ID : VIRTIO_GPU_RESP_OK_EDID;
-    }
-}
-
-/* ---- responses ---- */
-
-static void respond(struct virtio_gpu *g, u16 head, u32 response)
+static void respond(struct virtio_gpu *g, u16 head, u64 number, u32 response)
 {
     union {
         struct virtio_gpu_ctrl_hdr hdr;
-        struct virtio_gpu_resp_display_info display;
-        struct virtio_gpu_resp_edid edid;
+        u8 bytes[sizeof(struct virtio_gpu_ctrl_hdr) +
+                 MAX(GPU_CAPSET_MAX, sizeof(struct virtio_gpu_resp_edid))];
     } r;
     struct virtio_gpu_ctrl_hdr request = {0};
-    u32 size = sizeof(r.hdr);
     virtio_read(&g->v, 0, &request, sizeof(request));
     memset(&r, 0, sizeof(r));
-    if (response == VIRTIO_GPU_RESP_OK_DISPLAY_INFO) {
-        r.display.pmodes[0].r.width = g->config.width;
-        r.display.pmodes[0].r.height = g->config.height;
-        r.display.pmodes[0].enabled = 1;
-        size = sizeof(r.display);
-    } else if (response == VIRTIO_GPU_RESP_OK_EDID) {
-        make_edid(&g->config, r.edid.edid);
-        r.edid.size = 128;
-        size = sizeof(r.edid);
-    }
+    u32 size = answer_body(g, response, r.bytes + sizeof(r.hdr));
     r.hdr.type = response;
     if (request.flags & VIRTIO_GPU_FLAG_FENCE) {
         r.hdr.flags = VIRTIO_GPU_FLAG_FENCE;
         r.hdr.fence_id = request.fence_id;
         r.hdr.ctx_id = request.ctx_id;
     }
-    virtio_push(&g->v, CONTROL, head, (u32)virtio_write(&g->v, 0, &r, size));
+    emit(g, &(struct dev_gpu){.what = DEV_GPU_ANSWERED,
+                              .number = number,
+                              .response = response,
+                              .body = r.bytes + sizeof(r.hdr),
+                              .size = size});
+    virtio_push(&g->v, CONTROL, head, (u32)virtio_write(&g->v, 0, &r, sizeof(r.hdr) + size));
+}
+
+/* Writes to a resource's backing for a command; what is gone by now takes nothing. */
+static void write_backing(struct virtio_gpu *g, u64 number, u32 resource, u64 offset, const u8 *in,
+                          u64 len)
+{
+    struct gpu_range range = {
+        .resource = resource, .offset = offset, .bytes = {.size = len, .data = in}};
+    if (gpu_backing_write(g, resource, offset, in, len))
+        emit(g, &(struct dev_gpu){
+                    .what = DEV_GPU_WRITTEN, .number = number, .ranges = &range, .count = 1});
+}
+
+/* ---- commands ---- */
+
+/* What the host has of memory is nobody's business: always the same. */
+static void answer_inside(struct virtio_gpu *g, const struct gpu_command *c, u64 number)
+{
+    static const u32 kib[6] = {1u << 20, 1u << 20, 1u << 20, 1u << 20, 0, 0};
+    struct virgl_walk w;
+    struct virgl_command v;
+    virgl_walk_start(&w, c->payload, c->payload_size);
+    while (virgl_next(&w, &v))
+        if (v.id == VIRGL_CCMD_GET_MEMORY_INFO)
+            write_backing(g, number, virgl_word(&v, 1), 0, (const u8 *)kib, sizeof(kib));
+}
+
+/* Is it the renderer that knows how the command went? */
+static bool renderers(const struct virtio_gpu *g, const struct gpu_command *c, u32 response)
+{
+    const struct gpu_state *s = g->v.dev->state;
+    if (!g->config.capset_size || s->lost || response != VIRTIO_GPU_RESP_OK_NODATA)
+        return false;
+    if (c->type == VIRTIO_GPU_CMD_SUBMIT_3D || c->type == VIRTIO_GPU_CMD_TRANSFER_FROM_HOST_3D)
+        return true;
+    return c->desc->feature == GPU_FEATURE_virgl && c->flags & VIRTIO_GPU_FLAG_FENCE;
+}
+
+static vns_t duration(const struct virtio_gpu *g, const struct gpu_command *c, u32 response)
+{
+    bool draws = c->type == VIRTIO_GPU_CMD_SUBMIT_3D && response == VIRTIO_GPU_RESP_OK_NODATA;
+    return draws ? 1000000000u / g->config.hz : TRANSFER_NS;
+}
+
+static void under_way(struct virtio_gpu *g, const struct gpu_command *c, u16 head, u64 number,
+                      u32 response, bool awaited)
+{
+    struct gpu_state *s = g->v.dev->state;
+    unsigned i = (s->first + s->count) % UNDER_WAY;
+    vns_t due = dev_now(g->v.dev) + duration(g, c, response);
+    if (s->count)
+        due = MAX(due, s->due[(i + UNDER_WAY - 1) % UNDER_WAY]);
+    s->head[i] = head;
+    s->response[i] = response;
+    s->awaited[i] = awaited;
+    s->number[i] = number;
+    s->due[i] = due;
+    s->count++;
+}
+
+/* g->v.chain is a command. false: it is none, or without room for an answer (5.7.6.7): the driver
+ * broke a rule. */
+static bool take(struct virtio_gpu *g)
+{
+    struct device *dev = g->v.dev;
+    struct gpu_state *s = dev->state;
+    struct gpu_command c;
+    u16 head = g->v.chain.head;
+    u64 len = g->v.chain.read_len;
+    if (!g->v.chain.write_len || len < GPU_HEADER || len > GPU_REQUEST_MAX ||
+        virtio_read(&g->v, 0, g->request, len) != len)
+        return false;
+    u64 number = s->commands++;
+    gpu_command_decode(GPU_QUEUE_control, g->request, (u32)len, &c);
+    u32 response = gpu_execute(g, &c);
+    bool refused = response >= VIRTIO_GPU_RESP_ERR_UNSPEC;
+    bool awaited = renderers(g, &c, response);
+    /* Without a renderer nothing is drawn, and the guest is told. */
+    if (!refused && s->lost && c.desc->feature == GPU_FEATURE_virgl &&
+        (c.type == VIRTIO_GPU_CMD_SUBMIT_3D || c.type == VIRTIO_GPU_CMD_TRANSFER_FROM_HOST_3D))
+        response = VIRTIO_GPU_RESP_ERR_UNSPEC;
+    emit(g, &(struct dev_gpu){.what = DEV_GPU_TAKEN,
+                              .number = number,
+                              .queue = GPU_QUEUE_control,
+                              .command = &c,
+                              .awaited = awaited,
+                              .ranges = g->ranges,
+                              .count = refused ? 0 : g->nranges,
+                              .response = refused ? response : 0});
+    if (!refused && c.type == VIRTIO_GPU_CMD_SUBMIT_3D)
+        answer_inside(g, &c, number);
+    if (g->shown) {
+        s->frames++;
+        dev->env->emit(dev->env->machine, EMIT_FRAME, 0, &s->frames, sizeof(s->frames));
+    }
+    if (awaited || c.flags & VIRTIO_GPU_FLAG_FENCE)
+        under_way(g, &c, head, number, response, awaited);
+    else
+        respond(g, head, number, response);
+    return true;
 }
 
 static void control(struct virtio_gpu *g)
 {
     struct device *dev = g->v.dev;
     struct gpu_state *s = dev->state;
-    while (s->count < UNDER_WAY && virtio_pop(&g->v, CONTROL)) {
-        struct virtio_gpu_ctrl_hdr h;
-        u16 head = g->v.chain.head;
-        u64 len = g->v.chain.read_len;
-        u32 response = VIRTIO_GPU_RESP_ERR_UNSPEC;
-        if (len < sizeof(h) || len > GPU_REQUEST_MAX ||
-            virtio_read(&g->v, 0, g->request, len) != len) {
+    while (s->count < UNDER_WAY && virtio_pop(&g->v, CONTROL))
+        if (!take(g)) {
             virtio_broken(&g->v);
             return;
         }
-        memcpy(&h, g->request, sizeof(h));
-        s->commands++;
-        note(s, g->request, len);
-        response = execute(g, h.type, g->request, len);
-        if (!(h.flags & VIRTIO_GPU_FLAG_FENCE) || !g->v.chain.write_len) {
-            respond(g, head, response);
-            continue;
-        }
-        unsigned i = (s->first + s->count) % UNDER_WAY;
-        vns_t due = dev_now(dev) + TRANSFER_NS;
-        if (s->count)
-            due = MAX(due, s->due[(i + UNDER_WAY - 1) % UNDER_WAY]);
-        s->head[i] = head;
-        s->response[i] = response;
-        s->due[i] = due;
-        s->count++;
-    }
     virtio_signal(&g->v, CONTROL);
     dev_changed(dev);
 }
@@ -437,21 +237,27 @@ static void cursor(struct virtio_gpu *g)
 {
     struct gpu_state *s = g->v.dev->state;
     while (virtio_pop(&g->v, CURSOR)) {
-        struct virtio_gpu_update_cursor c;
+        struct virtio_gpu_update_cursor u = {0};
+        struct gpu_command c;
         u16 head = g->v.chain.head;
-        if (virtio_read(&g->v, 0, &c, sizeof(c)) == sizeof(c) && !c.pos.scanout_id) {
-            s->commands++;
-            note(s, &c, sizeof(c));
-            if (c.hdr.type == VIRTIO_GPU_CMD_UPDATE_CURSOR) {
-                s->cursor = c.resource_id;
-                s->hot_x = c.hot_x;
-                s->hot_y = c.hot_y;
-            }
-            if (c.hdr.type == VIRTIO_GPU_CMD_UPDATE_CURSOR ||
-                c.hdr.type == VIRTIO_GPU_CMD_MOVE_CURSOR) {
-                s->cursor_x = c.pos.x;
-                s->cursor_y = c.pos.y;
-            }
+        u32 len = (u32)virtio_read(&g->v, 0, &u, sizeof(u));
+        u32 refused = gpu_command_decode(GPU_QUEUE_cursor, &u, len, &c);
+        if (!refused && u.pos.scanout_id)
+            refused = VIRTIO_GPU_RESP_ERR_INVALID_SCANOUT_ID;
+        emit(g, &(struct dev_gpu){.what = DEV_GPU_TAKEN,
+                                  .number = s->commands++,
+                                  .queue = GPU_QUEUE_cursor,
+                                  .command = &c,
+                                  .response = refused});
+        s->digest = XXH3_64bits_withSeed(&u, len, s->digest);
+        if (!refused && c.type == VIRTIO_GPU_CMD_UPDATE_CURSOR) {
+            s->cursor = u.resource_id;
+            s->hot_x = u.hot_x;
+            s->hot_y = u.hot_y;
+        }
+        if (!refused) {
+            s->cursor_x = u.pos.x;
+            s->cursor_y = u.pos.y;
         }
         virtio_push(&g->v, CURSOR, head, 0);
     }
@@ -461,100 +267,114 @@ static void cursor(struct virtio_gpu *g)
 static void gpu_notify(struct device *dev, unsigned queue)
 {
     if (queue == CONTROL)
-        control(self(dev));
+        control(gpu_self(dev));
     else
-        cursor(self(dev));
+        cursor(gpu_self(dev));
 }
+
+/* ---- what is under way ---- */
 
 static vns_t gpu_deadline(const struct device *dev)
 {
     const struct gpu_state *s = dev->state;
-    return s->count ? s->due[s->first] : NEVER;
+    return s->count && !s->waiting ? s->due[s->first] : NEVER;
 }
 
-static void gpu_expire(struct device *dev, vns_t now)
+/* The first command under way is done. */
+static void complete(struct virtio_gpu *g, u32 response)
 {
-    struct virtio_gpu *g = self(dev);
-    struct gpu_state *s = dev->state;
-    while (s->count && s->due[s->first] <= now) {
-        unsigned i = s->first;
-        s->first = (u16)((s->first + 1) % UNDER_WAY);
-        s->count--;
-        if (virtio_again(&g->v, CONTROL, s->head[i]))
-            respond(g, s->head[i], s->response[i]);
+    struct gpu_state *s = g->v.dev->state;
+    unsigned i = s->first;
+    s->first = (u16)((s->first + 1) % UNDER_WAY);
+    s->count--;
+    s->waiting = 0;
+    if (virtio_again(&g->v, CONTROL, s->head[i]))
+        respond(g, s->head[i], s->number[i], response);
+}
+
+/* Completes what is due up to the first one that the renderer has a say in. */
+static void advance(struct virtio_gpu *g, vns_t now)
+{
+    struct gpu_state *s = g->v.dev->state;
+    while (s->count && s->due[s->first] <= now && !s->waiting) {
+        if (s->awaited[s->first] && !s->lost)
+            s->waiting = 1;
+        else
+            complete(g, s->awaited[s->first] ? VIRTIO_GPU_RESP_ERR_UNSPEC : s->response[s->first]);
     }
     virtio_signal(&g->v, CONTROL);
     if (virtio_ready(&g->v))
         control(g); /* what had to wait for room */
 }
 
-/* ---- the screen ---- */
+static void gpu_expire(struct device *dev, vns_t now)
+{
+    advance(gpu_self(dev), now);
+}
 
-void virtio_gpu_screen(const struct device *dev, struct dev_screen *out)
+bool virtio_gpu_waiting(const struct device *dev, u64 *number)
 {
     const struct gpu_state *s = dev->state;
-    *out = (struct dev_screen){s->width, s->height, s->frames};
+    *number = s->waiting ? s->number[s->first] : 0;
+    return s->waiting;
 }
 
-/* Where red, green, blue and alpha are in a pixel; alpha 4: it has none. */
-static void channels(u32 format, unsigned at[4])
+static void op_write(struct virtio_gpu *g, struct cursor *c, u64 number, bool same)
 {
-    static const u8 order[][5] = {
-        {VIRTIO_GPU_FORMAT_B8G8R8A8_UNORM, 2, 1, 0, 3},
-        {VIRTIO_GPU_FORMAT_B8G8R8X8_UNORM, 2, 1, 0, 4},
-        {VIRTIO_GPU_FORMAT_A8R8G8B8_UNORM, 1, 2, 3, 0},
-        {VIRTIO_GPU_FORMAT_X8R8G8B8_UNORM, 1, 2, 3, 4},
-        {VIRTIO_GPU_FORMAT_R8G8B8A8_UNORM, 0, 1, 2, 3},
-        {VIRTIO_GPU_FORMAT_X8B8G8R8_UNORM, 3, 2, 1, 4},
-        {VIRTIO_GPU_FORMAT_A8B8G8R8_UNORM, 3, 2, 1, 0},
-        {VIRTIO_GPU_FORMAT_R8G8B8X8_UNORM, 0, 1, 2, 4},
-    };
-    const u8 *o = order[0];
-    for (unsigned i = 0; i < ARRAY_SIZE(order); i++)
-        if (order[i][0] == format)
-            o = order[i];
-    for (unsigned k = 0; k < 4; k++)
-        at[k] = o[k + 1];
-}
-
-static void draw_cursor(struct virtio_gpu *g, u32 y, u8 *rgb)
-{
-    const struct gpu_state *s = g->v.dev->state;
-    struct gpu_resource r;
-    i64 top = (i64)s->cursor_y, left = (i64)s->cursor_x;
-    if (gpu_find(&g->store, s->cursor, &r) < 0 || r.kind != GPU_2D || y < top ||
-        y - top >= r.height)
-        return;
-    unsigned at[4];
-    channels(r.format, at);
-    gpu_data_read(&g->store, r.pixels, (u64)(y - top) * r.width * 4, g->row, (u64)r.width * 4);
-    for (u32 x = 0; x < r.width && left + x < s->width; x++) {
-        const u8 *p = g->row + 4 * x;
-        unsigned alpha = at[3] < 4 ? p[at[3]] : 255;
-        u8 *to = rgb + 3 * (left + x);
-        for (unsigned k = 0; k < 3; k++) /* premultiplied, as the kernel's cursors are */
-            to[k] = (u8)MIN(255u, p[at[k]] + to[k] * (255 - alpha) / 255);
+    struct gpu_state *s = g->v.dev->state;
+    u64 resource = cursor_get_varint(c), offset = cursor_get_varint(c), len = GPU_KEPT_PIECE;
+    u8 piece[GPU_KEPT_PIECE];
+    const u8 *bytes = piece;
+    if (same) {
+        gpu_kept_read(&g->store, cursor_get_varint(c), piece);
+    } else {
+        len = cursor_get_varint(c);
+        bytes = len <= GPU_KEPT_PIECE ? cursor_get(c, len) : NULL;
+        if (!bytes || c->bad)
+            return;
+        if (len == GPU_KEPT_PIECE)
+            gpu_kept_write(&g->store, s->pieces++, bytes);
     }
+    write_backing(g, number, (u32)resource, offset, bytes, len);
 }
 
-void virtio_gpu_screen_row(struct device *dev, u32 y, u8 *rgb)
+static void op_text(struct virtio_gpu *g, struct cursor *c, enum dev_gpu_what what)
 {
-    struct virtio_gpu *g = self(dev);
-    const struct gpu_state *s = dev->state;
-    struct gpu_resource r;
-    memset(rgb, 0, (size_t)s->width * 3);
-    if (y >= s->height || gpu_find(&g->store, s->scanout, &r) < 0)
+    struct gpu_state *s = g->v.dev->state;
+    u64 context = what == DEV_GPU_FAULT ? cursor_get_varint(c) : 0;
+    u64 len = cursor_get_varint(c);
+    const u8 *text = cursor_get(c, len);
+    char why[512];
+    if (!text || c->bad)
         return;
-    if (r.kind == GPU_2D) {
-        unsigned at[4];
-        channels(r.format, at);
-        gpu_data_read(&g->store, r.pixels, ((u64)(s->y + y) * r.width + s->x) * 4, g->row,
-                      (u64)s->width * 4);
-        for (u32 x = 0; x < s->width; x++)
-            for (unsigned k = 0; k < 3; k++)
-                rgb[3 * x + k] = g->row[4 * x + at[k]];
+    snprintf(why, sizeof(why), "%.*s", (int)MIN(len, sizeof(why) - 1), (const char *)text);
+    if (what == DEV_GPU_LOST)
+        s->lost = 1;
+    emit(g,
+         &(struct dev_gpu){.what = what, .number = context, .body = why, .size = (u32)strlen(why)});
+}
+
+void virtio_gpu_reply(struct device *dev, const u8 *data, u32 len)
+{
+    struct virtio_gpu *g = gpu_self(dev);
+    struct gpu_state *s = dev->state;
+    struct cursor c = {.in = data, .end = len};
+    u64 number = s->number[s->first];
+    while (s->waiting && c.at < c.end && !c.bad) {
+        u64 response;
+        switch (cursor_get_varint(&c)) {
+        case GPU_OP_WRITE: op_write(g, &c, number, false); break;
+        case GPU_OP_SAME: op_write(g, &c, number, true); break;
+        case GPU_OP_FAULT: op_text(g, &c, DEV_GPU_FAULT); break;
+        case GPU_OP_LOST: op_text(g, &c, DEV_GPU_LOST); break;
+        case GPU_OP_DONE:
+            response = cursor_get_varint(&c);
+            complete(g, c.bad ? VIRTIO_GPU_RESP_ERR_UNSPEC : (u32)response);
+            break;
+        default: c.bad = true; break; /* only a forged recording has that */
+        }
     }
-    draw_cursor(g, y, rgb);
+    advance(g, dev_now(dev));
 }
 
 /* ---- life ---- */
@@ -563,10 +383,12 @@ void virtio_gpu_screen_row(struct device *dev, u32 y, u8 *rgb)
 static void gpu_driver_reset(struct device *dev)
 {
     struct gpu_state *s = dev->state;
-    s->first = s->count = 0;
+    s->first = s->count = s->waiting = s->lost = 0;
     s->scanout = s->x = s->y = s->width = s->height = 0;
     s->cursor = s->cursor_x = s->cursor_y = s->hot_x = s->hot_y = 0;
-    gpu_store_clear(&self(dev)->store);
+    s->pieces = 0;
+    gpu_store_clear(&gpu_self(dev)->store);
+    emit(gpu_self(dev), &(struct dev_gpu){.what = DEV_GPU_RESET});
 }
 
 static void gpu_reset(struct device *dev)
@@ -581,18 +403,32 @@ static void gpu_reset(struct device *dev)
 static int gpu_loaded(struct device *dev, struct err *err)
 {
     const struct gpu_state *s = dev->state;
-    if (s->first >= UNDER_WAY || s->count > UNDER_WAY)
+    if (s->first >= UNDER_WAY || s->count > UNDER_WAY || s->waiting > 1 || s->lost > 1 ||
+        (s->waiting && !s->count))
         return dev_bad_state(dev, err, "commands");
     if (s->width > 16384 || s->height > 16384 || s->x > 16384 || s->y > 16384)
         return dev_bad_state(dev, err, "scanout");
-    self(dev)->store.stale = true;
+    gpu_self(dev)->store.stale = true;
     return virtio_loaded(dev, err);
 }
 
-static const struct virtio_class gpu_class = {
+static const struct virtio_class class_2d = {
     .type = 16,
     .pci_class = {0x00, 0x80, 0x03}, /* display controller, not VGA */
     .features = F_EDID,
+    .queues = 2,
+    .queue_max = VIRTIO_QUEUE_MAX,
+    .config_size = sizeof(struct virtio_gpu_config),
+    .config_read = gpu_config_read,
+    .config_write = gpu_config_write,
+    .notify = gpu_notify,
+    .reset = gpu_driver_reset,
+};
+
+static const struct virtio_class class_3d = {
+    .type = 16,
+    .pci_class = {0x00, 0x80, 0x03}, /* display controller, not VGA */
+    .features = F_EDID | F_VIRGL,
     .queues = 2,
     .queue_max = VIRTIO_QUEUE_MAX,
     .config_size = sizeof(struct virtio_gpu_config),
@@ -617,6 +453,28 @@ static void release(struct virtio_gpu *g)
     free(g->request);
     free(g->row);
     free(g->entries);
+    free(g->ranges);
+    if (g->upload)
+        munmap(g->upload, GPU_UPLOAD_BYTES);
+}
+
+static int allocate(struct virtio_gpu *g, struct err *err)
+{
+    int r = gpu_store_init(&g->store, err);
+    if (r)
+        return r;
+    g->request = malloc(GPU_REQUEST_MAX);
+    g->row = malloc(16384 * 4);
+    g->entries = malloc(GPU_ENTRIES * sizeof(*g->entries));
+    g->ranges = malloc(GPU_UPLOADS * sizeof(*g->ranges));
+    /* Pages that no command ever needs are never there. */
+    g->upload = mmap(NULL, GPU_UPLOAD_BYTES, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (g->upload == MAP_FAILED)
+        g->upload = NULL;
+    if (!g->request || !g->row || !g->entries || !g->ranges || !g->upload)
+        return err_set(err, -ENOMEM, "no memory for the GPU");
+    return 0;
 }
 
 int virtio_gpu_create(struct device *dev, const struct dev_env *env, struct virtio_gpu *g,
@@ -626,24 +484,19 @@ int virtio_gpu_create(struct device *dev, const struct dev_env *env, struct virt
     int r = dev_alloc(dev, &gpu_ops, env, sizeof(struct gpu_state), err);
     if (r)
         return r;
-    r = gpu_store_init(&g->store, err);
     g->config = *config;
-    g->request = malloc(GPU_REQUEST_MAX);
-    g->row = malloc(16384 * 4);
-    g->entries = malloc(GPU_ENTRIES * sizeof(*g->entries));
-    if (!r && (!g->request || !g->row || !g->entries))
-        r = err_set(err, -ENOMEM, "no memory for the GPU");
+    r = allocate(g, err);
     if (r) {
         release(g);
         dev_free(dev);
         return r;
     }
-    virtio_connect(&g->v, dev, &gpu_class, pci, slot);
+    virtio_connect(&g->v, dev, config->capset_size ? &class_3d : &class_2d, pci, slot);
     return 0;
 }
 
 void virtio_gpu_destroy(struct device *dev)
 {
-    release(self(dev));
+    release(gpu_self(dev));
     dev_free(dev);
 }

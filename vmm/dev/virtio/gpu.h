@@ -1,4 +1,8 @@
-/* virtio GPU device (virtio 1.2, 5.7): one scanout, 2D; resources and pixels in gpu_store.h. */
+/*
+ * virtio GPU device (virtio 1.2, 5.7): one scanout, 2D, and with a capability set 3D (virgl). The
+ * device checks commands and keeps what guests can see of them; drawing is the renderer's, who
+ * hears of everything by EMIT_GPU and is heard by INPUT_GPU.
+ */
 #ifndef REPRISE_DEV_VIRTIO_GPU_H
 #define REPRISE_DEV_VIRTIO_GPU_H
 
@@ -6,12 +10,15 @@
 #include "dev/virtio/virtio.h"
 
 #define GPU_REQUEST_MAX (1u << 20) /* bytes of a command with what it carries */
-#define GPU_SIZE_MIN    64u        /* of the screen, pixels */
+#define GPU_CAPSET_MAX  512u
+#define GPU_SIZE_MIN    64u /* of the screen, pixels */
 #define GPU_SIZE_MAX    4096u
 
 struct gpu_config {
     u32 width, height; /* preferred mode; 0: there is no GPU */
-    u32 hz;            /* of the display: what a fence waits for at most is a period */
+    u32 hz;            /* of the display: a command that draws is done a period later */
+    u32 capset_id, capset_version, capset_size; /* size 0: 2D only */
+    u8 capset[GPU_CAPSET_MAX];
 };
 
 struct virtio_gpu {
@@ -21,6 +28,12 @@ struct virtio_gpu {
     u8 *request; /* scratch, GPU_REQUEST_MAX */
     u8 *row;     /* scratch, a row of pixels */
     struct gpu_entry *entries;
+    /* Of the command that is taken: guest memory that it read. */
+    struct gpu_range *ranges;
+    u32 nranges;
+    u8 *upload;
+    u64 uploaded;
+    bool shown; /* it flushed what is on the screen */
 };
 
 int virtio_gpu_create(struct device *dev, const struct dev_env *env, struct virtio_gpu *g,
@@ -28,8 +41,15 @@ int virtio_gpu_create(struct device *dev, const struct dev_env *env, struct virt
                       struct err *err);
 void virtio_gpu_destroy(struct device *dev);
 
+/* Does the first command under way wait for the renderer? Its number. */
+bool virtio_gpu_waiting(const struct device *dev, u64 *number);
+/* The renderer's reply to it, or a part of one (gpu_reply.h). */
+void virtio_gpu_reply(struct device *dev, const u8 *data, u32 len);
+
 void virtio_gpu_screen(const struct device *dev, struct dev_screen *out);
 /* Its row y as width pixels of R, G, B; the cursor is drawn in. */
 void virtio_gpu_screen_row(struct device *dev, u32 y, u8 *rgb);
+/* Draws only the cursor, over what is there. */
+void virtio_gpu_screen_cursor(struct device *dev, u32 y, u8 *rgb);
 
 #endif
