@@ -393,16 +393,11 @@ static const char *obstacle(const struct gpu_track *t)
 
 /* --- Keyframes --- */
 
-/* What is on the screen is looked at. */
-static void on_screen(struct maker *m)
+/* Cursors are looked at in every frame; what a scanout shows when it is flushed. */
+static void see_cursors(struct maker *m)
 {
     for (u32 i = 0; i < TRACK_SCANOUTS; i++) {
-        struct virtio_gpu_set_scanout s;
         struct virtio_gpu_update_cursor c;
-        if (m->t->scanout[i].size) {
-            memcpy(&s, m->t->scanout[i].data, sizeof(s));
-            gpu_track_look(m->t, s.resource_id);
-        }
         if (m->t->cursor[i].size) {
             memcpy(&c, m->t->cursor[i].data, sizeof(c));
             gpu_track_look(m->t, c.resource_id);
@@ -433,7 +428,7 @@ int gpu_keyframe_make(struct gpu_keyframe **out, struct gpu_track *t, struct gpu
     CHECK(m.k->pending.needed, "out of memory");
     gpu_track_watch(t, &m.k->pending);
     if (observe)
-        on_screen(&m);
+        see_cursors(&m);
     if (renderer_death(gpu_drive_renderer(d))) {
         gpu_keyframe_destroy(m.k, t);
         return err_set(err, -EPIPE, "the renderer died: %s", renderer_death(gpu_drive_renderer(d)));

@@ -86,6 +86,7 @@ int play_restart(struct gpu_player *p, struct err *err)
     p->records = p->frame_records = p->done = 0;
     p->loaded = LOADED_NOTHING;
     p->base = NULL;
+    p->lost = false;
     if (!p->config.keyframes) {
         gpu_track_reset(p->track);
         p->tracked = p->tracked_dword = 0;
@@ -152,7 +153,9 @@ static int load(struct gpu_player *p, struct err *err)
         gpu_log_mark(p->log, &p->mark);
         if (!gpu_log_next(p->log, rec))
             return 0;
-        if (rec->type == GPU_REC_REPLY && p->config.compare && !p->pinning &&
+        if (rec->type == GPU_REC_LOST)
+            p->lost = true;
+        if (rec->type == GPU_REC_REPLY && p->config.compare && !p->pinning && !p->lost &&
             play_compare(p, rec, err))
             return err->code;
         if (rec->type == GPU_REC_RESET)
@@ -295,6 +298,7 @@ static int reset(struct gpu_player *p, struct err *err)
     if (p->records >= p->tracked)
         gpu_track_reset(p->track);
     p->screen = (struct gpu_screen){0};
+    p->lost = false;
     return gpu_drive_reset(p->drive, err);
 }
 
