@@ -69,7 +69,7 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
                      .lenient = true,
                      .texture_bytes = TEXTURES,
                      .backing_bytes = BACKINGS,
-                     .hang_timeout = 20000},
+                     .hang_timeout = 5000},
         .keyframes = size % 3 ? 64u << 20 : 0,
         .keyframe_spacing = 1,
         .compare = true};
