@@ -185,7 +185,7 @@ def trim(t):
     was = (t.dir / "b").read_bytes()
     t.has(gpu(t, "trim", log, "--frames", "1", "-o", t.dir / "b", code=ERROR).error, "there already")
     t.has(gpu(t, "trim", log, "--frames", "99..", "-o", t.dir / "g", code=ERROR).error,
-          "no frame 98: the log has 15")
+          "no frame 99: the log has 15")
     t.equal((t.dir / "b").read_bytes(), was, "the file that was there")
     t.equal([p.name for p in t.dir.iterdir() if p.name.startswith("g")], [], "what is left of g")
 

@@ -117,6 +117,9 @@ static int try_keyframe(struct trim *t, u64 at, struct err *err)
     gpu_player_keyframe_free(t->p, t->keyframe);
     t->keyframe = NULL;
     int code = gpu_player_seek_frame(t->p, at, err);
+    if (code == -ENOENT)
+        return err_set(err, code, "there is no frame %" PRIu64 ": the log has %" PRIu64,
+                       t->a->frames.first, gpu_player_place(t->p)->frames);
     if (code)
         return code;
     t->from = *gpu_player_place(t->p);
