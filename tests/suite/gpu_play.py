@@ -80,7 +80,7 @@ def seek(t):
     seed = random.randrange(1 << 31)
     for options, good in ((("-m",), 14), ((), 14), (("-d", "-c"), 3), (("-m", "-c"), 3)):
         log = scene(t, "gpu.log", 14, *options, reads=False)
-        out = t.run(tool(t, "gpu_seek"), renderer(t), log, seed, 12 // t.slow + 4,
+        out = t.run(tool(t, "gpu_seek"), renderer(t), log, seed, 6 // t.slow + 3,
                     timeout=300).text
         kept = re.search(r"^15 frames, (\d+) keyframes, .* used (\d+) times", out, re.M)
         t.check(kept and int(kept.group(1)) >= good and int(kept.group(2)) > 2,
