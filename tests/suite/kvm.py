@@ -12,7 +12,7 @@ from suite.harness import ERROR, FINE, IMAGES, ROOT, test
 from suite.tiny import COMMON, ENDS, OWN_TEST, answered, answers
 
 LONGEST = 60000  # positions of a guest that is cut
-WHOLE = {"debug", "exceptions", "fpu", "haltforever", "interrupts", "mmio", "msr", "triplefault"}
+WHOLE = {"asks", "debug", "exceptions", "fpu", "haltforever", "interrupts", "mmio", "msr", "triplefault"}
 KVM = ("--engine", "kvm")
 
 
