@@ -15,6 +15,7 @@ $(TOY_NAMES:%=$(B)/tests/unit/%): $(TOY_OBJ)
 GPU_OBJ := $(B)/tests/unit/gpu_stream.o
 $(B)/tests/unit/test_gpu_decode $(B)/tests/unit/test_gpu_log $(B)/tests/unit/test_gpu_state \
 	$(B)/tests/unit/test_gpu_drive: $(GPU_OBJ)
+$(B)/tests/unit/test_pmu: $(B)/tests/unit/pmu_fake.o
 $(UNIT_BIN): $(B)/tests/unit/%: $(B)/tests/unit/%.o $(B)/libreprise.a
 	@echo "  LD $@"
 	@$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libreprise.a -lcmocka $(LDLIBS)
@@ -95,7 +96,7 @@ bench: deps
 		build/rel/tests/bench/travel
 	@tests/bench/bench.py $(BENCH_ARGS)
 
-TEST_OBJ := $(UNIT_NAMES:%=$(B)/tests/unit/%.o) $(TOY_OBJ) $(GPU_OBJ) \
+TEST_OBJ := $(UNIT_NAMES:%=$(B)/tests/unit/%.o) $(TOY_OBJ) $(GPU_OBJ) $(B)/tests/unit/pmu_fake.o \
 	$(FUZZ_SRC:%=$(B)/tests/fuzz/fuzz_%.o) \
 	$(B)/tests/fuzz/mutate.o $(B)/tests/fuzz/fuzz_guest.o $(B)/tests/bench/nolog.o $(B)/tests/bench/travel.o \
 	$(TOOLS:=.o)

@@ -16,6 +16,8 @@ LAYERS = {
                 "virtio-gpu-log/decode.h", "virtio-gpu-log/log.h"],
     # ram.h is the one translator of guest-physical addresses.
     "vmm/cpu/dbt": ["base/", "cpu/", "board/ram.h"],
+    # Its host is KVM, perf and a clock.
+    "vmm/cpu/kvm": ["base/", "cpu/", "board/ram.h", "host/clock.h"],
     "vmm/cpu": ["base/", "cpu/model.h", "cpu/vcpu.h", "cpu/engine.h", "cpu/stats.h",
                 "board/ram.h"],
     # What a boot menu says is text; which disk has one is the host's matter.
