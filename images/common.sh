@@ -52,14 +52,30 @@ initramfs() {
     (cd "$1" && find . -mindepth 1 | sort | cpio --quiet --reproducible -o -H newc -R 0:0) >"$2"
 }
 
-# kernel_image META: the whole recipe. Makes $out/{vmlinuz,config,initrd,version}.
+# from_generic DIR MODULE...: the generic image's kernel into $work, modules of it into DIR.
+from_generic() {
+    generic=build/images/generic
+    modules=$1
+    shift
+    mkdir -p "$modules"
+    cp "$generic/vmlinuz" "$work/vmlinuz"
+    sed -n 1p "$generic/version" >>"$work/version"
+    for module; do
+        cp "$generic/modules/$module.ko" "$modules/"
+    done
+}
+
+# kernel_image META [MODULE...]: the whole recipe. Makes $out/{vmlinuz,config,initrd,version}, and
+# modules/ with those of the initrd and MODULE..., which it has not, for images made of this one.
 kernel_image() {
     work="$out.tmp"
     rm -rf "$work"
     mkdir -p "$work"
-    package=$(resolve "$1")
-    [ -n "$package" ] || { refresh && package=$(resolve "$1"); } || true
-    [ -n "$package" ] || die "apt knows no package $1: is this Debian with its main repository?"
+    meta=$1
+    shift
+    package=$(resolve "$meta")
+    [ -n "$package" ] || { refresh && package=$(resolve "$meta"); } || true
+    [ -n "$package" ] || die "apt knows no package $meta: is this Debian with its main repository?"
     say "fetching $package and busybox-static"
     fetch "$package" "$work/kernel"
     fetch busybox-static "$work/busybox"
@@ -92,6 +108,10 @@ kernel_image() {
         [ ! -f "$file" ] || install -m 644 "$file" "$root/lib/modules/$release/"
     done
     initramfs "$root" "$work/initrd"
+    cp -r "$root/lib/modules/$release" "$work/modules"
+    for module; do
+        install -m 644 "$work/kernel/lib/modules/$release/kernel/$module" "$work/modules/"
+    done
     cp "$work/kernel/boot/vmlinuz-$release" "$work/vmlinuz"
     cp "$work/kernel/boot/config-$release" "$work/config"
     (cd "$work" && sha256sum vmlinuz initrd) >>"$work/version"

@@ -27,7 +27,7 @@ $(B)/tests/tools/gpu_log_sample: $(GPU_OBJ)
 $(TOOLS): $(B)/tests/tools/%: $(B)/tests/tools/%.o $(B)/libreprise.a
 	@$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libreprise.a $(LDLIBS)
 
-GUEST_BIN := $(addprefix build/images/guest/,check heap lines echod frames)
+GUEST_BIN := $(addprefix build/images/guest/,check heap lines echod frames modeset)
 # For gdb: lines, at addresses where no other program of the guest is.
 build/images/guest/heap: GUEST_FLAGS := -g -Wl,-Ttext-segment=0x10000000
 build/images/guest/lines: GUEST_FLAGS := -g -O0 -Wl,-Ttext-segment=0x20000000
@@ -41,14 +41,15 @@ build/images/guest/%: tests/guest/%.c
 # always with the address sanitizer.
 FUZZ_VIRTIO := virtio-rng virtio-blk virtio-net virtio-console virtio-input
 FUZZ_NAMES  := log kernel boot bootentry description keys checkpoint kallsyms rsp net input_file \
+	display_input \
 	gpu_decode gpu_log $(FUZZ_VIRTIO)
-FUZZ_SRC    := $(filter-out $(FUZZ_VIRTIO),$(FUZZ_NAMES)) virtio
+FUZZ_SRC    := $(filter-out $(FUZZ_VIRTIO),$(FUZZ_NAMES)) virtio $(FUZZ_VIRTIO:virtio-%=virtio_%)
 FUZZ_BIN    := $(FUZZ_NAMES:%=$(B)/tests/fuzz/fuzz_%)
 $(B)/tests/fuzz/fuzz_log: $(TOY_OBJ)
 $(B)/tests/fuzz/fuzz_gpu_decode $(B)/tests/fuzz/fuzz_gpu_log: $(GPU_OBJ)
 $(filter-out $(FUZZ_VIRTIO:%=$(B)/tests/fuzz/fuzz_%),$(FUZZ_BIN)): %: %.o
-# One source for the virtio devices; a program knows by its name which one it is for.
-$(FUZZ_VIRTIO:%=$(B)/tests/fuzz/fuzz_%): $(B)/tests/fuzz/fuzz_virtio.o
+$(FUZZ_VIRTIO:%=$(B)/tests/fuzz/fuzz_%): $(B)/tests/fuzz/fuzz_virtio-%: \
+	$(B)/tests/fuzz/fuzz_virtio_%.o $(B)/tests/fuzz/fuzz_virtio.o
 $(FUZZ_BIN): $(B)/tests/fuzz/mutate.o $(B)/libreprise.a
 	@echo "  LD $@"
 	@$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libreprise.a $(LDLIBS)
@@ -82,17 +83,17 @@ test-build: build/reprise $(B)/reprise $(UNIT_BIN) $(TOOLS) $(B)/tests/insn/insn
 
 # The parts one after the other, each with all CPUs; images need no compiler and take the network.
 test: deps
-	@$(MAKE) --no-print-directory -j$(JOBS) test-build images image-debian-if-possible
+	@$(MAKE) --no-print-directory -j$(JOBS) test-build images images-if-possible
 	@$(MAKE) --no-print-directory -j$(JOBS) MODE=asan fuzz-build
 	@tests/run.py --mode $(MODE) $(T)
 
 soak: deps
-	@$(MAKE) --no-print-directory -j$(JOBS) test-build images image-debian-if-possible
+	@$(MAKE) --no-print-directory -j$(JOBS) test-build images images-if-possible
 	@$(MAKE) --no-print-directory -j$(JOBS) MODE=asan fuzz-build
 	@tests/soak.py --mode $(MODE) --minutes $(SOAK_MINUTES)
 
 bench: deps
-	@$(MAKE) --no-print-directory -j$(JOBS) MODE=rel test-build images image-debian-if-possible build/rel/tests/bench/nolog \
+	@$(MAKE) --no-print-directory -j$(JOBS) MODE=rel test-build images images-if-possible build/rel/tests/bench/nolog \
 		build/rel/tests/bench/travel
 	@tests/bench/bench.py $(BENCH_ARGS)
 

@@ -293,7 +293,7 @@ static void add_qemu(FILE *f, const struct vcpu *v)
     add_note(f, "QEMU", 0, &q, sizeof(q));
 }
 
-static int make_notes(struct core *c, struct err *err)
+static int make_notes(struct core *c, const struct core_note *more, struct err *err)
 {
     FILE *f = open_memstream(&c->notes, &c->notes_size);
     if (f) {
@@ -302,6 +302,8 @@ static int make_notes(struct core *c, struct err *err)
         if (c->kernel.vmcoreinfo_size)
             add_note(f, "VMCOREINFO", 0, c->kernel.vmcoreinfo, c->kernel.vmcoreinfo_size);
         add_qemu(f, c->cpu);
+        if (more)
+            add_note(f, "REPRISE", more->type, more->data, more->size);
         if (!fclose(f))
             return 0;
     }
@@ -377,7 +379,8 @@ static int write_file(struct core *c, int fd, struct core_report *report, struct
     return code;
 }
 
-int core_write(struct machine *m, int fd, struct core_report *report, struct err *err)
+int core_write(struct machine *m, int fd, const struct core_note *note, struct core_report *report,
+               struct err *err)
 {
     struct guest_memory mem;
     struct symbols symbols;
@@ -399,7 +402,7 @@ int core_write(struct machine *m, int fd, struct core_report *report, struct err
         snprintf(report->release, sizeof(report->release), "%s", symbols.release);
         find_current(c, &symbols, report);
         symbols_free(&symbols);
-        code = make_notes(c, err);
+        code = make_notes(c, note, err);
     }
     if (!code)
         code = write_file(c, fd, report, err);

@@ -27,8 +27,18 @@ struct core_report {
     char release[128]; /* of the kernel, "" if unknown */
 };
 
-/* Writes the core of the machine where it stands to an empty file. -errno with a text. The machine
- * is not changed. */
-int core_write(struct machine *m, int fd, struct core_report *report, struct err *err);
+/* One more note, of those named "REPRISE". */
+#define CORE_NOTE_GPU                                                                              \
+    0x52500001u /* what the GPU has, as JSON; gdb takes small numbers for its own */
+struct core_note {
+    u32 type;
+    const void *data;
+    size_t size;
+};
+
+/* Writes the core of the machine where it stands to an empty file. `note` NULL: no more than
+ * there always are. -errno with a text. The machine is not changed. */
+int core_write(struct machine *m, int fd, const struct core_note *note, struct core_report *report,
+               struct err *err);
 
 #endif

@@ -54,12 +54,21 @@ static bool is_checkpoint_name(const char *name)
     return !strcmp(name, "incomplete") || (*name && !name[strspn(name, "0123456789")]);
 }
 
+/* Of --display png-every (host/display_png.c). */
+static bool is_screen_name(const char *name)
+{
+    size_t n = strlen(name);
+    return !strncmp(name, "time-", 5) && n > 4 &&
+           (!strcmp(name + n - 4, ".png") || !strcmp(name + n - 4, ".tmp"));
+}
+
 /* What may lie in a recording: its directories and what may lie in those. */
 static const struct {
     const char *name;
     bool (*ours)(const char *);
 } directories[] = {{"files", is_hash_name},
                    {"checkpoints", is_checkpoint_name},
+                   {"screens", is_screen_name},
                    {"checkpoints.new", is_checkpoint_name}};
 
 static bool is_top_name(const char *name)

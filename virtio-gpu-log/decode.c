@@ -367,6 +367,15 @@ bool gpu_command_shape(const struct gpu_command *c, u32 *resource, struct gpu_sh
     return true;
 }
 
+u64 gpu_command_backing(const struct gpu_command *c)
+{
+    u64 size = 0;
+    for (u32 i = 0; i + sizeof(struct virtio_gpu_mem_entry) <= c->payload_size;
+         i += sizeof(struct virtio_gpu_mem_entry))
+        size += gpu_u32(c->payload + i + offsetof(struct virtio_gpu_mem_entry, length));
+    return size;
+}
+
 static u32 minify(u32 size, u32 level)
 {
     return MAX(1u, level < 32 ? size >> level : 0);

@@ -250,6 +250,9 @@ struct gpu_shape {
 /* Of RESOURCE_CREATE_2D and _3D; false: it is neither. */
 bool gpu_command_shape(const struct gpu_command *c, u32 *resource, struct gpu_shape *out);
 
+/* Of RESOURCE_ATTACH_BACKING: the bytes of its entries together. */
+u64 gpu_command_backing(const struct gpu_command *c);
+
 struct gpu_extent {
     u64 offset; /* first byte of the backing that is read or written */
     u64 size;   /* to behind the last; 0 for an empty box */

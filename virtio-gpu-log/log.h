@@ -161,6 +161,18 @@ const struct gpu_log_damage *gpu_log_damage(const struct gpu_log_reader *r);
 u32 gpu_record_command(const struct gpu_record *rec, struct gpu_command *out);
 /* Back to the first record. */
 void gpu_log_rewind(struct gpu_log_reader *r);
+/* A place between two records, to go on reading there later: on or back. */
+struct gpu_log_mark {
+    u64 offset, seed, contents;
+    u64 previous_position, previous_time;
+    u64 commands;
+    struct gpu_frames frames;
+    struct gpu_log_sizes sizes;
+    u32 sequence, chunks, skip;
+    bool ended;
+};
+void gpu_log_mark(const struct gpu_log_reader *r, struct gpu_log_mark *out);
+void gpu_log_return(struct gpu_log_reader *r, const struct gpu_log_mark *mark);
 /* Walks ranges of a record that was read: start with *at = 0, until false. */
 bool gpu_ranges_next(const struct gpu_ranges *ranges, u32 *at, struct gpu_range *out);
 /* Copies `size` bytes at `offset` of a blob; <0 with a text when the log is damaged there. Valid as

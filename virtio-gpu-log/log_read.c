@@ -55,6 +55,7 @@ struct gpu_log_reader {
     u8 *capset;
     struct gpu_log_sizes sizes;
     struct gpu_log_damage damage;
+    struct gpu_log_mark chunk; /* in front of the chunk that is being read */
 };
 
 static bool room(void *buffer, size_t *have, size_t want, size_t each)
@@ -116,6 +117,52 @@ void gpu_log_rewind(struct gpu_log_reader *r)
     memset(&r->sizes, 0, sizeof(r->sizes));
     memset(&r->damage, 0, sizeof(r->damage));
     gpu_log_next(r, &first); /* the start record, seen by gpu_log_open */
+}
+
+/* Where the next chunk starts, with what came before it. */
+static void mark_chunk(const struct gpu_log_reader *r, struct gpu_log_mark *out)
+{
+    *out = (struct gpu_log_mark){.offset = r->offset,
+                                 .seed = r->seed,
+                                 .contents = r->contents,
+                                 .previous_position = r->previous.position,
+                                 .previous_time = r->previous.time,
+                                 .commands = r->commands,
+                                 .frames = r->frames,
+                                 .sizes = r->sizes,
+                                 .sequence = r->sequence,
+                                 .chunks = r->nchunks,
+                                 .ended = r->ended};
+}
+
+void gpu_log_mark(const struct gpu_log_reader *r, struct gpu_log_mark *out)
+{
+    if (r->left) {
+        *out = r->chunk;
+        out->skip = r->h.entries - r->left;
+    } else {
+        mark_chunk(r, out);
+    }
+}
+
+void gpu_log_return(struct gpu_log_reader *r, const struct gpu_log_mark *mark)
+{
+    struct gpu_record rec;
+    r->offset = mark->offset;
+    r->seed = mark->seed;
+    r->sequence = mark->sequence;
+    r->left = 0;
+    r->previous = (struct gpu_log_base){mark->previous_position, mark->previous_time};
+    r->ended = mark->ended;
+    r->commands = mark->commands;
+    r->frames = mark->frames;
+    r->contents = mark->contents;
+    r->nchunks = mark->chunks;
+    r->loaded_chunk = 0;
+    r->sizes = mark->sizes;
+    memset(&r->damage, 0, sizeof(r->damage));
+    for (u32 i = 0; i < mark->skip && gpu_log_next(r, &rec); i++)
+        ;
 }
 
 int gpu_log_open(struct gpu_log_reader **out, int fd, struct err *err)
@@ -360,9 +407,11 @@ int gpu_log_next(struct gpu_log_reader *r, struct gpu_record *rec)
     const char *why;
     if (r->damage.state != GPU_LOG_READING)
         return 0;
-    while (!r->left)
+    while (!r->left) {
+        mark_chunk(r, &r->chunk);
         if (!load_chunk(r))
             return 0;
+    }
     r->at += gpu_record_decode(rec, &r->base, r->raw + r->at, r->h.raw_size - r->at, r->contents,
                                &why); /* cannot fail: check_records has seen it */
     r->left--;

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <lz4.h>
+#include <lz4hc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -105,7 +106,10 @@ static int flush(struct gpu_log_writer *w, enum gpu_chunk_kind kind, struct err 
         return fail(w, err);
     }
     u8 *payload = w->out.data + sizeof(h);
-    int n = LZ4_compress_default((const char *)b->data, (char *)payload, (int)b->size, bound);
+    /* Commands are few and repeat themselves; uploads are many. */
+    int n = kind == GPU_CHUNK_RECORDS
+                ? LZ4_compress_HC((const char *)b->data, (char *)payload, (int)b->size, bound, 9)
+                : LZ4_compress_default((const char *)b->data, (char *)payload, (int)b->size, bound);
     h.packed_size = (u32)n;
     if (n <= 0 || (size_t)n >= b->size) {
         h.packed_size = h.raw_size;

@@ -587,15 +587,9 @@ static int submit(struct gpu_state *s, struct gpu_log_reader *log, const struct 
 
 static void attach(struct gpu_state *s, const struct gpu_command *c)
 {
-    struct virtio_gpu_resource_attach_backing a;
-    memcpy(&a, c->bytes, sizeof(a));
-    struct gpu_stream_resource *r = gpu_state_resource(s, a.resource_id);
-    if (!r)
-        return;
-    r->backing = 0;
-    for (u32 i = 0; i + sizeof(struct virtio_gpu_mem_entry) <= c->payload_size;
-         i += sizeof(struct virtio_gpu_mem_entry))
-        r->backing += gpu_u32(c->payload + i + 8);
+    struct gpu_stream_resource *r = gpu_state_resource(s, gpu_u32(c->bytes + GPU_HEADER));
+    if (r)
+        r->backing = gpu_command_backing(c);
 }
 
 int gpu_state_step(struct gpu_state *s, struct gpu_log_reader *r, const struct gpu_record *rec,

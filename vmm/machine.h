@@ -215,7 +215,11 @@ int machine_image_restore(struct machine *m, unsigned i, const struct page_image
 
 /* The screen; false: there is no GPU. */
 bool machine_screen(const struct machine *m, struct dev_screen *out);
-void machine_screen_row(struct machine *m, u32 y, u8 *rgb); /* 3 bytes a pixel */
+/* A row of it, 3 bytes a pixel: what 2D commands made of it, black where the renderer alone knows.
+ */
+void machine_screen_row(struct machine *m, u32 y, u8 *rgb);
+/* Draws the cursor over a row. */
+void machine_screen_cursor(struct machine *m, u32 y, u8 *rgb);
 
 /* RAM as host memory, by page index (board/ram.h); pages changed through it must be announced. */
 struct ram;

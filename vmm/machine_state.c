@@ -291,6 +291,11 @@ void machine_screen_row(struct machine *m, u32 y, u8 *rgb)
     virtio_gpu_screen_row(m->gpu.v.dev, y, rgb);
 }
 
+void machine_screen_cursor(struct machine *m, u32 y, u8 *rgb)
+{
+    virtio_gpu_screen_cursor(m->gpu.v.dev, y, rgb);
+}
+
 const struct ram *machine_ram(const struct machine *m)
 {
     return &m->ram;

@@ -35,7 +35,8 @@ def framebuffer(rows):
 
 
 def read_png(path):
-    """Rows of an 8-bit RGB picture (PNG specification, sections 5, 9 and 11)."""
+    """Rows of an 8-bit picture, RGB or with alpha, which is left out (PNG specification, sections
+    5, 9 and 11)."""
     data = path.read_bytes()
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
     at, packed, size = 8, b"", None
@@ -45,18 +46,19 @@ def read_png(path):
         assert zlib.crc32(kind + body) == struct.unpack(">I", data[at + 8 + length:at + 12 + length])[0]
         if kind == b"IHDR":
             size = struct.unpack(">II", body[:8])
-            assert body[8:] == bytes((8, 2, 0, 0, 0))
+            assert body[8:] in (bytes((8, 2, 0, 0, 0)), bytes((8, 6, 0, 0, 0)))
+            each = 3 if body[9] == 2 else 4
         elif kind == b"IDAT":
             packed += body
         at += 12 + length
-    raw, rows, stride = zlib.decompress(packed), [], size[0] * 3
+    raw, rows, stride = zlib.decompress(packed), [], size[0] * each
     last = bytes(stride)
     for y in range(size[1]):
         how = raw[y * (stride + 1)]
         row = bytearray(raw[y * (stride + 1) + 1:(y + 1) * (stride + 1)])
         for i in range(stride):
-            a = row[i - 3] if i >= 3 else 0
-            b, c = last[i], last[i - 3] if i >= 3 else 0
+            a = row[i - each] if i >= each else 0
+            b, c = last[i], last[i - each] if i >= each else 0
             if how == 1:
                 row[i] = (row[i] + a) & 255
             elif how == 2:
@@ -68,7 +70,9 @@ def read_png(path):
                 near = min((abs(p - a), 0, a), (abs(p - b), 1, b), (abs(p - c), 2, c))
                 row[i] = (row[i] + near[2]) & 255
         last = bytes(row)
-        rows.append(last)
+        if each == 4:
+            del row[3::4]
+        rows.append(bytes(row))
     return rows
 
 
@@ -114,9 +118,9 @@ def screenshot(t):
 @test("display/options")
 def options(t):
     """What is wrong is said."""
-    for value, what in (("3d", "neither 2d nor none"), ("2d,xres=1", "64 to 4096 pixels"),
-                        ("2d,xres=99999", "64 to 4096"), ("2d,depth=3", "neither xres=N nor yres"),
-                        ("", "neither 2d nor none")):
+    for value, what in (("3d", "is none of virgl, 2d, none"), ("2d,xres=1", "64 to 4096 pixels"),
+                        ("2d,xres=99999", "64 to 4096"), ("2d,depth=3", "is none of xres=N, yres=N, hz=N"),
+                        ("", "is none of virgl, 2d, none")):
         r = t.run(t.reprise, "record", "-o", "x", "--kernel", "k", "--gpu", value, code=USAGE)
         t.has(r.error, what)
     t.tiny("rec", "echo", "--append", "x", code=None, input=b"")

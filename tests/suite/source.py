@@ -25,7 +25,10 @@ LAYERS = {
     "vmm/host": ["base/", "host/", "keynames.h", "board/bootentry.h",
                  "virtio-gpu-log/renderer/protocol.h", "virtio-gpu-log/play/drive.h",
                  # The renderer's replies on their way into the machine.
-                 "dev/device.h", "dev/virtio/gpu_reply.h", "dev/virtio/gpu_store.h"] + CONTRACTS,
+                 "dev/device.h", "dev/virtio/gpu_reply.h", "dev/virtio/gpu_store.h",
+                 "viewer/protocol.h"] + CONTRACTS,
+    # What people see and do: a process of its own, which knows no machine.
+    "vmm/viewer": ["base/", "viewer/", "host/clock.h", "host/input_report.h", "host/keymap.h"],
     "vmm/cmd": ["base/", "board/", "host/", "replay/", "cmd/", "cpu/model.h", "cpu/vcpu.h",
                 "virtio-gpu-log/", "cpu/engine.h", "version.h"] + CONTRACTS,
     "vmm/main.c": ["base/", "cmd/", "version.h"],
@@ -38,7 +41,7 @@ LAYERS = {
     # Stands alone: devices, commands and replay may use it, it uses none of them.
     "virtio-gpu-log": ["base/", "virtio-gpu-log/"],
     # Drives a renderer, which is the host's.
-    "virtio-gpu-log/play": ["base/", "virtio-gpu-log/", "host/renderer.h", "host/picture.h"],
+    "virtio-gpu-log/play": ["base/", "virtio-gpu-log/", "host/renderer.h", "host/clock.h"],
 }
 # Mutable data at file scope, each with its reason in the file.
 FILE_SCOPE = {
@@ -54,6 +57,7 @@ FILE_SCOPE = {
     "virtio-gpu-log/renderer/host.o": "libvirglrenderer exists once per process",
     "virtio-gpu-log/renderer/shadow.o": "what its signal handler reads",
     "vmm/cmd/checkpoint.o": "what its signal handler sets",
+    "vmm/cmd/gpu_extract.o": "what its signal handler sets",
     "vmm/cmd/pcap.o": "what its signal handler sets",
 }
 

@@ -141,6 +141,11 @@ bool machine_idle(const struct machine *m)
     return m->halted;
 }
 
+bool machine_gpu_waiting(const struct machine *m, u64 *number)
+{
+    return false;
+}
+
 bool machine_disk_failing(struct machine *m, struct input *in)
 {
     return false;

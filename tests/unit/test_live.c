@@ -258,8 +258,8 @@ static bool timed_live(const struct feed *f)
     return false;
 }
 
-static const struct feed_ops timed_ops = {timed_prepare, timed_serve, timed_peek,
-                                          timed_taken,   timed_due,   timed_live};
+static const struct feed_ops timed_ops = {timed_prepare, timed_serve, timed_peek, timed_taken,
+                                          timed_due,     NULL,        timed_live};
 
 static void inputs_at_their_times(void **state)
 {

@@ -5,10 +5,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "base/check.h"
 
-#define BUCKETS 1024u
+#define BUCKETS 8192u
 /* More than any renderer's budget: what is beyond it is refused there. */
 #define RESOURCES_MAX 65536u
 /* Of an upload, so that each piece is one request. */
@@ -104,9 +105,12 @@ int gpu_drive_reset(struct gpu_drive *d, struct err *err)
 
 /* --- Resources --- */
 
+/* Guests choose the ids: seeded with what they do not know, or they could choose ones that collide.
+ */
 static struct driven_resource **link_of(const struct gpu_drive *d, u32 id)
 {
-    struct driven_resource **link = (struct driven_resource **)(uintptr_t)&d->buckets[id % BUCKETS];
+    u64 bucket = XXH3_64bits_withSeed(&id, sizeof(id), (uintptr_t)d) % BUCKETS;
+    struct driven_resource **link = (struct driven_resource **)(uintptr_t)&d->buckets[bucket];
     while (*link && (*link)->id != id)
         link = &(*link)->next;
     return link;
@@ -188,15 +192,11 @@ static u64 unref(struct gpu_drive *d, u32 id, struct gpu_driven *out)
 static u64 attach(struct gpu_drive *d, const struct gpu_command *c, struct gpu_driven *out)
 {
     struct driven_resource *r = find(d, gpu_u32(c->bytes + GPU_HEADER));
-    u64 size = 0;
     if (!r || r->attached)
         return 0;
-    for (u32 i = 0; i + sizeof(struct virtio_gpu_mem_entry) <= c->payload_size;
-         i += sizeof(struct virtio_gpu_mem_entry))
-        size += gpu_u32(c->payload + i + offsetof(struct virtio_gpu_mem_entry, length));
     r->attached = true;
-    r->backing = size;
-    return note(out, renderer_attach_backing(d->renderer, r->id, size));
+    r->backing = gpu_command_backing(c);
+    return note(out, renderer_attach_backing(d->renderer, r->id, r->backing));
 }
 
 static u64 detach(struct gpu_drive *d, u32 id, struct gpu_driven *out)

@@ -4,15 +4,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cmd/gpu_scene.h"
 #include "cmd/travel.h"
 #include "replay/core.h"
 #include "replay/symbols.h"
 
-enum { O_AT = 256, O_FORCE, O_JSON };
+enum { O_AT = 256, O_FORCE, O_GPU, O_JSON };
 
 static const struct argp_option options[] = {
     {"at", O_AT, "POINT", 0, "Where (default: the recording's end)", 0},
     {"output", 'o', "FILE", 0, "The core file (required)", 0},
+    {"gpu", O_GPU, NULL, 0,
+     "With a note of the GPU's contexts and resources (name REPRISE, type 0x52500001, JSON)", 0},
     {"force", O_FORCE, NULL, 0, "Replace FILE", 0},
     {"json", O_JSON, NULL, 0, "What was written, as JSON", 0},
     {0},
@@ -27,7 +30,7 @@ static const char doc[] =
 struct core_args {
     const char *dir, *output;
     struct point at;
-    bool force, json;
+    bool force, gpu, json;
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -36,6 +39,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     switch (key) {
     case O_AT: option_point(state, arg, "--at", &a->at); break;
     case O_FORCE: a->force = true; break;
+    case O_GPU: a->gpu = true; break;
     case O_JSON: a->json = true; break;
     case 'o': a->output = arg; break;
     case ARGP_KEY_ARG: option_recording(state, arg, &a->dir); break;
@@ -85,17 +89,42 @@ static void print_text(const struct core_args *a, const struct core_report *r, p
         puts("The guest has more mappings than a core has room for: some of vmalloc is left out.");
 }
 
+/* The note's text; to be freed by the caller. */
+static int describe_gpu(const struct core_args *a, struct machine *m, struct core_note *note,
+                        struct err *err)
+{
+    struct gpu_scene place;
+    char *text = NULL;
+    size_t size = 0;
+    int code = gpu_scene_find(&place, a->dir, machine_position(m), err);
+    if (code)
+        return code;
+    FILE *f = open_memstream(&text, &size);
+    if (f)
+        gpu_scene_json(f, &place);
+    gpu_scene_free(&place);
+    if (!f || fclose(f))
+        return err_set(err, -ENOMEM, "no memory for the GPU's note");
+    *note = (struct core_note){CORE_NOTE_GPU, text, size};
+    return 0;
+}
+
 static int write_core(const struct core_args *a, struct machine *m)
 {
     struct elf_output out;
     struct core_report report;
     struct err err = {0};
-    int code = elf_output_open(&out, a->output, a->force, &err);
-    if (!code && core_write(m, fileno(out.file), &report, &err))
+    struct core_note note = {0};
+    int code = a->gpu ? describe_gpu(a, m, &note, &err) : 0;
+    if (code)
+        return cmd_fail(&err);
+    code = elf_output_open(&out, a->output, a->force, &err);
+    if (!code && core_write(m, fileno(out.file), a->gpu ? &note : NULL, &report, &err))
         code = err_prefix(&err, "%s", a->output);
     if (!code)
         code = elf_output_commit(&out, &err);
     elf_output_discard(&out);
+    free((void *)note.data);
     if (code)
         return cmd_fail(&err);
     if (a->json)

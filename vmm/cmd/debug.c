@@ -12,9 +12,12 @@
 #include <unistd.h>
 
 #include "cmd/attach.h"
+#include "cmd/gpu_scene.h"
+#include "cmd/replay_screen.h"
 #include "cmd/visit.h"
 #include "cpu/vcpu.h"
 #include "replay/gdb/gdb.h"
+#include "virtio-gpu-log/print.h"
 
 struct debug_session {
     struct travel *tr;
@@ -226,9 +229,32 @@ static enum gdb_monitor monitor_screen(struct debug_session *s, const char *arg,
         fputs("usage: monitor screen FILE\n", out);
         return GDB_MONITOR_OK;
     }
-    if (write_screenshot(timeline_machine(s->tr->t), arg, true, &err))
+    if (write_screenshot(s->tr, arg, true, &err))
         return monitor_fail(out, &err);
+    if (*replay_screen_note(s->tr->screen))
+        fprintf(out, "%s\n", replay_screen_note(s->tr->screen));
     fprintf(out, "%s shows the screen\n", arg);
+    return GDB_MONITOR_OK;
+}
+
+static enum gdb_monitor monitor_gpu(struct debug_session *s, const char *arg, FILE *out)
+{
+    struct err err;
+    struct gpu_scene place;
+    char *end;
+    unsigned long context = strtoul(arg, &end, 10);
+    if (*arg && (*end || end == arg)) {
+        fputs("usage: monitor gpu [CONTEXT]\n", out);
+        return GDB_MONITOR_OK;
+    }
+    if (gpu_scene_find(&place, timeline_recording(s->tr->t)->rec.path,
+                       timeline_now(s->tr->t).position, &err))
+        return monitor_fail(out, &err);
+    if (*arg)
+        gpu_print_bound(out, place.state, (u32)context);
+    else
+        gpu_scene_print(out, &place);
+    gpu_scene_free(&place);
     return GDB_MONITOR_OK;
 }
 
@@ -250,6 +276,8 @@ static const struct {
     {"info", "", "the recording and its checkpoints", monitor_info},
     {"console", "[LINES]", "what the guest's console shows here", monitor_console},
     {"screen", "FILE", "what the screen shows here, as a PNG file", monitor_screen},
+    {"gpu", "[CONTEXT]", "what the GPU has here, and its last commands; what is bound in a context",
+     monitor_gpu},
     {"phys", "ADDR [LEN]", "guest-physical memory", monitor_phys},
 };
 

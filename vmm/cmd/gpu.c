@@ -15,6 +15,7 @@ static const struct {
     {"list", gpu_list},
     {"show", gpu_show},
     {"extract", gpu_extract},
+    {"replay", gpu_replay},
 };
 
 static const char doc[] =

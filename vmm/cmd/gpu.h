@@ -8,6 +8,10 @@
 int gpu_list(int argc, char **argv);
 int gpu_show(int argc, char **argv);
 int gpu_extract(int argc, char **argv);
+int gpu_replay(int argc, char **argv);
+int gpu_diff(int argc, char **argv);
+int gpu_trim(int argc, char **argv);
+int gpu_who(int argc, char **argv);
 
 /* Opens a gpu.log, or that of a recording; the error names it. */
 int gpu_open(const char *path, struct gpu_log_reader **out, struct err *err);

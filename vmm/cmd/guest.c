@@ -387,7 +387,7 @@ int guest_load(struct guest *g, const struct guest_config *c, struct err *err)
     d->gpu_height = c->gpu_height;
     d->gpu_hz = c->gpu_hz;
     d->hvc0 = c->hvc0;
-    d->input = c->input != NULL;
+    d->input = c->input || c->keyboard;
     const char *lacks = cpu_model_host_lacks(cpu_model_find(c->cpu));
     if (lacks)
         return err_set(err, -ENOTSUP, "this host's CPU lacks %s, which the model %s has", lacks,

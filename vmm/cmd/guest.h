@@ -29,7 +29,8 @@ struct guest_config {
     bool hvc0;                           /* the console is the virtio console's */
     const char *port[DESCRIPTION_PORTS]; /* as --port, from 1 on */
     unsigned nports;                     /* with port 0 */
-    const char *input;                   /* file of events; NULL: no input devices */
+    const char *input;                   /* file of events; NULL: none */
+    bool keyboard;                       /* keyboard and tablet also without it */
     u64 memory, seed;
     bool realtime;
     u32 gpu_width, gpu_height; /* 0: no GPU */

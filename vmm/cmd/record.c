@@ -1,4 +1,5 @@
 /* `reprise record`: runs a machine with live input and records it. */
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <fcntl.h>
@@ -14,6 +15,7 @@
 #include "cmd/attach.h"
 #include "cmd/cmd.h"
 #include "cmd/console.h"
+#include "cmd/displays.h"
 #include "cmd/guest.h"
 #include "host/clock.h"
 #include "host/live.h"
@@ -36,6 +38,7 @@ enum {
     O_NET,
     O_GPU,
     O_GPU_LOG,
+    O_DISPLAY,
     O_GDB,
     O_GDB_WAIT,
     O_APPEND_,
@@ -66,6 +69,7 @@ static const struct argp_option options[] = {
     {"net", O_NET, "user[,OPTION=...]|tap,ifname=NAME[,OPTION=...]|none", 0, "A network; up to 4 (default: none). Options: mac=, mtu=; of user also hostfwd=tcp|udp:[ADDRESS]:PORT-[ADDRESS]:PORT (repeatable; from port 0: any free one), restrict=on, ipv6=off, net=, dhcpstart=, dns=, hostname=", 0},
     {"gpu", O_GPU, "virgl|2d|none[,OPTION]...", 0, "A display with a virtio-gpu, virgl: with 3D (default: none). Options: xres=N, yres=N (1280 by 800), hz=N (60: what is drawn is done a period later), driver=llvmpipe (default), softpipe or device:PATH, a render node: what draws it on the host", 0},
     {"gpu-log", O_GPU_LOG, "on|off", 0, "Keep what the GPU was told in " GPU_LOG_NAME " of DIR, for `reprise gpu` (default on; off: `reprise gpu extract` makes it later)", 0},
+    {"display", O_DISPLAY, "none|vnc=ADDRESS[,OPTION]...|sdl|png-every=SECONDS[,DIR]", 0, "Where the screen of --gpu is shown while recording (default: none; up to 4). With vnc and sdl the guest has a keyboard and a tablet, and what is done with them is recorded. " DISPLAY_HELP, 0},
     {"console", O_CONSOLE, "serial|hvc0", 0, "Which console of the guest is on the terminal: the serial port (default), or the virtio console's; a Linux kernel is told", 0},
     {"port", O_PORT, "NAME=unix:PATH|[in:FILE][,out:FILE]", 0, "A virtio port, /dev/virtio-ports/NAME in the guest, connected to a Unix socket where a program can connect, or to files; up to 7", 0},
     {"input", O_INPUT, "FILE", 0, "A keyboard and a tablet; FILE says what happens to them and when (docs/input.md)", 0},
@@ -106,6 +110,7 @@ struct record_args {
     u32 gpu_width, gpu_height, gpu_hz;
     bool virgl, gpu_log;
     char gpu_driver[256];
+    struct display_options display;
     bool hvc0;
     const char *port[DESCRIPTION_PORTS];
     unsigned nports; /* with port 0 */
@@ -206,6 +211,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         if (!a->gpu_log && strcmp(arg, "off"))
             argp_error(state, "--gpu-log: '%s' is neither on nor off", arg);
         break;
+    case O_DISPLAY: option_display(state, arg, &a->display); break;
     case O_CONSOLE:
         a->hvc0 = !strcmp(arg, "hvc0");
         if (!a->hvc0 && strcmp(arg, "serial"))
@@ -254,6 +260,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
             break;
         if (!a->output || !*a->output)
             argp_error(state, "-o DIR is missing: where does the recording go?");
+        if (a->display.n && !a->gpu_width)
+            argp_error(state, "--display shows a screen, and there is none: --gpu is missing");
         if (a->gdb_wait && !a->gdb)
             argp_error(state, "--gdb-wait goes with --gdb");
         if (!a->kernel || !*a->kernel)
@@ -278,6 +286,8 @@ struct session {
     struct console console;
     struct guest *guest;
     struct gpu_recorder *gpu_log;
+    struct displays displays;
+    struct screen_source screen; /* with a renderer */
     struct feed *feeds[LIVE_FEEDS];
     unsigned nfeeds;
 };
@@ -333,6 +343,20 @@ static int start(struct session *s, const struct record_args *a, struct guest *g
             s->feeds[s->nfeeds++] = port_feed(g->ports[i]);
     if (g->input)
         s->feeds[s->nfeeds++] = input_file_feed(g->input);
+    if (g->gpu && (code = screen_gpu_create(&s->screen, s->m, g->gpu, err)))
+        return code;
+    struct display_config display = {.source = g->gpu ? s->screen : screen_of_machine(s->m),
+                                     .recording = a->output,
+                                     .width = a->gpu_width,
+                                     .height = a->gpu_height,
+                                     .input = true};
+    code = displays_open(&s->displays, &a->display, &display, err);
+    if (code)
+        return code;
+    static_assert(DESCRIPTION_NETS + DESCRIPTION_PORTS + DISPLAYS <= LIVE_FEEDS,
+                  "as many as there may be, and the file of events instead of port 0");
+    for (unsigned i = 0; i < s->displays.n; i++)
+        s->feeds[s->nfeeds++] = s->displays.feed[i];
     /* A server waits for as long as it takes. */
     bool waits = false;
     for (unsigned i = 0; i < s->nfeeds; i++)
@@ -424,6 +448,7 @@ static int run_machine(struct session *s, const struct record_args *a, struct ru
     int failed = 0;
     for (unsigned i = 0; i < s->guest->nnets; i++)
         fputs(net_notice(s->guest->nets[i]), stderr);
+    displays_notice(&s->displays);
     if (s->attach) {
         attach_set_recorder(s->attach, s->recorder);
         fprintf(stderr, "reprise: in gdb: target remote %s\n", attach_address(s->attach));
@@ -489,6 +514,8 @@ static int run(struct session *s, const struct record_args *a)
                     s->guest->disks[i].trouble.text);
     summary(s, a, &end, host_ns() - began);
     int code = run_exit_code(&end, s->console.panicked);
+    if (displays_finish(&s->displays) != EX_FINE && code == EX_FINE)
+        code = EX_ERROR;
     if (unfinished)
         return EX_ERROR;
     if (no_text) {
@@ -528,6 +555,7 @@ int cmd_record(int argc, char **argv)
                                   .hvc0 = a.hvc0,
                                   .nports = a.nports,
                                   .input = a.input,
+                                  .keyboard = display_options_input(&a.display),
                                   .cpu = a.cpu,
                                   .memory = a.memory,
                                   .seed = a.seed,
@@ -550,6 +578,8 @@ int cmd_record(int argc, char **argv)
     keeper_destroy(s.keeper);
     attach_destroy(s.attach);
     live_destroy(s.live);
+    displays_close(&s.displays);
+    screen_gpu_destroy(&s.screen);
     if (s.m)
         machine_destroy(s.m);
     guest_close_host(&g);

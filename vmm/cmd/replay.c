@@ -8,6 +8,8 @@
 
 #include "cmd/cmd.h"
 #include "cmd/console.h"
+#include "cmd/displays.h"
+#include "cmd/replay_screen.h"
 #include "cmd/visit.h"
 #include "host/clock.h"
 #include "replay/player.h"
@@ -25,6 +27,8 @@ enum {
     O_GDB,
     O_BUDGET,
     O_SCREENSHOT,
+    O_DISPLAY,
+    O_REALTIME,
 };
 
 /* clang-format off */
@@ -34,6 +38,8 @@ static const struct argp_option options[] = {
     {"force", O_FORCE, NULL, 0, "Replace a recording that is in DIR2, or the screenshot's FILE", 0},
     {"quiet", O_QUIET, NULL, 0, "Do not print the guest's console", 0},
     {"json", O_JSON, NULL, 0, "Print the result as JSON instead of the guest's console", 0},
+    {"display", O_DISPLAY, "none|vnc=ADDRESS[,OPTION]...|sdl|png-every=SECONDS[,DIR]", 0, "Where the screen is shown, to look at only (up to 4). " DISPLAY_HELP, 0},
+    {"realtime", O_REALTIME, NULL, 0, "While the guest is idle, wait for as long as it does", 0},
     {NULL, 0, NULL, 0, "Going to a point:", 1},
     {"to", O_TO, "POINT", 0, "Stop there and say where that is", 1},
     {"regs", O_REGS, NULL, 0, "Print the registers there", 1},
@@ -53,7 +59,8 @@ static const char doc[] =
 
 struct replay_args {
     const char *dir, *output;
-    bool verify, json, quiet, force;
+    bool verify, json, quiet, force, realtime;
+    struct display_options display;
     struct visit visit;
     bool visits;
 };
@@ -82,6 +89,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         a->visit.screenshot = arg;
         a->visits = true;
         break;
+    case O_DISPLAY: option_display(state, arg, &a->display); break;
+    case O_REALTIME: a->realtime = true; break;
     case O_GDB:
         a->visit.gdb = arg ? arg : option_endpoint(state);
         a->visits = true;
@@ -102,8 +111,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         a->visit.force = a->force;
         if (a->output && !*a->output)
             argp_error(state, "-o: the directory has no name");
-        if (a->visits && (a->verify || a->output || a->quiet))
-            argp_error(state, "--verify, -o and --quiet are for a replay to the end");
+        if (a->visits && (a->verify || a->output || a->quiet || a->display.n || a->realtime))
+            argp_error(state, "--verify, -o, --quiet, --display and --realtime are for a replay to "
+                              "the end");
         if (a->visits && !a->visit.have_to && !a->visit.gdb) {
             a->visit.to.kind = POINT_END;
             a->visit.have_to = true;
@@ -227,15 +237,18 @@ static int exit_code(enum player_result result)
 }
 
 static int run(const struct replay_args *a, struct machine *m, struct player *player,
-               struct recorder *recorder, pos_t total)
+               struct recorder *recorder, struct displays *displays, pos_t total)
 {
     struct console console;
+    struct spectator spectator;
     struct outcome r = {0};
     struct err run_err = {0}, finish = {0};
     struct run_limits limits = {.stop_at = NEVER, .slice = test_slice()};
     u64 began = host_ns();
-    console_init(&console, recorder ? recorder_source(recorder) : player_source(player),
-                 a->quiet || a->json ? -1 : STDOUT_FILENO, false);
+    spectator_init(&spectator, recorder ? recorder_source(recorder) : player_source(player),
+                   displays, a->realtime);
+    displays_notice(displays);
+    console_init(&console, &spectator.src, a->quiet || a->json ? -1 : STDOUT_FILENO, false);
     console.total = total;
     machine_set_output(m, on_output, &console);
     machine_run(m, &console.src, &limits, &r.end, &run_err);
@@ -249,6 +262,8 @@ static int run(const struct replay_args *a, struct machine *m, struct player *pl
     else
         print_text(m, player, &r);
     int code = exit_code(r.result);
+    if (displays_finish(displays) != EX_FINE)
+        shown = false;
     if (!shown && code == EX_FINE)
         code = EX_ERROR;
     if (unfinished) {
@@ -256,6 +271,21 @@ static int run(const struct replay_args *a, struct machine *m, struct player *pl
         return code ? code : EX_ERROR;
     }
     return code;
+}
+
+static int open_displays(struct opened *o, const struct replay_args *a, struct machine *m,
+                         struct replay_screen *screen, struct displays *displays, struct err *err)
+{
+    if (a->display.n && !o->desc.gpu_width)
+        return err_set(err, -ENOTSUP, "this was recorded without a display (record --gpu)");
+    if (!screen)
+        return err_set(err, -ENOMEM, "no memory for the screen");
+    struct display_config c = {.source = o->desc.capset_size ? screen_of_replay(screen, m)
+                                                             : screen_of_machine(m),
+                               .recording = a->dir,
+                               .width = o->desc.gpu_width,
+                               .height = o->desc.gpu_height};
+    return displays_open(displays, &a->display, &c, err);
 }
 
 int cmd_replay(int argc, char **argv)
@@ -272,12 +302,16 @@ int cmd_replay(int argc, char **argv)
     struct player *player = NULL;
     struct recorder *recorder = NULL;
     struct recording to = RECORDING_CLOSED;
+    struct displays displays = {.n = 0};
     struct log_summary summary;
     int code = open_recording(&o, a.dir, &err);
     if (code)
         return cmd_fail(&err);
+    struct replay_screen *screen = replay_screen_create(a.dir);
     log_summarise(o.log, &summary);
     code = build_machine(&o, &m, &err);
+    if (!code)
+        code = open_displays(&o, &a, m, screen, &displays, &err);
     if (!code) {
         const char *perturb = getenv("REPRISE_TEST_PERTURB");
         struct player_config config = {.log = o.log,
@@ -289,7 +323,9 @@ int cmd_replay(int argc, char **argv)
     }
     if (!code && a.output)
         code = record_again(&o, &a, &to, player, m, &recorder, &err);
-    code = code ? cmd_fail(&err) : run(&a, m, player, recorder, summary.last_position);
+    code = code ? cmd_fail(&err) : run(&a, m, player, recorder, &displays, summary.last_position);
+    displays_close(&displays);
+    replay_screen_destroy(screen);
     recorder_destroy(recorder);
     player_destroy(player);
     if (m)

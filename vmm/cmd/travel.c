@@ -1,6 +1,8 @@
 /* See travel.h: going to points, with the user in sight. */
 #include "cmd/travel.h"
 
+#include "cmd/replay_screen.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -85,6 +87,8 @@ void travel_close(struct travel *tr)
     if (tr->have_symbols)
         symbols_free(&tr->symbols);
     tr->have_symbols = false;
+    replay_screen_destroy(tr->screen);
+    tr->screen = NULL;
     timeline_close(tr->t);
     tr->t = NULL;
 }

@@ -23,6 +23,7 @@ struct travel {
     bool (*holds)(void *opaque, unsigned point);
     struct symbols symbols;
     bool have_symbols;
+    struct replay_screen *screen; /* NULL: never looked at */
 };
 
 /* `memory`: bytes for checkpoints, 0: default. tr is zeroed first. */
@@ -53,8 +54,9 @@ void print_registers(FILE *out, struct machine *m);
 void print_console(FILE *out, const struct timeline *t, unsigned lines);
 /* ADDR,LEN with ADDR a number, a kernel symbol, or either behind "phys:". */
 int print_memory(FILE *out, struct travel *tr, const char *spec, struct err *err);
-/* What the screen shows, as a PNG file. */
-int write_screenshot(struct machine *m, const char *path, bool force, struct err *err);
+/* What the screen shows, as a PNG file; replay_screen_note(tr->screen) may have something to say.
+ */
+int write_screenshot(struct travel *tr, const char *path, bool force, struct err *err);
 /* The same as one JSON object. */
 void print_place_json(FILE *out, struct travel *tr, bool registers, bool console,
                       const char *const *memory, size_t nmemory);

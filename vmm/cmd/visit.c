@@ -2,7 +2,10 @@
 #include "cmd/visit.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
+
+#include "cmd/replay_screen.h"
 
 static volatile bool interrupted;
 
@@ -48,9 +51,12 @@ int visit(const struct visit *v)
             if (print_memory(stdout, &tr, v->memory[i], &err))
                 code = cmd_fail(&err);
     }
-    if (!code && v->screenshot &&
-        write_screenshot(timeline_machine(tr.t), v->screenshot, v->force, &err))
-        code = cmd_fail(&err);
+    if (!code && v->screenshot) {
+        if (write_screenshot(&tr, v->screenshot, v->force, &err))
+            code = cmd_fail(&err);
+        else if (*replay_screen_note(tr.screen))
+            fprintf(stderr, "reprise: %s\n", replay_screen_note(tr.screen));
+    }
     if (code < 0)
         code = EX_ERROR;
     else if (!code && !v->gdb)

@@ -29,6 +29,10 @@ struct feed_ops {
     /* Virtual time before which peek() gives nothing, for inputs that have one; NEVER: there is
      * none to come. NULL: host time decides. */
     vns_t (*due)(const struct feed *f);
+    /* Virtual time at which peek() is to be called exactly, to look at the machine, although it
+     * will give nothing; NEVER, or NULL: no matter. Nobody waits for that: it does not keep a
+     * machine from being idle. */
+    vns_t (*looks)(const struct feed *f);
     /* May more come, at a time that the host decides? Then an idle machine is paced. */
     bool (*live)(const struct feed *f);
 };

@@ -63,7 +63,11 @@ int gpu_host_create(struct gpu_host **out, const struct renderer_config *config,
         free(h);
         return err_set(err, -ENOMEM, "no memory for the GPU");
     }
-    int code = gpu_drive_create(&h->drive, config, err);
+    /* The device is the one that refuses what is too much. */
+    struct renderer_config c = *config;
+    c.contexts = GPU_CONTEXTS;
+    c.resources = GPU_RESOURCES;
+    int code = gpu_drive_create(&h->drive, &c, err);
     if (code) {
         gpu_host_destroy(h);
         return code;
@@ -98,7 +102,8 @@ const char *gpu_host_death(const struct gpu_host *h)
 static void taken(struct gpu_host *h, const struct dev_gpu *what)
 {
     struct gpu_driven driven = {0};
-    if (!what->response)
+    /* A dead renderer would be asked for replies that nobody takes. */
+    if (!what->response && !gpu_host_death(h))
         gpu_drive_command(h->drive, what->command, what->ranges, what->count, &driven);
     if (!what->awaited)
         return;
@@ -278,6 +283,8 @@ int gpu_host_read(struct gpu_host *h, u32 resource, u32 x, u32 y, u32 width, u32
     u64 seq = renderer_read(renderer(h), resource, 0, &box, WIRE_BGRA);
     struct renderer_reply *r = renderer_wait(renderer(h), seq, READ_WAIT);
     int code = 0;
+    if (!r)
+        renderer_forget(renderer(h), seq);
     if (!r)
         code = err_set(err, -ETIMEDOUT, "the renderer gives no picture");
     else if (r->result != WIRE_R_OK || r->width != width || r->height != height ||

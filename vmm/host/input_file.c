@@ -13,14 +13,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "host/keymap.h"
 #include "machine.h"
 
 #define STEP_NS   10000000ull /* between the reports of one command, and after the last */
 #define TIME_MAX  (1ull << 62)
-#define AXIS_MAX  32767
 #define WHEEL_MAX 1000
-
-enum { KEYBOARD, TABLET };
 
 struct input_file {
     struct feed feed; /* first */
@@ -43,33 +41,6 @@ static const struct name buttons[] = {
     {"left", BTN_LEFT}, {"right", BTN_RIGHT}, {"middle", BTN_MIDDLE},
     {"side", BTN_SIDE}, {"extra", BTN_EXTRA},
 };
-
-/* The US layout: the keys of rows of characters, without and with shift. */
-static const struct {
-    const char *plain, *shifted;
-    u16 first; /* the keys' codes are in a row */
-} layout[] = {
-    {"1234567890-=", "!@#$%^&*()_+", KEY_1},
-    {"qwertyuiop[]\n", "QWERTYUIOP{}", KEY_Q},
-    {"asdfghjkl;'`", "ASDFGHJKL:\"~", KEY_A},
-    {"\\zxcvbnm,./", "|ZXCVBNM<>?", KEY_BACKSLASH},
-    {" ", "", KEY_SPACE},
-    {"\t", "", KEY_TAB},
-};
-
-static bool key_of(char c, u16 *code, bool *shift)
-{
-    for (size_t i = 0; c && i < ARRAY_SIZE(layout); i++) {
-        const char *plain = strchr(layout[i].plain, c), *shifted = strchr(layout[i].shifted, c);
-        if (!plain && !shifted)
-            continue;
-        *shift = !plain;
-        *code = (u16)(layout[i].first +
-                      (plain ? plain - layout[i].plain : shifted - layout[i].shifted));
-        return true;
-    }
-    return false;
-}
 
 /* ---- the parser ---- */
 
@@ -180,12 +151,7 @@ static bool integer(const char *w, int len, int least, int most, int *out)
 
 /* ---- reports ---- */
 
-struct change {
-    u16 type, code;
-    i32 value;
-};
-
-static int report(struct parser *p, u32 unit, const struct change *changes, unsigned n)
+static int report(struct parser *p, u32 unit, const struct input_change *changes, unsigned n)
 {
     struct input_file *f = p->file;
     if (f->n == f->room) {
@@ -197,22 +163,15 @@ static int report(struct parser *p, u32 unit, const struct change *changes, unsi
         f->room = room;
     }
     struct input_report *r = &f->report[f->n++];
-    memset(r, 0, sizeof(*r));
+    input_report_make(r, unit, changes, n);
     r->at = p->now;
-    r->unit = unit;
-    for (unsigned i = 0; i < n; i++, r->len += 8) {
-        memcpy(r->events + r->len, &changes[i].type, 2);
-        memcpy(r->events + r->len + 2, &changes[i].code, 2);
-        memcpy(r->events + r->len + 4, &changes[i].value, 4);
-    }
-    r->len += 8; /* SYN_REPORT: zeros */
     p->now += STEP_NS;
     return 0;
 }
 
 static int press(struct parser *p, u32 unit, u16 code, bool down)
 {
-    struct change c = {EV_KEY, code, down};
+    struct input_change c = {EV_KEY, code, down};
     return report(p, unit, &c, 1);
 }
 
@@ -251,26 +210,26 @@ static int do_button(struct parser *p, u32 unit, const struct name *list, size_t
 
 static int do_key(struct parser *p)
 {
-    return do_button(p, KEYBOARD, keys, ARRAY_SIZE(keys), "key");
+    return do_button(p, INPUT_UNIT_KEYBOARD, keys, ARRAY_SIZE(keys), "key");
 }
 
 static int do_click(struct parser *p)
 {
-    return do_button(p, TABLET, buttons, ARRAY_SIZE(buttons), "button");
+    return do_button(p, INPUT_UNIT_TABLET, buttons, ARRAY_SIZE(buttons), "button");
 }
 
 static int type_one(struct parser *p, char c)
 {
     u16 code;
     bool shift;
-    if (!key_of(c, &code, &shift))
+    if (!keymap_char(c, &code, &shift))
         return bad(p, "no key of a US keyboard gives the byte 0x%02x", (u8)c);
-    int r = shift ? press(p, KEYBOARD, KEY_LEFTSHIFT, true) : 0;
+    int r = shift ? press(p, INPUT_UNIT_KEYBOARD, KEY_LEFTSHIFT, true) : 0;
     if (!r)
-        r = press(p, KEYBOARD, code, true);
+        r = press(p, INPUT_UNIT_KEYBOARD, code, true);
     if (!r)
-        r = press(p, KEYBOARD, code, false);
-    return !r && shift ? press(p, KEYBOARD, KEY_LEFTSHIFT, false) : r;
+        r = press(p, INPUT_UNIT_KEYBOARD, code, false);
+    return !r && shift ? press(p, INPUT_UNIT_KEYBOARD, KEY_LEFTSHIFT, false) : r;
 }
 
 static int do_text(struct parser *p)
@@ -299,15 +258,15 @@ static int do_text(struct parser *p)
 
 static int do_move(struct parser *p)
 {
-    struct change c[2] = {{EV_ABS, ABS_X, 0}, {EV_ABS, ABS_Y, 0}};
+    struct input_change c[2] = {{EV_ABS, ABS_X, 0}, {EV_ABS, ABS_Y, 0}};
     for (unsigned i = 0; i < 2; i++) {
         const char *w;
         int len = word(p, &w), v;
-        if (!integer(w, len, 0, AXIS_MAX, &v))
-            return bad(p, "move takes two numbers from 0 to %d", AXIS_MAX);
+        if (!integer(w, len, 0, (int)INPUT_AXIS_MAX, &v))
+            return bad(p, "move takes two numbers from 0 to %d", (int)INPUT_AXIS_MAX);
         c[i].value = v;
     }
-    return report(p, TABLET, c, 2);
+    return report(p, INPUT_UNIT_TABLET, c, 2);
 }
 
 static int wheel(struct parser *p, u16 code, const char *name)
@@ -317,8 +276,8 @@ static int wheel(struct parser *p, u16 code, const char *name)
     if (!integer(w, len, -WHEEL_MAX, WHEEL_MAX, &v) || !v)
         return bad(p, "%s takes a number of steps from -%d to %d, not 0", name, WHEEL_MAX,
                    WHEEL_MAX);
-    struct change c = {EV_REL, code, v};
-    return report(p, TABLET, &c, 1);
+    struct input_change c = {EV_REL, code, v};
+    return report(p, INPUT_UNIT_TABLET, &c, 1);
 }
 
 static int do_wheel(struct parser *p)

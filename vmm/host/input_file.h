@@ -7,17 +7,9 @@
 
 #include "base/err.h"
 #include "host/feed.h"
+#include "host/input_report.h"
 
-#define INPUT_FILE_MAX   (1u << 20) /* bytes of text */
-#define INPUT_REPORT_MAX 3u         /* events of one report, its SYN_REPORT included */
-
-/* What one device says at one time. */
-struct input_report {
-    vns_t at;
-    u32 unit; /* of INPUT_EVENTS: 0 keyboard, 1 tablet */
-    u32 len;  /* bytes */
-    u8 events[INPUT_REPORT_MAX * 8];
-};
+#define INPUT_FILE_MAX (1u << 20) /* bytes of text */
 
 struct input_file;
 

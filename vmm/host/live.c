@@ -14,6 +14,7 @@
 #include "host/clock.h"
 #include "host/gpu.h"
 #include "host/keys.h"
+#include "host/pace.h"
 #include "host/terminal.h"
 #include "machine.h"
 
@@ -23,13 +24,6 @@
 #define RENDERER_MS 20u
 
 #define POLL_NS 1000000u /* a busy machine looks at stdin and signals this often */
-
-/*
- * Host and virtual time may be this far apart before pacing forgets the difference. Less, and small
- * oversleeping adds up over a `sleep`; more, and a guest that was slow for a while would hurry
- * through its next sleeps to catch up.
- */
-#define PACE_SLACK_NS 20000000
 
 /* A wait that ends so much later than it was to: this program was stopped, or the host was. It is
  * never to be waited for longer than this in one go, so that a stop shows. */
@@ -60,8 +54,7 @@ struct live {
     bool quit_given;
     u64 next_poll;         /* coarse host time */
     u64 timeout_at, alarm; /* host time; NEVER: none */
-    u64 pace_host;         /* host time that corresponds to ... */
-    vns_t pace_virtual;    /* ... this virtual time */
+    struct pace pace;
     struct keys keys;
     struct pollfd *fds; /* room for nfds; at least FDS_OWN */
     unsigned nfds;
@@ -194,17 +187,28 @@ static void look(struct live *l, u64 until)
         read_typed(l);
 }
 
+static vns_t time_after(const struct feed *f, vns_t (*when)(const struct feed *), vns_t now)
+{
+    vns_t t = when ? when(f) : NEVER;
+    return t > now ? t : NEVER;
+}
+
 /* Virtual time at which the next of the feeds' inputs is due that know theirs; NEVER: none. One
  * that was due before `now` waits for the guest to make room. */
 static vns_t feeds_due(const struct live *l, vns_t now)
 {
     vns_t first = NEVER;
-    for (unsigned i = 0; i < l->config.nfeeds; i++) {
-        const struct feed *f = l->config.feeds[i];
-        vns_t due = f->ops->due ? f->ops->due(f) : NEVER;
-        if (due > now)
-            first = MIN(first, due);
-    }
+    for (unsigned i = 0; i < l->config.nfeeds; i++)
+        first = MIN(first, time_after(l->config.feeds[i], l->config.feeds[i]->ops->due, now));
+    return first;
+}
+
+/* ... and at which one wants to look at the machine. */
+static vns_t feeds_stop(const struct live *l, vns_t now)
+{
+    vns_t first = feeds_due(l, now);
+    for (unsigned i = 0; i < l->config.nfeeds; i++)
+        first = MIN(first, time_after(l->config.feeds[i], l->config.feeds[i]->ops->looks, now));
     return first;
 }
 
@@ -252,7 +256,7 @@ static pos_t next_position(struct input_source *src, struct machine *m)
     struct live *l = self(src);
     pos_t position = machine_position(m);
     pos_t next = l->config.max_position > position ? l->config.max_position : NEVER;
-    vns_t now = machine_now(m), due = feeds_due(l, now);
+    vns_t now = machine_now(m), due = feeds_stop(l, now);
     if (due != NEVER)
         next = MIN(next, position + (due - now));
     return next;
@@ -304,31 +308,6 @@ static int take(struct input_source *src, struct machine *m, struct input *in, s
     return take_fed(l, m, in);
 }
 
-/* Forgets what host and virtual time are apart when that is more than a little. */
-static void rebase(struct live *l, u64 host, vns_t virtual)
-{
-    i64 lag = (i64)(host - l->pace_host) - (i64)(virtual - l->pace_virtual);
-    if (lag > PACE_SLACK_NS || lag < -PACE_SLACK_NS) {
-        l->pace_host = host;
-        l->pace_virtual = virtual;
-    }
-}
-
-static u64 host_time_of(const struct live *l, vns_t t)
-{
-    if (t == NEVER)
-        return NEVER;
-    /* t may lie before the base by up to the slack. */
-    u64 host = l->pace_host + (t - l->pace_virtual);
-    return t >= l->pace_virtual && host < l->pace_host ? NEVER : host;
-}
-
-static vns_t virtual_time_of(const struct live *l, u64 host, vns_t lowest, vns_t highest)
-{
-    i64 t = (i64)(l->pace_virtual + (host - l->pace_host));
-    return t < (i64)lowest ? lowest : (vns_t)t > highest ? highest : (vns_t)t;
-}
-
 /* Virtual time that the guest has spent waiting for input that cannot come: without output or work
  * (nor anything left to type, but for a Ctrl-A x). */
 static vns_t quiet_for(struct live *l, struct machine *m)
@@ -373,7 +352,7 @@ static u64 look_paced(struct live *l, u64 until)
     look(l, asked);
     u64 host = host_ns(), late = host - MIN(host, MAX(asked, before));
     if (late > STOPPED_NS)
-        l->pace_host += late;
+        pace_stopped(&l->pace, late);
     return host;
 }
 
@@ -392,7 +371,7 @@ static int idle(struct input_source *src, struct machine *m, vns_t deadline, vns
         return l->quit_given && deadline == NEVER;
     }
     bool paced = l->config.realtime && is_live(l);
-    vns_t due = feeds_due(l, now), end = MIN(deadline, due);
+    vns_t due = feeds_stop(l, now), end = MIN(deadline, due);
     if (!paced && end != NEVER) {
         /* Time is about to jump: what came before is first. */
         if ((l->fd >= 0 && !l->keys.count) || l->config.nfeeds)
@@ -401,15 +380,15 @@ static int idle(struct input_source *src, struct machine *m, vns_t deadline, vns
         return 0;
     }
     u64 began = host_ns();
-    rebase(l, began, now);
+    pace_rebase(&l->pace, began, now);
     for (;;) {
-        u64 target = host_time_of(l, end);
+        u64 target = pace_host_time(&l->pace, end);
         u64 look_again = keys_quit_next(&l->keys) ? began + SCRIPT_QUIT_NS : NEVER;
         u64 stop = MIN(MIN(target, MIN(l->alarm, look_again)), l->timeout_at);
         if (!is_live(l))
             stop = 1; /* a file answers at once; with nothing left there is nothing to wait for */
         u64 host = look_paced(l, stop);
-        target = host_time_of(l, end);
+        target = pace_host_time(&l->pace, end);
         if (host >= l->timeout_at)
             want_quit(l, QUIT_TIMEOUT);
         check_quiet(l, m, deadline);
@@ -422,7 +401,7 @@ static int idle(struct input_source *src, struct machine *m, vns_t deadline, vns
         if (something(l, m) || (alarm && host < target)) {
             /* When it came, but never at the deadline: what is due there happens first. */
             vns_t last = end == NEVER ? (vns_t)INT64_MAX : end == deadline ? deadline - 1 : end;
-            *until = virtual_time_of(l, host, now, last);
+            *until = pace_virtual_time(&l->pace, host, now, last);
             return 0;
         }
         if (host >= target || (end != NEVER && !is_live(l))) {
@@ -485,8 +464,8 @@ int live_create(struct live **out, const struct live_config *config, struct err 
     l->fd = config->fd;
     l->signal_fd = -1;
     l->alarm = NEVER;
-    l->pace_host = host_ns();
-    l->timeout_at = config->timeout > 0 ? l->pace_host + (u64)(config->timeout * 1e9) : NEVER;
+    l->pace.host = host_ns();
+    l->timeout_at = config->timeout > 0 ? l->pace.host + (u64)(config->timeout * 1e9) : NEVER;
     int code = 0;
     if (config->signals)
         code = open_signals(l, err);

@@ -7,8 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,11 +17,13 @@
 
 #include "base/check.h"
 #include "host/clock.h"
+#include "host/companion.h"
 
-#define CLIENT_FD      3u          /* where the renderer has its end */
-#define OUT_MAX        (64u << 20) /* unsent bytes above which requests wait */
-#define OUT_EAGER      (64u << 10) /* ... from which they are sent without being asked */
-#define WRITE_PIECE    (4u << 20)  /* of a backing, a request */
+#define OUT_MAX        (64u << 20)  /* unsent bytes above which requests wait */
+#define OUT_EAGER      (64u << 10)  /* ... from which they are sent without being asked */
+#define WRITE_PIECE    (4u << 20)   /* of a backing, a request */
+#define HELD_MAX       (256u << 20) /* bytes of replies that nobody took, above which none is read */
+#define COMPLAINTS_MAX 16u /* reads of what it says, at a time: it could talk without end */
 #define START_TIMEOUT  20000u
 #define HANG_TIMEOUT   60000u
 #define MILLISECOND    1000000ull
@@ -32,6 +32,7 @@
 struct owed {
     u64 seq;
     u32 type;
+    bool unwanted;
 };
 
 struct queue {
@@ -47,6 +48,8 @@ struct renderer {
     struct owed *owed; /* oldest first */
     u32 owed_start, owed_end, owed_room;
     struct renderer_reply *first, **last;
+    u64 held;     /* bytes of them */
+    u64 waited;   /* the request whose reply somebody waits for; 0: nobody */
     u64 progress; /* host_ns when something moved, or when there began to be something to wait for
                    */
     u64 hang;     /* ns */
@@ -100,7 +103,7 @@ static void listen_to_complaints(struct renderer *r)
     ssize_t n;
     if (r->complaints < 0)
         return;
-    while ((n = read(r->complaints, text, sizeof(text))) > 0) {
+    for (u32 i = 0; i < COMPLAINTS_MAX && (n = read(r->complaints, text, sizeof(text))) > 0; i++) {
         /* Its end is kept. */
         size_t keep = sizeof(r->said) - 1, add = MIN((size_t)n, keep);
         size_t old = MIN(r->said_size, keep - add);
@@ -129,12 +132,15 @@ static void give(struct renderer *r, struct renderer_reply *reply)
     reply->next = NULL;
     *r->last = reply;
     r->last = &reply->next;
+    r->held += reply->size;
 }
 
 static void lose_owed(struct renderer *r)
 {
     while (r->owed_start < r->owed_end) {
         const struct owed *o = &r->owed[r->owed_start++];
+        if (o->unwanted)
+            continue;
         struct renderer_reply *reply = calloc(1, sizeof(*reply));
         CHECK(reply, "out of memory");
         reply->seq = o->seq;
@@ -165,15 +171,6 @@ static void bury(struct renderer *r, bool with_words)
     lose_owed(r);
 }
 
-static int reap(struct renderer *r)
-{
-    int status = 0;
-    kill(r->pid, SIGKILL);
-    while (waitpid(r->pid, &status, 0) < 0 && errno == EINTR)
-        ;
-    return status;
-}
-
 /* Ends it, for the reason given. */
 static void PRINTF(2, 3) end(struct renderer *r, const char *fmt, ...)
 {
@@ -181,7 +178,7 @@ static void PRINTF(2, 3) end(struct renderer *r, const char *fmt, ...)
     if (r->dead)
         return;
     if (r->pid)
-        reap(r);
+        companion_kill(r->pid);
     va_start(ap, fmt);
     vsnprintf(r->death, sizeof(r->death), fmt, ap);
     va_end(ap);
@@ -191,22 +188,10 @@ static void PRINTF(2, 3) end(struct renderer *r, const char *fmt, ...)
 /* The socket is at its end: so is the process, or it is about to be. */
 static void lost(struct renderer *r)
 {
-    int status = 0;
-    pid_t ended = 0;
     if (r->dead)
         return;
-    for (int i = 0; i < 100 && !ended; i++) {
-        ended = waitpid(r->pid, &status, WNOHANG);
-        if (!ended)
-            poll(NULL, 0, 10);
-    }
-    if (!ended)
-        status = reap(r);
-    if (WIFSIGNALED(status))
-        snprintf(r->death, sizeof(r->death), "killed by signal %d (%s)", WTERMSIG(status),
-                 strsignal(WTERMSIG(status)));
-    else
-        snprintf(r->death, sizeof(r->death), "ended with status %d", WEXITSTATUS(status));
+    int status = companion_wait(r->pid);
+    companion_how(status, r->death, sizeof(r->death));
     bury(r, !WIFSIGNALED(status));
 }
 
@@ -262,7 +247,7 @@ static u8 *request(struct renderer *r, u32 type, size_t size, size_t extra)
             r->owed = realloc(r->owed, r->owed_room * sizeof(*r->owed));
             CHECK(r->owed, "out of memory");
         }
-        r->owed[r->owed_end++] = (struct owed){r->seq, type};
+        r->owed[r->owed_end++] = (struct owed){r->seq, type, false};
     }
     if (r->dead) {
         lose_owed(r);
@@ -292,6 +277,15 @@ static u64 send_request(struct renderer *r, u32 type, const void *body, size_t s
 
 /* Receiving */
 
+/* NULL: it is not. */
+static struct owed *find_owed(const struct renderer *r, u64 seq)
+{
+    for (u32 i = r->owed_start; i < r->owed_end; i++)
+        if (r->owed[i].seq == seq)
+            return &r->owed[i];
+    return NULL;
+}
+
 /* Arrays one after the other: the next one, or NULL when there is no room for it. */
 static const u8 *part(const u8 **at, u64 *left, u64 count, u64 size)
 {
@@ -315,7 +309,8 @@ static bool take_reply(struct renderer *r, const struct wire_header *head, const
     memcpy(&b, bytes, sizeof(b));
 
     u64 left = head->size - REPLY_OVERHEAD;
-    struct renderer_reply *reply = malloc(sizeof(*reply) + left + 1);
+    size_t size = sizeof(struct renderer_reply) + left + 1;
+    struct renderer_reply *reply = malloc(size);
     CHECK(reply, "out of memory");
     u8 *copy = (u8 *)(reply + 1);
     memcpy(copy, bytes + sizeof(b), left);
@@ -340,6 +335,7 @@ static bool take_reply(struct renderer *r, const struct wire_header *head, const
         .row_bytes = b.row_bytes,
         .data = at,
         .data_size = b.data_size,
+        .size = size,
     };
     u64 sum = 0;
     for (u32 i = 0; good && i < b.ranges; i++)
@@ -357,13 +353,21 @@ static bool take_reply(struct renderer *r, const struct wire_header *head, const
         return false;
     }
     r->owed_start++;
-    give(r, reply);
+    if (o->unwanted)
+        free(reply);
+    else
+        give(r, reply);
     return true;
 }
 
 static void receive(struct renderer *r)
 {
     for (;;) {
+        /* It waits until somebody takes one; but who waits for one gets it. */
+        if (r->held > HELD_MAX && !find_owed(r, r->waited)) {
+            r->progress = host_ns();
+            return;
+        }
         /* Room for the rest of a message that has begun, or a little. */
         size_t want = 64u << 10;
         struct wire_header head;
@@ -431,27 +435,6 @@ static void wait_for_it(struct renderer *r, u64 until)
 
 /* Starting */
 
-static int default_program(char *path, size_t size, struct err *err)
-{
-    ssize_t n = readlink("/proc/self/exe", path, size - 1);
-    if (n < 0)
-        return err_errno(err, "cannot tell where this program is");
-    path[n] = 0;
-    char *slash = strrchr(path, '/');
-    size_t used = slash ? (size_t)(slash + 1 - path) : 0;
-    if ((size_t)snprintf(path + used, size - used, "reprise-gpu") >= size - used)
-        return err_set(err, -ENAMETOOLONG, "the path of this program is too long");
-    return 0;
-}
-
-/* Descriptors that a child gets are put out of the way of those it gets them as. */
-static int high(int fd)
-{
-    int to = fcntl(fd, F_DUPFD_CLOEXEC, 10);
-    close(fd);
-    return to;
-}
-
 static int spawn(struct renderer *r, const char *program, const char *driver, struct err *err)
 {
     int pair[2], complain[2];
@@ -464,40 +447,20 @@ static int spawn(struct renderer *r, const char *program, const char *driver, st
     }
     r->complaints = complain[0];
     fcntl(r->complaints, F_SETFL, O_NONBLOCK);
-    int theirs = high(pair[1]), voice = high(complain[1]);
-
-    posix_spawn_file_actions_t files;
-    posix_spawnattr_t attr;
-    sigset_t none, all;
-    sigemptyset(&none);
-    sigfillset(&all);
-    posix_spawn_file_actions_init(&files);
-    posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDWR, 0);
-    posix_spawn_file_actions_adddup2(&files, 0, 1);
-    posix_spawn_file_actions_adddup2(&files, voice, 2);
-    posix_spawn_file_actions_adddup2(&files, theirs, CLIENT_FD);
-    posix_spawn_file_actions_addclosefrom_np(&files, CLIENT_FD + 1);
-    posix_spawnattr_init(&attr);
-    /* A process group of its own: ^C at the terminal is for the machine. */
-    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
-                                        POSIX_SPAWN_SETPGROUP);
-    posix_spawnattr_setsigmask(&attr, &none);
-    posix_spawnattr_setsigdefault(&attr, &all);
-    char *argv[] = {(char *)(uintptr_t)program, "--driver", (char *)(uintptr_t)driver, NULL};
-    int e = theirs < 0 || voice < 0 ? EMFILE
-                                    : posix_spawn(&r->pid, program, &files, &attr, argv, environ);
-    posix_spawnattr_destroy(&attr);
-    posix_spawn_file_actions_destroy(&files);
-    if (theirs >= 0)
-        close(theirs);
-    if (voice >= 0)
-        close(voice);
-    if (e) {
+    const char *const args[] = {"--driver", driver, NULL};
+    struct companion_config c = {.what = "the renderer",
+                                 .name = "reprise-gpu",
+                                 .program = program,
+                                 .args = args,
+                                 .fds = {pair[1]},
+                                 .nfds = 1,
+                                 .voice = complain[1]};
+    int code = companion_start(&r->pid, &c, err);
+    close(pair[1]);
+    close(complain[1]);
+    if (code)
         r->pid = 0;
-        return err_set(err, -e, "cannot start the renderer '%s': %s%s", program, strerror(e),
-                       e == ENOENT ? " (it is built with reprise, by make)" : "");
-    }
-    return 0;
+    return code;
 }
 
 /* The reply to the greeting, which has a form of its own. */
@@ -564,23 +527,16 @@ static int take_greeting(struct renderer *r, const struct renderer_config *c, co
 
 int renderer_create(struct renderer **out, const struct renderer_config *c, struct err *err)
 {
-    char beside[4096];
-    const char *program = c->program, *driver = c->driver ? c->driver : "llvmpipe";
+    const char *driver = c->driver ? c->driver : "llvmpipe";
     u32 model = c->model ? c->model : WIRE_MODEL_NEWEST;
     *out = NULL;
-    if (!program) {
-        int e = default_program(beside, sizeof(beside), err);
-        if (e)
-            return e;
-        program = beside;
-    }
     struct renderer *r = calloc(1, sizeof(*r));
     if (!r)
         return err_set(err, -ENOMEM, "out of memory for the renderer");
     r->fd = r->complaints = -1;
     r->last = &r->first;
     r->hang = (c->hang_timeout ? c->hang_timeout : HANG_TIMEOUT) * MILLISECOND;
-    int e = spawn(r, program, driver, err);
+    int e = spawn(r, c->program, driver, err);
     if (!e) {
         struct wire_hello hello = {WIRE_MAGIC,       WIRE_VERSION,    model,
                                    c->contexts,      c->resources,    0,
@@ -598,6 +554,7 @@ int renderer_create(struct renderer **out, const struct renderer_config *c, stru
         return e;
     }
     r->said_size = 0; /* what drivers say while they start */
+    r->said[0] = 0;
     *out = r;
     return 0;
 }
@@ -661,6 +618,7 @@ struct renderer_reply *renderer_next(struct renderer *r)
     r->first = reply->next;
     if (!r->first)
         r->last = &r->first;
+    r->held -= reply->size;
     return reply;
 }
 
@@ -673,26 +631,30 @@ static struct renderer_reply *take(struct renderer *r, u64 seq)
         *at = reply->next;
         if (!*at)
             r->last = at;
+        r->held -= reply->size;
         return reply;
     }
     return NULL;
 }
 
-static bool is_owed(const struct renderer *r, u64 seq)
-{
-    for (u32 i = r->owed_start; i < r->owed_end; i++)
-        if (r->owed[i].seq == seq)
-            return true;
-    return false;
-}
-
 struct renderer_reply *renderer_wait(struct renderer *r, u64 seq, u32 milliseconds)
 {
     u64 until = milliseconds ? host_ns() + milliseconds * MILLISECOND : NEVER;
+    r->waited = seq;
     renderer_poll(r);
-    while (is_owed(r, seq) && host_ns() < until)
+    while (find_owed(r, seq) && host_ns() < until)
         wait_for_it(r, until);
+    r->waited = 0;
     return take(r, seq);
+}
+
+void renderer_forget(struct renderer *r, u64 seq)
+{
+    struct owed *o = find_owed(r, seq);
+    if (o)
+        o->unwanted = true;
+    else
+        free(take(r, seq));
 }
 
 u32 renderer_result(const struct renderer_reply *fence, u64 seq)

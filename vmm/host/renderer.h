@@ -56,6 +56,7 @@ struct renderer_reply {
     const u8 *data;
     u64 data_size;
     struct renderer_reply *next; /* private */
+    u64 size;                    /* private: of this memory */
 };
 
 /* Starts the renderer and greets it. Errors say what to install. */
@@ -83,6 +84,8 @@ struct renderer_reply *renderer_next(struct renderer *r);
  * renderer_next(). milliseconds: after them NULL; 0: until it comes or the renderer is dead, which
  * it is when hang_timeout has passed. NULL too if no reply to it is owed. */
 struct renderer_reply *renderer_wait(struct renderer *r, u64 seq, u32 milliseconds);
+/* Nobody will ask for the reply to request `seq`: it is thrown away, now or when it comes. */
+void renderer_forget(struct renderer *r, u64 seq);
 /* The result of request `seq`, from the reply to the first fence behind it; WIRE_R_NOT_KEPT if it
  * is not in there, WIRE_R_LOST if the renderer died before. */
 u32 renderer_result(const struct renderer_reply *fence, u64 seq);

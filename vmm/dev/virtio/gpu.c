@@ -178,7 +178,8 @@ static void under_way(struct virtio_gpu *g, const struct gpu_command *c, u16 hea
     s->count++;
 }
 
-/* g->v.chain is a command of `len` bytes. false: it is none, the driver broke a rule. */
+/* g->v.chain is a command. false: it is none, or without room for an answer (5.7.6.7): the driver
+ * broke a rule. */
 static bool take(struct virtio_gpu *g)
 {
     struct device *dev = g->v.dev;
@@ -186,7 +187,8 @@ static bool take(struct virtio_gpu *g)
     struct gpu_command c;
     u16 head = g->v.chain.head;
     u64 len = g->v.chain.read_len;
-    if (len < GPU_HEADER || len > GPU_REQUEST_MAX || virtio_read(&g->v, 0, g->request, len) != len)
+    if (!g->v.chain.write_len || len < GPU_HEADER || len > GPU_REQUEST_MAX ||
+        virtio_read(&g->v, 0, g->request, len) != len)
         return false;
     u64 number = s->commands++;
     gpu_command_decode(GPU_QUEUE_control, g->request, (u32)len, &c);
@@ -211,7 +213,7 @@ static bool take(struct virtio_gpu *g)
         s->frames++;
         dev->env->emit(dev->env->machine, EMIT_FRAME, 0, &s->frames, sizeof(s->frames));
     }
-    if ((awaited || c.flags & VIRTIO_GPU_FLAG_FENCE) && g->v.chain.write_len)
+    if (awaited || c.flags & VIRTIO_GPU_FLAG_FENCE)
         under_way(g, &c, head, number, response, awaited);
     else
         respond(g, head, number, response);

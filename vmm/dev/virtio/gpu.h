@@ -49,5 +49,7 @@ void virtio_gpu_reply(struct device *dev, const u8 *data, u32 len);
 void virtio_gpu_screen(const struct device *dev, struct dev_screen *out);
 /* Its row y as width pixels of R, G, B; the cursor is drawn in. */
 void virtio_gpu_screen_row(struct device *dev, u32 y, u8 *rgb);
+/* Draws only the cursor, over what is there. */
+void virtio_gpu_screen_cursor(struct device *dev, u32 y, u8 *rgb);
 
 #endif

@@ -48,49 +48,14 @@ static bool within(const struct virtio_gpu_rect *r, u32 width, u32 height)
 
 /* ---- guest memory behind resources ---- */
 
-struct backing {
-    const struct gpu_entry *e;
-    u32 n, at;
-    u64 start; /* of e[at] */
-};
-
-static struct backing backing_of(struct virtio_gpu *g, const struct gpu_resource *r)
-{
-    gpu_get_backing(&g->store, r, g->entries);
-    return (struct backing){.e = g->entries, .n = r->entries};
-}
-
-/* The next piece of [offset, offset + len) that lies in one entry; 0: the backing ends before. */
-static u64 backing_piece(struct backing *b, u64 offset, u64 len, gpa_t *gpa)
-{
-    if (offset < b->start)
-        b->at = 0, b->start = 0;
-    while (b->at < b->n && offset - b->start >= b->e[b->at].len) {
-        b->start += b->e[b->at].len;
-        b->at++;
-    }
-    if (b->at == b->n)
-        return 0;
-    u64 in = offset - b->start;
-    *gpa = b->e[b->at].gpa + in;
-    return MIN(len, b->e[b->at].len - in);
-}
-
-static u64 backing_size(const struct backing *b)
-{
-    u64 size = 0;
-    for (u32 i = 0; i < b->n; i++)
-        size += b->e[i].len;
-    return size;
-}
-
-/* What is not RAM reads as zeros. */
-static void backing_read(struct virtio_gpu *g, struct backing *b, u64 offset, u8 *out, u64 len)
+/* What is not RAM reads as zeros. *at is gpu_backing_piece's. */
+static void backing_read(struct virtio_gpu *g, const struct gpu_resource *r, u32 *at, u64 offset,
+                         u8 *out, u64 len)
 {
     const struct dev_env *env = g->v.dev->env;
     while (len) {
         gpa_t gpa;
-        u64 part = backing_piece(b, offset, len, &gpa);
+        u64 part = gpu_backing_piece(&g->store, r, at, offset, len, &gpa);
         if (!part || !env->dma_read(env->machine, gpa, out, part))
             memset(out, 0, part ? part : len);
         if (!part)
@@ -105,15 +70,17 @@ bool gpu_backing_write(struct virtio_gpu *g, u32 resource, u64 offset, const u8 
 {
     const struct dev_env *env = g->v.dev->env;
     struct gpu_resource r;
+    u32 at = 0;
     if (gpu_find(&g->store, resource, &r) < 0 || !r.entries)
         return false;
-    struct backing b = backing_of(g, &r);
-    u64 size = backing_size(&b);
+    u64 size = gpu_backing_size(&g->store, &r);
     if (offset > size || len > size - offset)
         return false;
     while (len) {
         gpa_t gpa;
-        u64 part = backing_piece(&b, offset, len, &gpa);
+        u64 part = gpu_backing_piece(&g->store, &r, &at, offset, len, &gpa);
+        if (!part)
+            return false; /* a list that is not in order: only a forged checkpoint has that */
         env->dma_write(env->machine, gpa, in, part); /* what is not RAM takes nothing */
         in += part;
         offset += part;
@@ -141,8 +108,8 @@ static u32 gather_extent(struct virtio_gpu *g, u32 at, u32 resource, const struc
                          const struct gpu_extent *e)
 {
     struct gpu_state *s = g->v.dev->state;
-    struct backing b = backing_of(g, r);
-    if (e->offset + e->size > backing_size(&b))
+    u32 piece = 0;
+    if (e->offset + e->size > gpu_backing_size(&g->store, r))
         return VIRTIO_GPU_RESP_ERR_INVALID_PARAMETER;
     bool apart = e->rows > 1 && e->row <= e->stride / 2;
     u32 rows = apart ? e->rows : 1, layers = apart ? e->layers : 1;
@@ -153,7 +120,7 @@ static u32 gather_extent(struct virtio_gpu *g, u32 at, u32 resource, const struc
             u8 *to = upload(g, at, resource, offset, len);
             if (!to)
                 return VIRTIO_GPU_RESP_ERR_OUT_OF_MEMORY;
-            backing_read(g, &b, offset, to, len);
+            backing_read(g, r, &piece, offset, to, len);
             note(s, to, len);
         }
     return 0;
@@ -186,12 +153,12 @@ static u32 gather_queries(struct virtio_gpu *g, u32 at)
     for (int i = 0; g->store.queries && (i = gpu_next(&g->store, i, &r)) >= 0; i++) {
         if (!r.query || !r.entries)
             continue;
-        struct backing b = backing_of(g, &r);
-        u64 len = MIN(backing_size(&b), QUERY_BYTES);
+        u32 piece = 0;
+        u64 len = MIN(gpu_backing_size(&g->store, &r), QUERY_BYTES);
         u8 *to = upload(g, at, r.id, 0, len);
         if (!to)
             return VIRTIO_GPU_RESP_ERR_OUT_OF_MEMORY;
-        backing_read(g, &b, 0, to, len);
+        backing_read(g, &r, &piece, 0, to, len);
         note(s, to, len);
     }
     return 0;
@@ -300,10 +267,12 @@ static u32 attach_backing(struct virtio_gpu *g, const struct gpu_command *c)
         return VIRTIO_GPU_RESP_ERR_INVALID_RESOURCE_ID;
     if (r.entries || !n || n > GPU_ENTRIES)
         return VIRTIO_GPU_RESP_ERR_UNSPEC;
+    u64 end = 0;
     for (u32 i = 0; i < n; i++) {
         struct virtio_gpu_mem_entry e;
         memcpy(&e, c->payload + i * sizeof(e), sizeof(e));
-        g->entries[i] = (struct gpu_entry){e.addr, e.length, 0};
+        end += e.length;
+        g->entries[i] = (struct gpu_entry){e.addr, end};
     }
     return gpu_set_backing(&g->store, slot, g->entries, n) ? VIRTIO_GPU_RESP_OK_NODATA
                                                            : VIRTIO_GPU_RESP_ERR_OUT_OF_MEMORY;

@@ -61,7 +61,11 @@ void gpu_make_edid(const struct gpu_config *c, u8 edid[128])
 void virtio_gpu_screen(const struct device *dev, struct dev_screen *out)
 {
     const struct gpu_state *s = dev->state;
-    *out = (struct dev_screen){s->width, s->height, s->frames};
+    struct gpu_resource r;
+    bool found = gpu_find(&gpu_self(dev)->store, s->scanout, &r) >= 0;
+    bool drawn = found && (r.kind == GPU_3D || gpu_self(dev)->config.capset_size);
+    *out = (struct dev_screen){s->width, s->height, s->frames, s->scanout,
+                               s->x,     s->y,      drawn,     found && r.kind == GPU_2D};
 }
 
 /* Where red, green, blue and alpha are in a pixel; alpha 4: it has none. */
@@ -85,9 +89,10 @@ static void channels(u32 format, unsigned at[4])
         at[k] = o[k + 1];
 }
 
-static void draw_cursor(struct virtio_gpu *g, u32 y, u8 *rgb)
+void virtio_gpu_screen_cursor(struct device *dev, u32 y, u8 *rgb)
 {
-    const struct gpu_state *s = g->v.dev->state;
+    struct virtio_gpu *g = gpu_self(dev);
+    const struct gpu_state *s = dev->state;
     struct gpu_resource r;
     i64 top = (i64)s->cursor_y, left = (i64)s->cursor_x;
     if (gpu_find(&g->store, s->cursor, &r) < 0 || r.kind != GPU_2D || y < top ||
@@ -122,5 +127,5 @@ void virtio_gpu_screen_row(struct device *dev, u32 y, u8 *rgb)
             for (unsigned k = 0; k < 3; k++)
                 rgb[3 * x + k] = g->row[4 * x + at[k]];
     }
-    draw_cursor(g, y, rgb);
+    virtio_gpu_screen_cursor(dev, y, rgb);
 }

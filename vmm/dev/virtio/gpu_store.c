@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "base/check.h"
 
@@ -21,6 +22,7 @@ int gpu_store_init(struct gpu_store *s, struct err *err)
     s->id_of = calloc(GPU_RESOURCES, sizeof(*s->id_of));
     s->used = calloc(GPU_DATA_PAGES / 64, sizeof(*s->used));
     s->stale = true;
+    s->seed = (uintptr_t)s->slot_of ^ (u64)(uintptr_t)s->used << 20;
     if (s->image && s->slot_of && s->id_of && s->used)
         return 0;
     gpu_store_fini(s);
@@ -82,14 +84,25 @@ static void drop(struct gpu_store *s, u32 first, u32 n)
         CHECK(page_image_drop(s->image, GPU_DATA_FIRST + first + i) == 0, "no memory");
 }
 
+/* Only what a forged checkpoint says of a resource or a scanout lies outside. */
+static bool inside(u32 first, u64 offset, u64 len)
+{
+    u64 room = (u64)(GPU_DATA_PAGES - first) * PAGE_SIZE;
+    return first <= GPU_DATA_PAGES && offset <= room && len <= room - offset;
+}
+
 void gpu_data_write(struct gpu_store *s, u32 first, u64 offset, const void *in, u64 len)
 {
-    put(s, (u64)(GPU_DATA_FIRST + first) * PAGE_SIZE + offset, in, len);
+    if (inside(first, offset, len))
+        put(s, (u64)(GPU_DATA_FIRST + first) * PAGE_SIZE + offset, in, len);
 }
 
 void gpu_data_read(struct gpu_store *s, u32 first, u64 offset, void *out, u64 len)
 {
-    get(s, (u64)(GPU_DATA_FIRST + first) * PAGE_SIZE + offset, out, len);
+    if (inside(first, offset, len))
+        get(s, (u64)(GPU_DATA_FIRST + first) * PAGE_SIZE + offset, out, len);
+    else
+        memset(out, 0, len);
 }
 
 void gpu_kept_write(struct gpu_store *s, u64 at, const u8 *in)
@@ -148,16 +161,15 @@ static u32 find_run(const struct gpu_store *s, u32 n)
     return GPU_DATA_PAGES;
 }
 
-static u32 home(u32 id)
+/* Guests choose the ids: they must not be able to choose ones that collide. */
+static u32 home(const struct gpu_store *s, u32 id)
 {
-    return id * 0x9e3779b1u >> 17;
+    return (u32)(XXH3_64bits_withSeed(&id, sizeof(id), s->seed) % INDEX_SIZE);
 }
-
-static_assert(INDEX_SIZE == 1u << 15, "home() gives 15 bits");
 
 static void index_add(struct gpu_store *s, u32 id, u32 slot)
 {
-    u32 i = home(id);
+    u32 i = home(s, id);
     while (s->slot_of[i])
         i = (i + 1) % INDEX_SIZE;
     s->slot_of[i] = slot + 1;
@@ -177,11 +189,11 @@ static void slot_put(struct gpu_store *s, u32 slot, const struct gpu_resource *r
 /* Closes the gap, so that probing goes on to find what lies behind it. */
 static void index_remove(struct gpu_store *s, u32 id)
 {
-    u32 gap = home(id);
+    u32 gap = home(s, id);
     while (s->id_of[s->slot_of[gap] - 1] != id)
         gap = (gap + 1) % INDEX_SIZE;
     for (u32 i = (gap + 1) % INDEX_SIZE; s->slot_of[i]; i = (i + 1) % INDEX_SIZE) {
-        u32 want = home(s->id_of[s->slot_of[i] - 1]);
+        u32 want = home(s, s->id_of[s->slot_of[i] - 1]);
         if ((i - want) % INDEX_SIZE >= (i - gap) % INDEX_SIZE) {
             s->slot_of[gap] = s->slot_of[i];
             gap = i;
@@ -198,6 +210,18 @@ static void context_at(struct gpu_store *s, u32 slot, struct gpu_context *c)
 static bool in_data(u32 first, u32 n)
 {
     return first <= GPU_DATA_PAGES && n <= GPU_DATA_PAGES - first;
+}
+
+/* Could the device have left that there? */
+static bool plausible(struct gpu_store *s, const struct gpu_resource *r)
+{
+    struct gpu_resource other;
+    bool two_d = r->kind == GPU_2D;
+    if ((!two_d && r->kind != GPU_3D) || r->entries > GPU_ENTRIES ||
+        !in_data(r->backing, backing_pages(r)) || gpu_find(s, r->id, &other) >= 0)
+        return false;
+    return !two_d || ((u64)r->width * r->height <= (u64)GPU_DATA_PAGES * PAGE_SIZE / 4 &&
+                      in_data(r->pixels, pixel_pages(r)));
 }
 
 /* From an image that may come from a checkpoint file: what no device could have left there is not
@@ -217,8 +241,7 @@ static void refresh(struct gpu_store *s)
         slot_get(s, i, &r);
         if (!r.id)
             continue;
-        if (!in_data(r.pixels, pixel_pages(&r)) || !in_data(r.backing, backing_pages(&r)) ||
-            (u64)r.width * r.height > (u64)GPU_DATA_PAGES * PAGE_SIZE / 4) {
+        if (!plausible(s, &r)) {
             r = (struct gpu_resource){0};
             slot_put(s, i, &r);
             continue;
@@ -262,7 +285,7 @@ int gpu_find(struct gpu_store *s, u32 id, struct gpu_resource *r)
     refresh(s);
     if (!id)
         return -1;
-    for (u32 i = home(id); s->slot_of[i]; i = (i + 1) % INDEX_SIZE)
+    for (u32 i = home(s, id); s->slot_of[i]; i = (i + 1) % INDEX_SIZE)
         if (s->id_of[s->slot_of[i] - 1] == id) {
             slot_get(s, s->slot_of[i] - 1, r);
             return (int)s->slot_of[i] - 1;
@@ -355,9 +378,53 @@ bool gpu_set_backing(struct gpu_store *s, int slot, const struct gpu_entry *entr
     return true;
 }
 
-void gpu_get_backing(struct gpu_store *s, const struct gpu_resource *r, struct gpu_entry *out)
+static struct gpu_entry entry(struct gpu_store *s, const struct gpu_resource *r, u32 i)
 {
-    gpu_data_read(s, r->backing, 0, out, (u64)r->entries * sizeof(*out));
+    struct gpu_entry e;
+    gpu_data_read(s, r->backing, (u64)i * sizeof(e), &e, sizeof(e));
+    return e;
+}
+
+static u64 end_of(struct gpu_store *s, const struct gpu_resource *r, u32 n)
+{
+    return n ? entry(s, r, n - 1).end : 0;
+}
+
+u64 gpu_backing_size(struct gpu_store *s, const struct gpu_resource *r)
+{
+    return end_of(s, r, r->entries);
+}
+
+/* The first entry that ends behind the offset has it. */
+static u32 find_entry(struct gpu_store *s, const struct gpu_resource *r, u64 offset)
+{
+    u32 low = 0, high = r->entries;
+    while (low < high) {
+        u32 middle = (low + high) / 2;
+        if (entry(s, r, middle).end > offset)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+u64 gpu_backing_piece(struct gpu_store *s, const struct gpu_resource *r, u32 *at, u64 offset,
+                      u64 len, gpa_t *gpa)
+{
+    for (unsigned i = 0; i < 3; i++) { /* where the last piece was, behind that, anywhere */
+        u32 n = i < 2 ? *at + i : find_entry(s, r, offset);
+        if (n >= r->entries)
+            continue;
+        u64 start = end_of(s, r, n);
+        struct gpu_entry e = entry(s, r, n);
+        if (offset < start || offset >= e.end)
+            continue;
+        *at = n;
+        *gpa = e.gpa + (offset - start);
+        return MIN(len, e.end - offset);
+    }
+    return 0;
 }
 
 /* ---- contexts ---- */

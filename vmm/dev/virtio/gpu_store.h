@@ -37,7 +37,7 @@ struct gpu_resource {
 
 struct gpu_entry {
     u64 gpa;
-    u32 len, reserved;
+    u64 end; /* in the backing, of this entry's bytes; they start where those before it end */
 };
 
 struct gpu_context {
@@ -52,6 +52,7 @@ struct gpu_store {
     struct page_store pages;
     struct page_image *image;
     bool stale;   /* the image was replaced: the index below says nothing */
+    u64 seed;     /* of the index; nothing that a guest could know, or see */
     u32 *slot_of; /* open addressing by id: slot + 1 */
     u32 *id_of;   /* by slot; 0: free */
     u64 *used;    /* data pages, one bit each */
@@ -75,7 +76,12 @@ int gpu_add(struct gpu_store *s, struct gpu_resource *r, u64 pixel_bytes);
 void gpu_remove(struct gpu_store *s, int slot);
 /* Replaces the backing list; n 0: takes it away. false: out of memory. */
 bool gpu_set_backing(struct gpu_store *s, int slot, const struct gpu_entry *entries, u32 n);
-void gpu_get_backing(struct gpu_store *s, const struct gpu_resource *r, struct gpu_entry *out);
+/* Bytes of a backing. */
+u64 gpu_backing_size(struct gpu_store *s, const struct gpu_resource *r);
+/* The next piece of [offset, offset + len) that lies in one entry, and where; 0: the backing ends
+ * before. *at is a hint, 0 at first: the entry where the last piece was. */
+u64 gpu_backing_piece(struct gpu_store *s, const struct gpu_resource *r, u32 *at, u64 offset,
+                      u64 len, gpa_t *gpa);
 /* A query's result will go to its backing; nothing if there is no such resource. */
 void gpu_mark_query(struct gpu_store *s, u32 id);
 /* The slot's next resource from `slot` on; -1: none. */

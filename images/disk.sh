@@ -1,0 +1,65 @@
+# Sourced after common.sh by recipes whose image has a disk: Debian's packages through mmdebstrap, an
+# ext4 file system of them. Needs neither root nor mounts nor loop devices.
+PATH="$PATH:/usr/sbin:/sbin"
+
+for tool in mmdebstrap sfdisk mke2fs; do
+    command -v $tool >/dev/null ||
+        die "no $tool: apt-get install mmdebstrap uidmap fdisk e2fsprogs"
+done
+
+# Also the time stamp of every file that is younger.
+SOURCE_DATE_EPOCH=1700000000
+export SOURCE_DATE_EPOCH
+
+# Debian's archives as apt on this machine knows them (a mirror, say), or else the public ones.
+sources() {
+    apt-get indextargets --format 'deb $(REPO_URI) $(RELEASE) $(COMPONENT)' \
+        'Created-By: Packages' 'Origin: Debian' 2>/dev/null |
+        grep -E ' bookworm(-updates|-security)? main$' | sort -u >"$1" || true
+    if ! grep -q ' bookworm main$' "$1"; then
+        cat >"$1" <<LIST
+deb http://deb.debian.org/debian bookworm main
+deb http://deb.debian.org/debian bookworm-updates main
+deb http://deb.debian.org/debian-security bookworm-security main
+LIST
+    fi
+}
+
+# as_owner COMMAND...: where the files of the image can belong to root and other users.
+as_owner() {
+    if [ "$(id -u)" = 0 ]; then "$@"; else mmdebstrap --unshare-helper "$@"; fi
+}
+
+# bootstrap OPTION...: mmdebstrap -> $work/root.tar.
+bootstrap() {
+    mode=unshare
+    [ "$(id -u)" != 0 ] || mode=root
+    sources "$work/sources.list"
+    mmdebstrap --quiet --mode=$mode --architectures=amd64 --format=tar \
+        --aptopt='Acquire::Languages "none"' \
+        --aptopt='APT::Install-Recommends "false"' \
+        --dpkgopt='path-exclude=/usr/share/man/*' \
+        --dpkgopt='path-exclude=/usr/share/locale/*' \
+        --dpkgopt='path-exclude=/usr/share/doc/*' \
+        --dpkgopt='path-include=/usr/share/doc/*/copyright' \
+        --dpkgopt='path-exclude=/usr/share/info/*' \
+        "$@" bookworm "$work/root.tar" "$work/sources.list" >&2
+    rm -f "$work/sources.list"
+}
+
+# file_system DISK UUID START: the files of $work/root.tar as ext4, from sector START of DISK to its
+# end. mke2fs takes them from a directory: unpacked where they can belong to whom they should. /dev is
+# the kernel's, and device nodes cannot be made without privileges anyway.
+file_system() {
+    chmod 666 "$1" # for the time being: as_owner's root is nobody out here
+    E2FSPROGS_FAKE_TIME=$SOURCE_DATE_EPOCH as_owner sh -euc '
+        root=$(mktemp -d)
+        trap "rm -rf \"$root\"" EXIT
+        tar -x --numeric-owner -p -f - -C "$root" --exclude="./dev/*"
+        mke2fs -q -F -t ext4 -b 4096 -m 1 -L root -U "$1" -d "$root" \
+            -O ^orphan_file,^metadata_csum_seed \
+            -E hash_seed="$1",lazy_itable_init=0,lazy_journal_init=0,offset=$(($2 * 512)) /dev/fd/3 "$3"
+    ' sh "$2" "$3" $(($(stat -c %s "$1") / 4096 - $3 / 8)) <"$work/root.tar" 3<>"$1"
+    chmod 644 "$1"
+    rm -f "$work/root.tar"
+}

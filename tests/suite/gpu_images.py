@@ -1,0 +1,182 @@
+"""The images for the GPU: what they draw is known here too, pixel by pixel."""
+import random
+import re
+import zlib
+
+from suite.harness import FINE, GUEST, IMAGES, test
+
+RAW = IMAGES / "gpu-raw"
+WIDTH, HEIGHT, SQUARE = 640, 480, 64
+VIRGL = f"virgl,xres={WIDTH},yres={HEIGHT}"
+RIGHT = f"right, {SQUARE * SQUARE} samples"
+NO_3D, WRONG_PIXELS, BAD_WORD = 3, 1, 2
+
+
+def need_virgl(t):
+    """Skips where a machine cannot have 3D."""
+    if "virgl" not in t.run(t.reprise, "record", "--help").text:
+        t.skip("this build has no --gpu virgl")
+    check = t.run(t.build / "reprise-gpu", "--check", code=None)
+    if check.code:
+        t.skip((check.error.strip() or check.text.strip()).splitlines()[-1])
+
+
+def scene(n):
+    """Frame n, from 1, as rows of R, G, B: images/gpu-raw/scene.h."""
+    f, rows = n - 1, []
+    side = min(WIDTH // 4, HEIGHT // 3)
+    left, top = WIDTH // 16 + f * 8 % (WIDTH // 2), HEIGHT // 8
+    square = bytes((f * 3 & 255, 200, 255 - (f * 5 & 255))) * SQUARE
+    for y in range(HEIGHT):
+        row = bytearray(b"\x10\x20\x40" * WIDTH)
+        if top <= y < top + side:
+            row[left * 3:(left + side - (y - top)) * 3] = b"\xff\x80\x00" * (side - (y - top))
+        at = y - HEIGHT * 5 // 8
+        if 0 <= at < SQUARE:
+            row[WIDTH // 16 * 3:(WIDTH // 16 + SQUARE) * 3] = square
+            row[WIDTH // 2 * 3:(WIDTH // 2 + SQUARE) * 3] = b"".join(
+                bytes(((x * 4 + f) & 255, at * 4, f * 7 & 255)) for x in range(SQUARE))
+        rows.append(bytes(row))
+    return rows
+
+
+def crc(rows):
+    return f"{zlib.crc32(b''.join(rows)):08x}"
+
+
+def raw(t, name, words, *options, gpu=VIRGL, **more):
+    return t.record(name, "--initrd", RAW / "initrd", "--gpu", gpu, "--append",
+                    "quiet -- " + words, *options, kernel=RAW / "vmlinuz", **more)
+
+
+def mesa(t, name, command, *options, gpu=VIRGL, **more):
+    """A program of gpu-mesa; its status is the guest's."""
+    where = IMAGES / "gpu-mesa"
+    if not (where / "disk.img").exists():
+        t.skip("build/images/gpu-mesa is not built: make image-gpu-mesa")
+    return t.record(name, "--initrd", where / "initrd", "--disk", where / "disk.img", "--gpu", gpu,
+                    "--append", "quiet reprise.end=exit -- gpu " + command, *options,
+                    kernel=where / "vmlinuz", **more)
+
+
+def frames(text):
+    """Number -> (checksum, verdict) of the frames that were checked."""
+    return {int(n): (c, v) for n, c, v in
+            re.findall(r"^frame (\d+): crc ([0-9a-f]{8}), .*background \w+, (.*)$", text, re.M)}
+
+
+@test("gpu-images/raw-2d", cost=3)
+def raw_2d(t):
+    """Without 3D, without a display, with a word it does not know: it says so, by its status too."""
+    r = raw(t, "rec", "frames=10", gpu="2d", code=GUEST + NO_3D)
+    t.has(r.text, "^gpu-raw: the display has no 3D: the machine needs a virtio-gpu with virgl$")
+    t.same("rec", r)
+    r = raw(t, "none", "frames=10", gpu="none", code=GUEST + NO_3D)
+    t.has(r.text, "^gpu-raw: no display: /dev/dri/card0: No such file")
+    r = raw(t, "word", "frames=0", gpu="2d", code=GUEST + BAD_WORD)
+    t.has(r.text, "^gpu-raw: 'frames=0' is none of frames=N")
+
+
+@test("gpu-images/raw", cost=6)
+def raw_frames(t):
+    """Every pixel of each frame is right; a second recording and the replay print the same."""
+    need_virgl(t)
+    r = raw(t, "rec", "frames=10 every=1")
+    expected = {n: (crc(scene(n)), RIGHT) for n in range(1, 11)}
+    t.equal(frames(r.text), expected, "frames and their checksums")
+    t.has(r.text, r"^gpu-raw: 10 frames in \d+\.\d+ s, 0 of the checked ones wrong$")
+    t.same("rec", r)
+    again = raw(t, "again", "frames=10 every=1")
+    t.equal(frames(again.text), expected, "frames of a second recording")
+
+
+@test("gpu-images/raw-planted", cost=3)
+def raw_planted(t):
+    """A shader that mixes up two colours in one draw is noticed in that frame, and only there."""
+    need_virgl(t)
+    r = raw(t, "rec", "frames=8 every=1 bug=5", code=GUEST + WRONG_PIXELS)
+    seen = frames(r.text)
+    side = min(WIDTH // 4, HEIGHT // 3)
+    t.equal([n for n, (_, verdict) in seen.items() if verdict != RIGHT], [5], "wrong frames")
+    t.equal(seen[5][1], f"{side * (side + 1) // 2} pixels wrong, first "
+            f"{WIDTH // 16 + 4 * 8},{HEIGHT // 8}: 0080ff, should be ff8000, 4096 samples", "what is wrong")
+    t.same("rec", r)
+
+
+@test("gpu-images/raw-wrong", cost=15)
+def raw_wrong(t):
+    """Wrong requests of every kind, resources in great numbers: the next context draws right."""
+    need_virgl(t)
+    r = raw(t, "rec", "wrong flood frames=3 every=1", timeout=300)
+    t.check(len(re.findall(r"^gpu-raw: \w+: request: errno", r.text, re.M)) >= 26,
+            "not all requests were made")
+    t.has(r.text, r"^gpu-raw: flood: \d+ contexts, \d+ textures$")
+    t.equal(frames(r.text), {n: (crc(scene(n)), RIGHT) for n in (1, 2, 3)}, "frames afterwards")
+    t.same("rec", r, timeout=300)
+
+
+@test("gpu-images/raw-random", cost=30)
+def raw_random(t):
+    """Random command buffers: all goes on. A renderer that was lost to one draws no more, and the
+    stream says so."""
+    need_virgl(t)
+    seed = random.randrange(1 << 31)
+    r = raw(t, "rec", f"random=64 seed={seed} frames=2 every=1", timeout=300,
+            code=(FINE, GUEST + WRONG_PIXELS))
+    t.has(r.text, rf"^gpu-raw: random, seed {seed}: \d+ taken, \d+ refused$")
+    lost = "the renderer is gone" in t.run(t.reprise, "gpu", "list", t.dir / "rec").text
+    t.equal(r.code, GUEST + WRONG_PIXELS if lost else FINE, "the status")
+    if not lost:
+        t.equal(frames(r.text), {n: (crc(scene(n)), RIGHT) for n in (1, 2)}, "frames afterwards")
+    t.same("rec", r, timeout=300)
+    return "the renderer was lost" if lost else ""
+
+
+@test("gpu-images/raw-endless", cost=4)
+def raw_endless(t):
+    """Frames without end, a line for each, ended from outside."""
+    need_virgl(t)
+    r = raw(t, "rec", "endless", "--stop-at", "frame 40")
+    t.equal([int(n) for n in re.findall(r"^frame (\d+)\b", r.text, re.M)][:39],
+            list(range(1, 40)), "frames")
+    t.same("rec", r)
+
+
+@test("gpu-images/mesa-2d", cost=4)
+def mesa_2d(t):
+    """Without 3D, without its disk, with a program it has not: it says so, by its status too."""
+    r = mesa(t, "rec", "triangle", gpu="2d", code=GUEST + NO_3D)
+    t.has(r.text, "^gpu: the display has no 3D: the machine needs a virtio-gpu with virgl$")
+    t.same("rec", r)
+    need_virgl(t)
+    r = mesa(t, "none", "voodoo", code=GUEST + BAD_WORD)
+    t.has(r.text, "^gpu: 'voodoo' is none of triangle, kmscube, glmark2$")
+
+
+@test("gpu-images/mesa-triangle", cost=14)
+def mesa_triangle(t):
+    """Mesa draws the same pictures as gpu-raw; two recordings and the replay agree."""
+    need_virgl(t)
+    r = mesa(t, "rec", "triangle every=50")
+    expected = {n: (crc(scene(n)), "right") for n in (1, 50, 100, 150, 200, 250, 300)}
+    t.equal(frames(r.text), expected, "frames and their checksums")
+    t.has(r.text, r"^triangle: virgl, OpenGL ES 3\.")
+    t.has(r.text, r"^triangle: 300 frames in \d+\.\d+ s, ")
+    t.same("rec", r)
+    r = mesa(t, "again", "triangle frames=20 every=5 bug=7", code=GUEST + WRONG_PIXELS)
+    seen = frames(r.text)
+    t.equal({n: c for n, (c, _) in seen.items() if n != 7},
+            {n: crc(scene(n)) for n in (1, 5, 10, 15, 20)}, "checksums of a second recording")
+    t.has(seen[7][1], "pixels wrong, first 88,60: 0080ff, should be ff8000")
+
+
+@test("gpu-images/mesa-programs", cost=14)
+def mesa_programs(t):
+    """kmscube and glmark2 draw with it, and their replay prints the same figures."""
+    need_virgl(t)
+    r = mesa(t, "cube", "kmscube -c 60")
+    t.has(r.text, r"^Rendered 59 frames in \d+\.\d+ sec")
+    t.same("cube", r)
+    r = mesa(t, "mark", "glmark2 -b build:duration=1")
+    t.has(r.text, r"^ +glmark2 Score: [1-9]\d*")
+    t.same("mark", r)

@@ -1,0 +1,115 @@
+/* See companion.h. */
+#define _GNU_SOURCE
+#include "host/companion.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define FIRST_FD 3
+#define ARGS_MAX 16u
+
+static int beside(const char *name, char *path, size_t size, struct err *err)
+{
+    ssize_t n = readlink("/proc/self/exe", path, size - 1);
+    if (n < 0)
+        return err_errno(err, "cannot tell where this program is");
+    path[n] = 0;
+    char *slash = strrchr(path, '/');
+    size_t used = slash ? (size_t)(slash + 1 - path) : 0;
+    if ((size_t)snprintf(path + used, size - used, "%s", name) >= size - used)
+        return err_set(err, -ENAMETOOLONG, "the path of this program is too long");
+    return 0;
+}
+
+static int spawn(pid_t *pid, const char *program, const struct companion_config *c, const int *high)
+{
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t attr;
+    sigset_t none, all;
+    char *argv[ARGS_MAX + 2] = {(char *)(uintptr_t)program};
+    for (unsigned i = 0; i < ARGS_MAX && c->args && c->args[i]; i++)
+        argv[i + 1] = (char *)(uintptr_t)c->args[i];
+    sigemptyset(&none);
+    sigfillset(&all);
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDWR, 0);
+    posix_spawn_file_actions_adddup2(&files, 0, 1);
+    if (c->voice >= 0)
+        posix_spawn_file_actions_adddup2(&files, c->voice, 2);
+    for (unsigned i = 0; i < c->nfds; i++)
+        posix_spawn_file_actions_adddup2(&files, high[i], FIRST_FD + (int)i);
+    posix_spawn_file_actions_addclosefrom_np(&files, FIRST_FD + (int)c->nfds);
+    posix_spawnattr_init(&attr);
+    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
+                                        POSIX_SPAWN_SETPGROUP);
+    posix_spawnattr_setsigmask(&attr, &none);
+    posix_spawnattr_setsigdefault(&attr, &all);
+    int e = posix_spawn(pid, program, &files, &attr, argv, environ);
+    posix_spawnattr_destroy(&attr);
+    posix_spawn_file_actions_destroy(&files);
+    return e;
+}
+
+int companion_start(pid_t *pid, const struct companion_config *c, struct err *err)
+{
+    char path[4096];
+    const char *program = c->program;
+    int high[COMPANION_FDS], e = 0;
+    if (!program) {
+        int code = beside(c->name, path, sizeof(path), err);
+        if (code)
+            return code;
+        program = path;
+    }
+    /* Out of the way of the numbers that they get. */
+    for (unsigned i = 0; i < c->nfds; i++) {
+        high[i] = fcntl(c->fds[i], F_DUPFD_CLOEXEC, 10);
+        if (high[i] < 0)
+            e = errno;
+    }
+    if (!e)
+        e = spawn(pid, program, c, high);
+    for (unsigned i = 0; i < c->nfds; i++)
+        if (high[i] >= 0)
+            close(high[i]);
+    return e ? err_set(err, -e, "cannot start %s '%s': %s%s", c->what, program, strerror(e),
+                       e == ENOENT ? " (it is built with reprise, by make)" : "")
+             : 0;
+}
+
+int companion_kill(pid_t pid)
+{
+    int status = 0;
+    kill(pid, SIGKILL);
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    return status;
+}
+
+int companion_wait(pid_t pid)
+{
+    int status = 0;
+    for (int i = 0; i < 100; i++) {
+        if (waitpid(pid, &status, WNOHANG))
+            return status;
+        poll(NULL, 0, 10);
+    }
+    return companion_kill(pid);
+}
+
+void companion_how(int status, char *out, size_t size)
+{
+    if (WIFSIGNALED(status))
+        snprintf(out, size, "killed by signal %d (%s)", WTERMSIG(status),
+                 strsignal(WTERMSIG(status)));
+    else
+        snprintf(out, size, "ended with status %d", WEXITSTATUS(status));
+}

@@ -1,0 +1,35 @@
+/*
+ * Programs of ours that run beside the machine, in processes of their own: reprise-gpu,
+ * reprise-display. Built and installed with reprise, in its directory.
+ */
+#ifndef REPRISE_HOST_COMPANION_H
+#define REPRISE_HOST_COMPANION_H
+
+#include <sys/types.h>
+
+#include "base/err.h"
+
+#define COMPANION_FDS 4u
+
+struct companion_config {
+    const char *what;        /* "the renderer", for messages */
+    const char *name;        /* of the program, beside this one */
+    const char *program;     /* its path instead; NULL: that */
+    const char *const *args; /* behind its name, NULL at the end */
+    int fds[COMPANION_FDS];  /* it has them from 3 on, and no others; they stay the caller's */
+    unsigned nfds;
+    int voice; /* its stderr; -1: ours */
+};
+
+/* Starts it, in a process group of its own (^C at the terminal is for the machine), with no
+ * signals blocked. */
+int companion_start(pid_t *pid, const struct companion_config *c, struct err *err);
+
+/* Kills it and waits for its end. The status as waitpid's. */
+int companion_kill(pid_t pid);
+/* It has closed its end: waits for it to be over, a second at most, then kills it. */
+int companion_wait(pid_t pid);
+/* "killed by signal 9 (Killed)" or "ended with status 1". */
+void companion_how(int status, char *out, size_t size);
+
+#endif

@@ -1,0 +1,22 @@
+/* See screen.h. */
+#include "host/screen.h"
+
+static bool show(void *opaque, struct dev_screen *out)
+{
+    return machine_screen(opaque, out);
+}
+
+static enum screen_answer fetch(void *opaque, struct dev_screen *out)
+{
+    return machine_screen(opaque, out) ? SCREEN_READY : SCREEN_GONE;
+}
+
+static void row(void *opaque, u32 y, u8 *rgb)
+{
+    machine_screen_row(opaque, y, rgb);
+}
+
+struct screen_source screen_of_machine(struct machine *m)
+{
+    return (struct screen_source){m, show, fetch, row};
+}
