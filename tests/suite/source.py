@@ -30,7 +30,7 @@ LAYERS = {
     # What people see and do: a process of its own, which knows no machine.
     "vmm/viewer": ["base/", "viewer/", "host/clock.h", "host/input_report.h", "host/keymap.h"],
     "vmm/cmd": ["base/", "board/", "host/", "replay/", "cmd/", "cpu/model.h", "cpu/vcpu.h",
-                "virtio-gpu-log/", "cpu/engine.h", "version.h"] + CONTRACTS,
+                "virtio-gpu-log/", "cpu/engine.h", "version.h", "cpu/kvm/probe.h"] + CONTRACTS,
     "vmm/main.c": ["base/", "cmd/", "version.h"],
     "vmm": ["base/", "board/", "cpu/engine.h", "cpu/stats.h", "cpu/model.h", "cpu/vcpu.h", "dev/",
             "machine_internal.h"] + CONTRACTS,

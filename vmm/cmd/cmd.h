@@ -53,6 +53,7 @@ int cmd_checkpoint(int argc, char **argv);
 int cmd_disk(int argc, char **argv);
 int cmd_pcap(int argc, char **argv);
 int cmd_gpu(int argc, char **argv);
+int cmd_doctor(int argc, char **argv);
 
 /* Prints "reprise: TEXT" on stderr; returns EX_ERROR. */
 int cmd_fail(const struct err *err);

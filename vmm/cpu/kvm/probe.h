@@ -55,6 +55,8 @@ void probe_kvm(struct facts *f);
 void probe_guest(struct facts *f);
 /* tsc.scaling, tsc.offset, tsc.still. */
 void probe_tsc(struct facts *f);
+/* perf.paranoid, perf.nmi_watchdog. */
+void probe_perf(struct facts *f);
 /* perf.*, pmu.*: the event of this CPU, and whether it counts a guest's branches exactly. */
 void probe_pmu(struct facts *f);
 /* host.cpu, host.kernel, host.hypervisor, host.cpuid_faulting. */

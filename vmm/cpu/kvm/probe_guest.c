@@ -49,7 +49,7 @@ static void speed(struct facts *f, struct probe_vm *v, unsigned ring)
     struct fact *fact = fact_add(f, key, FACT_INFO, "%.*f M instructions/s", rate < 100, rate);
     fact_number(fact, rate * 1e6);
     if (rate < 50)
-        fact_note(fact, "so slow that KVM must emulate or single-step it");
+        fact_note(fact, "KVM emulates this ring");
     enum { EXITS = 300 };
     u64 began = host_ns();
     for (unsigned i = 0; i < EXITS && code == PROBE_DONE; i++)

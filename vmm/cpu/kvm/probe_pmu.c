@@ -87,7 +87,7 @@ static bool setting(const char *path, int *value)
     return got;
 }
 
-static void settings(struct facts *f)
+void probe_perf(struct facts *f)
 {
     int value;
     if (setting("/proc/sys/kernel/perf_event_paranoid", &value)) {
@@ -110,7 +110,7 @@ void probe_pmu(struct facts *f)
     struct pmu_bench b;
     struct err err = {0};
     char key[40];
-    settings(f);
+    probe_perf(f);
     int code = pmu_bench_open(&b, &err);
     if (b.event)
         fact_note(fact_add(f, "pmu.event", FACT_INFO, "0x%llx, margin %u",
