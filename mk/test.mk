@@ -16,13 +16,15 @@ GPU_OBJ := $(B)/tests/unit/gpu_stream.o
 $(B)/tests/unit/test_gpu_decode $(B)/tests/unit/test_gpu_log $(B)/tests/unit/test_gpu_state \
 	$(B)/tests/unit/test_gpu_drive: $(GPU_OBJ)
 $(B)/tests/unit/test_pmu: $(B)/tests/unit/pmu_fake.o
+$(B)/tests/unit/test_doctor: $(B)/vmm/cmd/doctor_verdict.o
 $(UNIT_BIN): $(B)/tests/unit/%: $(B)/tests/unit/%.o $(B)/libreprise.a
 	@echo "  LD $@"
 	@$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libreprise.a -lcmocka $(LDLIBS)
 
 # What the tests use besides: the table in docs/format.md, programs that run inside the guest.
 TOOLS := $(B)/tests/tools/format_records $(B)/tests/tools/log_version $(B)/tests/tools/walk \
-	$(B)/tests/tools/gpu_log_sample $(B)/tests/tools/gpu_records
+	$(B)/tests/tools/gpu_log_sample $(B)/tests/tools/gpu_records \
+	$(B)/tests/tools/pmu_exact
 $(B)/tests/tools/gpu_log_sample: $(GPU_OBJ)
 $(TOOLS): $(B)/tests/tools/%: $(B)/tests/tools/%.o $(B)/libreprise.a
 	@$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libreprise.a $(LDLIBS)
@@ -97,10 +99,15 @@ bench: deps
 		build/rel/tests/bench/travel
 	@tests/bench/bench.py $(BENCH_ARGS)
 
+# What only real hardware can prove; where something is missing it says what, and skips that.
+check-hardware: deps
+	@$(MAKE) --no-print-directory -j$(JOBS) test-build images
+	@tests/hardware.py --mode $(MODE)
+
 TEST_OBJ := $(UNIT_NAMES:%=$(B)/tests/unit/%.o) $(TOY_OBJ) $(GPU_OBJ) $(B)/tests/unit/pmu_fake.o \
 	$(FUZZ_SRC:%=$(B)/tests/fuzz/fuzz_%.o) \
 	$(B)/tests/fuzz/mutate.o $(B)/tests/fuzz/fuzz_guest.o $(B)/tests/bench/nolog.o $(B)/tests/bench/travel.o \
 	$(TOOLS:=.o)
 -include $(TEST_OBJ:.o=.d)
 .SECONDARY: $(TEST_OBJ)
-.PHONY: test test-build soak bench fuzz fuzz-build
+.PHONY: test test-build soak bench check-hardware fuzz fuzz-build

@@ -182,7 +182,7 @@ static void breakpoint(struct facts *f, struct probe_vm *v, unsigned ring)
                  : code == PROBE_TRAPPED && vector == 1 ? "no: the guest gets it"
                                                         : "no: KVM ignores it");
     if (!stopped)
-        fact_note(fact, "KVM_GUESTDBG_USE_HW_BP: exact stops need single steps there");
+        fact_note(fact, "exact stops take single steps there");
 }
 
 /* eax = leaf (rdx); cpuid; mov rsi, rax; out */
