@@ -101,7 +101,7 @@ static int count(void *host, u64 *branches, struct err *err)
 static int arm(void *host, u64 branches, struct err *err)
 {
     struct fake_host *h = host;
-    h->overflow_at = branches == PMU_NO_PERIOD ? NEVER : h->cpu.branches + branches;
+    h->overflow_at = branches == PMU_NO_PERIOD ? NEVER : h->cpu.branches + MAX(branches, 2u);
     h->signal_at = NEVER;
     return 0;
 }

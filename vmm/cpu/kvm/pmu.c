@@ -111,12 +111,13 @@ static int anywhere(struct pmu *p, const struct pmu_target *t, struct err *err)
 /*
  * Until the target is within the margin: 0 then. The overflow is asked for one branch earlier than
  * the margin says, so that the CPU stops before the branch that makes the target's count: behind it
- * nobody could tell whether the target has been passed.
+ * nobody could tell whether the target has been passed. Periods below 2 are not for hardware: the
+ * kernel makes them 2.
  */
 static int approach(struct pmu *p, const struct pmu_target *t, struct err *err)
 {
     u64 margin = (u64)p->event->margin + 1;
-    while (t->branches - p->count > margin) {
+    while (t->branches - p->count > margin + 1) {
         u64 period = t->branches - p->count - margin, armed = p->count + period;
         int code = p->ops->arm(p->host, period, err);
         if (!code)

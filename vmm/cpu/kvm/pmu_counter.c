@@ -72,7 +72,7 @@ static int start(struct counter *c, u64 events, struct err *err)
     if (code)
         return code;
     c->limit = events;
-    bool near = events <= c->event->margin;
+    bool near = events < c->event->margin + 2u; /* the kernel makes a period of 1 one of 2 */
     code = pmu_perf_arm(&c->perf, near || events > PMU_PERIOD_MAX ? 0 : events - c->event->margin,
                         err);
     return code ? code : near ? COUNTER_STEP : COUNTER_FREE;
