@@ -17,7 +17,7 @@ $(B)/reprise-gpu: $(RENDERER_OBJ)
 -include $(RENDERER_OBJ:.o=.d)
 
 # Its tests: programs that drive it through the client.
-RENDERER_TOOLS := $(addprefix $(B)/tests/tools/,renderer_draw renderer_fuzz gpu_drive gpu_scene)
+RENDERER_TOOLS := $(addprefix $(B)/tests/tools/,renderer_draw renderer_fuzz gpu_drive gpu_scene gpu_seek)
 $(B)/tests/tools/gpu_scene: $(B)/tests/unit/gpu_stream.o
 $(RENDERER_TOOLS): $(B)/tests/tools/%: $(B)/tests/tools/%.o $(B)/virtio-gpu-log/renderer/format.o \
 		$(B)/virtio-gpu-log/renderer/model.o $(B)/libreprise.a

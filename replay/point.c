@@ -11,6 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "virtio-gpu-log/log.h"
+
 #define MARKS_FILE "marks"
 
 static bool number(const char *s, u64 *out)
@@ -84,7 +86,7 @@ static int bad(struct err *err, const char *text, const char *why)
 int point_parse(const char *text, struct point *p, struct err *err)
 {
     static const char *const names[] = {"insn:",    "time:", "event:", "",
-                                        "console:", "mark:", "frame:"};
+                                        "console:", "mark:", "frame:", "gpu:"};
     memset(p, 0, sizeof(*p));
     if (number(text, &p->n))
         return 0;
@@ -220,6 +222,36 @@ static int event_at(const char *dir, u64 n, struct instant *at, struct err *err)
     return 0;
 }
 
+static int gpu_command_at(const char *dir, u64 n, struct instant *at, struct err *err)
+{
+    struct recording r;
+    struct gpu_log_reader *log;
+    struct gpu_record rec;
+    bool found = false;
+    int code = recording_open(&r, dir, err);
+    if (code)
+        return code;
+    int fd = openat(r.dir, GPU_LOG_NAME, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        code =
+            errno == ENOENT
+                ? err_set(err, -ENOENT,
+                          "there is no " GPU_LOG_NAME " in %s; `reprise gpu extract` makes it", dir)
+                : err_errno(err, "%s/" GPU_LOG_NAME, dir);
+    recording_close(&r);
+    if (!code && (code = gpu_log_open(&log, fd, err)))
+        err_prefix(err, "%s/" GPU_LOG_NAME, dir);
+    if (code)
+        return code;
+    while (!found && gpu_log_next(log, &rec))
+        found = rec.type == GPU_REC_COMMAND && rec.number == n;
+    gpu_log_reader_destroy(log);
+    if (!found)
+        return err_set(err, -ERANGE, "the GPU log has no command %" PRIu64, n);
+    *at = (struct instant){rec.position, rec.time};
+    return 0;
+}
+
 static int check_within(struct instant at, struct instant end, struct err *err)
 {
     if (at.position > end.position)
@@ -248,6 +280,7 @@ int point_in_log(const struct point *p, const char *dir, struct instant *at, str
     int code;
     switch (p->kind) {
     case POINT_EVENT: return event_at(dir, p->n, at, err);
+    case POINT_GPU: return gpu_command_at(dir, p->n, at, err);
     case POINT_MARK:
         code = marks_each(dir, look_at_mark, &search, err);
         if (!code && !search.found)

@@ -8,6 +8,7 @@
  *     console:TEXT[#K]   where the K-th TEXT (default: first) had just been printed
  *     mark:NAME          where that mark was set
  *     frame:N            where the N-th frame had just been shown on the screen
+ *     gpu:N              in front of the instruction that hands command N of gpu.log to the GPU
  *
  * N may end in k, M or G (thousands), or be hexadecimal with 0x. TEXT may hold \n, \r, \t, \\, \#.
  */
@@ -23,19 +24,20 @@ enum point_kind {
     POINT_END,
     POINT_CONSOLE,
     POINT_MARK,
-    POINT_FRAME
+    POINT_FRAME,
+    POINT_GPU
 };
 
 struct point {
     enum point_kind kind;
-    u64 n;          /* positions, ns, record, K, frame */
+    u64 n;          /* positions, ns, record, K, frame, command */
     char text[256]; /* console, mark */
     size_t len;
 };
 
 #define POINT_HELP                                                                                 \
     "A POINT is insn:N, time:T (1.5s, 20ms), event:N, end, end-N, console:TEXT[#K], "              \
-    "mark:NAME or frame:N."
+    "mark:NAME, frame:N or gpu:N."
 
 /* -EINVAL with a text that says what is wrong. */
 int point_parse(const char *text, struct point *out, struct err *err);

@@ -11,10 +11,7 @@
 #include "cmd/cmd.h"
 #include "version.h"
 
-static const struct {
-    const char *name;
-    int (*run)(int argc, char **argv);
-} commands[] = {
+static const struct verb commands[] = {
     {"record", cmd_record},   {"replay", cmd_replay},
     {"info", cmd_info},       {"events", cmd_events},
     {"trace", cmd_trace},     {"diff", cmd_diff},
@@ -45,31 +42,6 @@ static const char doc[] =
     "  doctor      what this host can do for it\n\n"
     "`reprise COMMAND --help` says more about each." EXIT_HELP;
 
-struct choice {
-    int argc;
-    char **argv;
-    int (*run)(int argc, char **argv);
-};
-
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-    struct choice *c = state->input;
-    if (key == ARGP_KEY_NO_ARGS)
-        argp_error(state, "which command?");
-    if (key != ARGP_KEY_ARG)
-        return key == ARGP_KEY_END ? 0 : ARGP_ERR_UNKNOWN;
-    for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
-        if (!strcmp(arg, commands[i].name))
-            c->run = commands[i].run;
-    if (!c->run)
-        argp_error(state, "there is no command '%s'", arg);
-    /* The rest of the line belongs to the command. */
-    c->argv = state->argv + state->next - 1;
-    c->argc = state->argc - state->next + 1;
-    state->next = state->argc;
-    return 0;
-}
-
 /* A file of ours must not become descriptor 0, 1 or 2: what is printed would end up in it. */
 static void open_standard_files(void)
 {
@@ -84,20 +56,17 @@ static void open_standard_files(void)
 int main(int argc, char **argv)
 {
     static const struct argp argp = {
-        .parser = parse, .args_doc = "COMMAND [OPTION...]", .doc = doc};
-    struct choice c = {0};
+        .parser = verb_parse, .args_doc = "COMMAND [OPTION...]", .doc = doc};
+    struct verb_choice c = {.verbs = commands, .n = ARRAY_SIZE(commands), .what = "command"};
     argp_err_exit_status = EX_BAD_USAGE;
     /* A reader that goes away or a size limit must not end a recording: both are errors of write.
      * Commands that only print end with their reader, as usual. */
     signal(SIGXFSZ, SIG_IGN);
     open_standard_files();
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &c);
-    if (c.run == cmd_record || c.run == cmd_replay || c.run == cmd_gdb)
+    if (c.chosen->run == cmd_record || c.chosen->run == cmd_replay || c.chosen->run == cmd_gdb)
         signal(SIGPIPE, SIG_IGN);
-    char name[64];
-    snprintf(name, sizeof(name), "reprise %s", c.argv[0]);
-    c.argv[0] = name;
-    int code = c.run(c.argc, c.argv);
+    int code = verb_run(&c, "reprise");
     bool earlier = ferror(stdout);
     if (fflush(stdout) || earlier) {
         fprintf(stderr, "reprise: cannot write to standard output%s%s\n", earlier ? "" : ": ",

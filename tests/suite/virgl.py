@@ -1,5 +1,6 @@
 """3D: what a recording keeps of the GPU, and what is seen of it in a replay."""
 import json
+import re
 import struct
 
 from suite.gpu_images import frames, need_virgl, raw
@@ -83,3 +84,19 @@ def gdb(t):
     (t.dir / "rec/gpu.log").unlink()
     t.has(t.run(t.reprise, "core", "rec", "--gpu", "-o", "core2", code=1).error,
           "`reprise gpu extract` makes it")
+
+
+@test("virgl/point", cost=5)
+def point(t):
+    """gpu:N stands in front of the instruction that hands command N over; one step, and it is done."""
+    need_virgl(t)
+    raw(t, "rec", "frames=4 every=1")
+    listed = [json.loads(line) for line in
+              t.run(t.reprise, "gpu", "list", "rec", "--json").text.splitlines()]
+    n = [c["number"] for c in listed if c.get("command") == "SUBMIT_3D"][2]
+    log = t.run(t.reprise, "gdb", "rec", "--", "-batch", "-ex", f"monitor goto gpu:{n}",
+                "-ex", "monitor gpu", "-ex", "stepi", "-ex", "monitor gpu", timeout=120)
+    said = re.findall(r"^(\d+) commands, ", log.text + log.error, re.M)
+    t.equal([int(k) for k in said], [n, n + 1], "commands before and after the step")
+    t.has(t.run(t.reprise, "replay", "rec", "--to", "gpu:100000", code=1).error,
+          "has no command 100000")

@@ -1,11 +1,13 @@
 /*
- * Writes a gpu.log of a small scene, as a device would: gpu_scene [-p PROGRAM] [-b FRAME] [-d] [-m]
+ * Writes a gpu.log of a small scene, as a device would: gpu_scene [-p PROGRAM] [-b FRAME] [-c] [-d]
+ * [-m]
  * [-s EDGE] FILE FRAMES. Two contexts, two scanout buffers that take turns, depth, textures that
  * are uploaded between and inside submits, a target that is drawn to without ever being cleared, a
  * query, a cursor; at first a 2D console.
  *
  *   -p PROGRAM  the renderer that gives what guests read back (default: nothing is read back)
  *   -b FRAME    in that frame, one draw has a wrong fragment shader
+ *   -c          depth is cleared in every fourth frame only
  *   -d          depth of a format that cannot be read back
  *   -m          drawn with 4 samples and resolved
  */
@@ -31,10 +33,10 @@ enum {
     RESULT,
     CONSOLE
 };
-enum { CURSOR = 11, SHARED };
+enum { CURSOR = 11, SHARED, INDICES };
 enum { BGRX = 2, RGBA = 67, R8 = 64, RGBA32F = 31, Z24S8 = 20, Z24X8 = 21 };
 enum { T_BUFFER = 0, T_2D = 2 };
-enum { B_DEPTH = 1, B_TARGET = 2, B_VIEW = 8, B_VERTEX = 16, B_CUSTOM = 1 << 17 };
+enum { B_DEPTH = 1, B_TARGET = 2, B_VIEW = 8, B_VERTEX = 16, B_INDEX = 32, B_CUSTOM = 1 << 17 };
 /* Objects of context 1. */
 enum { O_BUFFER0 = 10, O_BUFFER1, O_TRAIL, O_DEPTH, O_MS_COLOUR, O_MS_DEPTH };
 enum { O_ELEMENTS = 20, O_VS, O_FS, O_FS_TEXTURE, O_FS_WRONG, O_BLEND, O_ADD, O_DSA, O_LESS, O_RS };
@@ -43,7 +45,7 @@ enum { O_VIEW_TRAIL = 30, O_VIEW_SHARED, O_SAMPLER, O_QUERY, O_VIEW_TEXTURE = 40
 static struct {
     const char *program;
     unsigned bad;
-    bool unreadable, samples;
+    bool unreadable, samples, rarely;
 } options;
 static u32 edge = 128;
 static struct stream stream;
@@ -347,6 +349,24 @@ static void set_up(void)
     submit(2);
 }
 
+/* Two triangles of the trail's square once more, by indices that are gone afterwards. */
+static void by_index(void)
+{
+    static const u16 index[6] = {V_SHOW,     V_SHOW + 1, V_SHOW + 2,
+                                 V_SHOW + 4, V_SHOW + 3, V_SHOW + 5};
+    resource(INDICES, T_BUFFER, R8, B_INDEX, 64, 1, 0, 64);
+    ADD(CTX_ATTACH_RESOURCE, 1, INDICES, 0);
+    uploading(0, INDICES, 0, index, sizeof(index));
+    ADD(TRANSFER_TO_HOST_3D, 1, 0, 0, 0, sizeof(index), 1, 1, 0, 0, INDICES, 0, 0, 0);
+    put_command(&w, VIRGL_CCMD_SET_SUB_CTX, 0, 1, 1);
+    put_command(&w, VIRGL_CCMD_SET_INDEX_BUFFER, 0, 3, INDICES, 2, 0);
+    put_command(&w, VIRGL_CCMD_BIND_SHADER, 0, 2, O_FS, 1);
+    put_command(&w, VIRGL_CCMD_DRAW_VBO, 0, 12, 0, 6, 4, 1, 1, 0, 0, 0, 0, V_SHOW, V_SHOW + 5, 0);
+    submit(1);
+    ADD(CTX_DETACH_RESOURCE, 1, INDICES, 0);
+    ADD(RESOURCE_UNREF, 0, INDICES, 0);
+}
+
 /* The texture changes every third frame, and with it its view. */
 static void new_texture(unsigned frame)
 {
@@ -383,7 +403,7 @@ static void frame_of(unsigned frame)
     target(O_TRAIL, 0, edge / 2);
     draw(O_FS, O_ADD, O_DSA, V_TRAIL, 6);
     target(colour, options.samples ? O_MS_DEPTH : O_DEPTH, edge);
-    clear(7, .25f, (float)(frame % 4) / 4, .5f);
+    clear(options.rarely && frame % 4 ? 4 : 7, .25f, (float)(frame % 4) / 4, .5f);
     put_command(&w, VIRGL_CCMD_BEGIN_QUERY, 0, 1, O_QUERY);
     draw(bad ? O_FS_WRONG : O_FS, O_BLEND, O_LESS, V_NEAR, 3);
     put_command(&w, VIRGL_CCMD_END_QUERY, 0, 1, O_QUERY);
@@ -399,6 +419,8 @@ static void frame_of(unsigned frame)
     uploading(w.n, RESULT, 0, waiting, sizeof(waiting));
     put_command(&w, VIRGL_CCMD_GET_QUERY_RESULT, 0, 2, O_QUERY, 1);
     submit(1);
+    if (frame % 5 == 2)
+        by_index();
     if (frame % 4 == 1)
         ADD(TRANSFER_FROM_HOST_3D, 1, 8, 8, 0, 16, 16, 1, 0, 0, buffer, 0, 0, 0);
     if (!frame)
@@ -416,10 +438,11 @@ int main(int argc, char **argv)
     struct renderer_config config = {0};
     struct err err;
     int o;
-    while ((o = getopt(argc, argv, "p:b:dms:")) > 0)
+    while ((o = getopt(argc, argv, "p:b:cdms:")) > 0)
         switch (o) {
         case 'p': options.program = optarg; break;
         case 'b': options.bad = (unsigned)atoi(optarg); break;
+        case 'c': options.rarely = true; break;
         case 'd': options.unreadable = true; break;
         case 'm': options.samples = true; break;
         case 's': edge = (u32)atoi(optarg); break;
@@ -427,7 +450,7 @@ int main(int argc, char **argv)
         }
     if (argc - optind != 2 || edge < 16 || edge > 1024) {
         fprintf(stderr,
-                "usage: gpu_scene [-p PROGRAM] [-b FRAME] [-d] [-m] [-s EDGE] FILE FRAMES\n");
+                "usage: gpu_scene [-p PROGRAM] [-b FRAME] [-c] [-d] [-m] [-s EDGE] FILE FRAMES\n");
         return 2;
     }
     start.width = start.height = edge;

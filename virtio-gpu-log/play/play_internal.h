@@ -91,7 +91,7 @@ struct gpu_player {
     /* Keyframes, in the order of their places. */
     struct kept_keyframe *kept;
     u32 kept_count, kept_room;
-    u64 kept_bytes;
+    u64 kept_bytes, kept_used;
     u64 last_kept, kept_cost;  /* host_ns */
     struct gpu_keyframe *base; /* what this place was reached from; NULL: the start */
 };

@@ -183,6 +183,14 @@ const struct gpu_command *gpu_player_peek(struct gpu_player *p, struct err *err)
     return NULL;
 }
 
+void gpu_player_mark(const struct gpu_player *p, struct gpu_log_mark *out)
+{
+    if (p->loaded == LOADED_NOTHING)
+        gpu_log_mark(p->log, out);
+    else
+        *out = p->mark;
+}
+
 /* --- Doing it --- */
 
 /* The tracker follows what it has not seen. */
@@ -228,7 +236,7 @@ static int drive(struct gpu_player *p, u32 from, u32 to, struct err *err)
 
 static bool worth_a_keyframe(struct gpu_player *p)
 {
-    u64 due = MAX(p->kept_cost * KEYFRAME_SHARE, KEYFRAME_LEAST);
+    u64 due = p->config.keyframe_spacing ?: MAX(p->kept_cost * KEYFRAME_SHARE, KEYFRAME_LEAST);
     return p->config.keyframes && !p->pinning && p->record.frame && p->records == p->tracked &&
            host_ns() - p->last_kept >= due;
 }
@@ -354,11 +362,24 @@ int gpu_player_step(struct gpu_player *p, struct err *err)
     } while (true);
 }
 
+/* Where the first virgl command starts that is not in front of the dword. */
+static u32 boundary(const struct gpu_command *c, u32 dword)
+{
+    struct virgl_walk w;
+    struct virgl_command v;
+    virgl_walk_start(&w, c->payload, c->payload_size);
+    while (virgl_next(&w, &v))
+        if (v.at >= dword)
+            return v.at;
+    return c->payload_size / 4;
+}
+
 int gpu_player_part(struct gpu_player *p, u32 dword, struct err *err)
 {
     if (!gpu_player_peek(p, err))
         return err->code ? err->code : err_set(err, -ENOENT, "the GPU log ends here");
     CHECK(is_submit(&p->command), "parts of a command that has none");
+    dword = boundary(&p->command, dword);
     if (dword <= p->place.dword)
         return 0;
     int code = drive(p, p->place.dword, dword, err);
@@ -384,6 +405,14 @@ int gpu_player_keyframe(struct gpu_player *p, struct gpu_keyframe **out, const c
 void gpu_player_keyframe_free(struct gpu_player *p, struct gpu_keyframe *k)
 {
     gpu_keyframe_destroy(k, p->track);
+}
+
+void gpu_player_keyframes(const struct gpu_player *p, struct gpu_player_keyframes *out)
+{
+    *out = (struct gpu_player_keyframes){
+        .count = p->kept_count, .bytes = p->kept_bytes, .used = p->kept_used};
+    for (u32 i = 0; i < p->kept_count; i++)
+        out->broken += p->kept[i].keyframe->pending.broken;
 }
 
 /* --- Places --- */
@@ -438,6 +467,7 @@ static int go_to_keyframe(struct gpu_player *p, const struct kept_keyframe *k, s
     p->done = k->place.commands;
     p->loaded = LOADED_NOTHING;
     p->base = k->keyframe;
+    p->kept_used++;
     return 0;
 }
 

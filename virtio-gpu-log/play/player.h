@@ -20,6 +20,8 @@ struct gpu_player_config {
     /* Bytes of keyframes to keep, so that seeking back is quick; 0: none, it plays from the start.
      */
     u64 keyframes;
+    /* Nanoseconds of playing between two; 0: so that they cost a tenth of it at most. */
+    u64 keyframe_spacing;
     /* Compare what the log says that guests read with what this renderer gives. */
     bool compare;
 };
@@ -43,7 +45,8 @@ const struct gpu_place *gpu_player_place(const struct gpu_player *p);
 int gpu_player_step(struct gpu_player *p, struct err *err);
 /* The command that step() does next, all of it; NULL at the end. Valid until the next call. */
 const struct gpu_command *gpu_player_peek(struct gpu_player *p, struct err *err);
-/* Of the next command, which must be a SUBMIT_3D, the virgl commands in front of `dword`. */
+/* Of the next command, which must be a SUBMIT_3D, the virgl commands that start in front of
+ * `dword`. */
 int gpu_player_part(struct gpu_player *p, u32 dword, struct err *err);
 
 /* Back or on to where commands numbered below `command` are done, and no others. */
@@ -53,6 +56,9 @@ int gpu_player_seek_frame(struct gpu_player *p, u64 frame, struct err *err);
 /* ... to where everything up to that instant is done, itself included; time NEVER: up to the end of
  * the position. */
 int gpu_player_seek_instant(struct gpu_player *p, pos_t position, vns_t time, struct err *err);
+
+/* Where in the log the next command is, for reading it (gpu_log_return) when the player is done. */
+void gpu_player_mark(const struct gpu_player *p, struct gpu_log_mark *out);
 
 /* --- Looking --- */
 
@@ -92,6 +98,14 @@ int gpu_player_sync(struct gpu_player *p, struct err *err);
 int gpu_player_keyframe(struct gpu_player *p, struct gpu_keyframe **out, const char **why,
                         struct err *err);
 void gpu_player_keyframe_free(struct gpu_player *p, struct gpu_keyframe *k);
+
+/* Those that the player keeps by itself. */
+struct gpu_player_keyframes {
+    u32 count, broken; /* broken: what they relied on was looked at */
+    u64 bytes;         /* of contents */
+    u64 used;          /* how often playing went on from one */
+};
+void gpu_player_keyframes(const struct gpu_player *p, struct gpu_player_keyframes *out);
 
 /* What went wrong on the way, since the start. */
 struct gpu_tally {

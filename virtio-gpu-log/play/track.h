@@ -25,6 +25,7 @@ struct track_resource {
     u32 id;
     u64 birth;   /* unlike that of any other resource */
     u64 changes; /* grows with every command that may have changed its contents */
+    u64 looked;  /* `changes` when somebody last looked: whoever looks sets it */
     struct gpu_shape shape;
     struct track_bytes create;
     bool attached;

@@ -55,6 +55,24 @@ int cmd_pcap(int argc, char **argv);
 int cmd_gpu(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 
+/* A word of the command line that says what is to be done; the rest of the line belongs to it. */
+struct verb {
+    const char *name;
+    int (*run)(int argc, char **argv);
+};
+struct verb_choice {
+    const struct verb *verbs;
+    size_t n;
+    const char *what;          /* they are: "command" */
+    const struct verb *chosen; /* after argp_parse */
+    int argc;
+    char **argv;
+};
+/* argp's parser, whose input is a struct verb_choice. */
+error_t verb_parse(int key, char *arg, struct argp_state *state);
+/* Runs what was chosen, named behind `program`; its exit code. */
+int verb_run(const struct verb_choice *c, const char *program);
+
 /* Prints "reprise: TEXT" on stderr; returns EX_ERROR. */
 int cmd_fail(const struct err *err);
 

@@ -200,3 +200,29 @@ bool write_fd(int fd, const void *data, size_t len)
     }
     return true;
 }
+
+error_t verb_parse(int key, char *arg, struct argp_state *state)
+{
+    struct verb_choice *c = state->input;
+    if (key == ARGP_KEY_NO_ARGS)
+        argp_error(state, "which %s?", c->what);
+    if (key != ARGP_KEY_ARG)
+        return key == ARGP_KEY_END ? 0 : ARGP_ERR_UNKNOWN;
+    for (size_t i = 0; i < c->n; i++)
+        if (!strcmp(arg, c->verbs[i].name))
+            c->chosen = &c->verbs[i];
+    if (!c->chosen)
+        argp_error(state, "there is no %s '%s'", c->what, arg);
+    c->argv = state->argv + state->next - 1;
+    c->argc = state->argc - state->next + 1;
+    state->next = state->argc;
+    return 0;
+}
+
+int verb_run(const struct verb_choice *c, const char *program)
+{
+    char name[64];
+    snprintf(name, sizeof(name), "%s %s", program, c->argv[0]);
+    c->argv[0] = name;
+    return c->chosen->run(c->argc, c->argv);
+}

@@ -96,7 +96,7 @@ static int describe_gpu(const struct core_args *a, struct machine *m, struct cor
     struct gpu_scene place;
     char *text = NULL;
     size_t size = 0;
-    int code = gpu_scene_find(&place, a->dir, machine_position(m), err);
+    int code = gpu_scene_find(&place, a->dir, m, err);
     if (code)
         return code;
     FILE *f = open_memstream(&text, &size);

@@ -247,8 +247,8 @@ static enum gdb_monitor monitor_gpu(struct debug_session *s, const char *arg, FI
         fputs("usage: monitor gpu [CONTEXT]\n", out);
         return GDB_MONITOR_OK;
     }
-    if (gpu_scene_find(&place, timeline_recording(s->tr->t)->rec.path,
-                       timeline_now(s->tr->t).position, &err))
+    if (gpu_scene_find(&place, timeline_recording(s->tr->t)->rec.path, timeline_machine(s->tr->t),
+                       &err))
         return monitor_fail(out, &err);
     if (*arg)
         gpu_print_bound(out, place.state, (u32)context);
@@ -267,7 +267,8 @@ static const struct {
     {"help", "", "this list", monitor_help},
     {"when", "", "position, virtual time and place of the machine", monitor_when},
     {"goto", "POINT",
-     "go there: insn:N, time:1.5s, event:N, end, end-N, console:TEXT[#K], mark:NAME, frame:N",
+     "go there: insn:N, time:1.5s, event:N, end, end-N, console:TEXT[#K], mark:NAME, frame:N, "
+     "gpu:N",
      monitor_goto},
     {"back", "", "drop the what-if branch that a write began", monitor_back},
     {"mark", "NAME", "call this place mark:NAME from now on", monitor_mark},

@@ -1,4 +1,4 @@
-/* `reprise gpu`: finds the verb; they are in gpu_VERB.c. */
+/* `reprise gpu`: its verbs are in gpu_VERB.c. */
 #include "cmd/gpu.h"
 
 #include <errno.h>
@@ -8,14 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const struct {
-    const char *name;
-    int (*run)(int argc, char **argv);
-} verbs[] = {
-    {"list", gpu_list},
-    {"show", gpu_show},
-    {"extract", gpu_extract},
-    {"replay", gpu_replay},
+static const struct verb verbs[] = {
+    {"list", gpu_list}, {"show", gpu_show}, {"replay", gpu_replay},   {"diff", gpu_diff},
+    {"trim", gpu_trim}, {"who", gpu_who},   {"extract", gpu_extract},
 };
 
 static const char doc[] =
@@ -24,42 +19,20 @@ static const char doc[] =
     "Verbs:\n"
     "  list      the commands, one a line\n"
     "  show      one command in full, with the state that was bound\n"
+    "  replay    draws it without the machine: frames, times, hashes\n"
+    "  diff      where two streams, or two drivers, part\n"
+    "  trim      a smaller stream that draws the same frames\n"
+    "  who       the draw that a pixel is from\n"
     "  extract   the stream of a recording that was made without it\n\n"
     "`reprise gpu VERB --help` says more about each." EXIT_HELP;
 
-struct choice {
-    int argc;
-    char **argv;
-    int (*run)(int argc, char **argv);
-};
-
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-    struct choice *c = state->input;
-    if (key == ARGP_KEY_NO_ARGS)
-        argp_error(state, "which verb: list, show or extract?");
-    if (key != ARGP_KEY_ARG)
-        return key == ARGP_KEY_END ? 0 : ARGP_ERR_UNKNOWN;
-    for (size_t i = 0; i < ARRAY_SIZE(verbs); i++)
-        if (!strcmp(arg, verbs[i].name))
-            c->run = verbs[i].run;
-    if (!c->run)
-        argp_error(state, "there is no verb '%s'", arg);
-    c->argv = state->argv + state->next - 1;
-    c->argc = state->argc - state->next + 1;
-    state->next = state->argc;
-    return 0;
-}
-
 int cmd_gpu(int argc, char **argv)
 {
-    static const struct argp argp = {.parser = parse, .args_doc = "VERB [OPTION...]", .doc = doc};
-    struct choice c = {0};
+    static const struct argp argp = {
+        .parser = verb_parse, .args_doc = "VERB [OPTION...]", .doc = doc};
+    struct verb_choice c = {.verbs = verbs, .n = ARRAY_SIZE(verbs), .what = "verb"};
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &c);
-    char name[64];
-    snprintf(name, sizeof(name), "reprise gpu %s", c.argv[0]);
-    c.argv[0] = name;
-    return c.run(c.argc, c.argv);
+    return verb_run(&c, "reprise gpu");
 }
 
 int gpu_open(const char *path, struct gpu_log_reader **out, struct err *err)

@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "cmd/gpu.h"
+#include "machine.h"
 #include "virtio-gpu-log/print.h"
 
 static void note(struct gpu_scene *p, const struct gpu_record *rec, const struct gpu_command *c)
@@ -31,12 +32,15 @@ static void note(struct gpu_scene *p, const struct gpu_record *rec, const struct
     }
 }
 
-int gpu_scene_find(struct gpu_scene *out, const char *dir, pos_t position, struct err *err)
+int gpu_scene_find(struct gpu_scene *out, const char *dir, struct machine *m, struct err *err)
 {
     struct gpu_log_reader *log;
     struct gpu_record rec;
     struct gpu_command c;
+    struct dev_screen screen;
     memset(out, 0, sizeof(*out));
+    if (!machine_screen(m, &screen))
+        return err_set(err, -ENOTSUP, "this was recorded without a GPU (record --gpu)");
     int code = gpu_open(dir, &log, err);
     if (code)
         return code == -ENOENT
@@ -47,15 +51,17 @@ int gpu_scene_find(struct gpu_scene *out, const char *dir, pos_t position, struc
     out->state = gpu_state_create();
     if (!out->state)
         code = err_set(err, -ENOMEM, "no memory for the GPU's state");
-    while (!code && gpu_log_next(log, &rec) && rec.position <= position) {
+    while (!code && gpu_log_next(log, &rec)) {
         if (rec.type == GPU_REC_COMMAND) {
+            if (rec.number == screen.commands)
+                break;
             gpu_record_command(&rec, &c);
             note(out, &rec, &c);
         }
         code = gpu_state_step(out->state, log, &rec, GPU_NO_DWORD, err);
     }
-    if (!code && gpu_log_damage(log)->state > GPU_LOG_COMPLETE)
-        code = err_set(err, -EIO, "%s/" GPU_LOG_NAME " ends before this position: %s", dir,
+    if (!code && out->commands < screen.commands)
+        code = err_set(err, -EIO, "%s/" GPU_LOG_NAME " ends before this place: %s", dir,
                        gpu_log_damage(log)->text);
     gpu_log_reader_destroy(log);
     if (code)

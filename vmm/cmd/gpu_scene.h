@@ -1,4 +1,4 @@
-/* What the GPU of a recording has at a position: `monitor gpu`, `core --gpu`. */
+/* What the GPU of a recording has at a place: `monitor gpu`, `core --gpu`. */
 #ifndef REPRISE_CMD_GPU_SCENE_H
 #define REPRISE_CMD_GPU_SCENE_H
 
@@ -6,6 +6,8 @@
 
 #include "base/err.h"
 #include "virtio-gpu-log/state.h"
+
+struct machine;
 
 #define GPU_SCENE_COMMANDS 10u
 
@@ -22,9 +24,9 @@ struct gpu_scene {
     struct gpu_scene_command last[GPU_SCENE_COMMANDS]; /* command N at N % GPU_SCENE_COMMANDS */
 };
 
-/* From the gpu.log in directory `dir`, all that was taken up to `position`. Without one the error
- * says how to make it. */
-int gpu_scene_find(struct gpu_scene *out, const char *dir, pos_t position, struct err *err);
+/* Of a machine that stands somewhere in the recording `dir`, from the gpu.log there. Without one
+ * the error says how to make it. */
+int gpu_scene_find(struct gpu_scene *out, const char *dir, struct machine *m, struct err *err);
 void gpu_scene_free(struct gpu_scene *p); /* safe on zeros */
 /* Contexts, resources, what is shown, the last commands. */
 void gpu_scene_print(FILE *out, const struct gpu_scene *p);

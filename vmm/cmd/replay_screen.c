@@ -59,15 +59,15 @@ static int open_player(struct replay_screen *s)
     return code;
 }
 
-/* What the renderer drew. */
-static int draw(struct replay_screen *s, struct err *err)
+/* What the renderer drew with the commands that the machine's GPU has taken. */
+static int draw(struct replay_screen *s, u64 commands, struct err *err)
 {
     int code = open_player(s);
     if (code) {
         *err = s->failed;
         return code;
     }
-    code = gpu_player_seek_instant(s->player, machine_position(s->m), machine_now(s->m), err);
+    code = gpu_player_seek_command(s->player, commands, err);
     if (!code)
         code = gpu_player_shot(s->player, 0, &s->shot, err);
     if (code)
@@ -88,7 +88,7 @@ int replay_screen_take(struct replay_screen *s, struct machine *m, struct dev_sc
         return err_set(err, -ENODATA, "the screen is off here: the guest shows nothing");
     if (!out->drawn)
         return 0;
-    int code = draw(s, err);
+    int code = draw(s, out->commands, err);
     if (!code && (s->shot.width != out->width || s->shot.height != out->height))
         code = err_set(err, -EIO,
                        "%s/" GPU_LOG_NAME " has another screen here: it is not this "

@@ -60,6 +60,7 @@ struct dev_gpu {
 struct dev_screen {
     u32 width, height; /* pixels; 0: it is off */
     u64 frames;        /* shown so far */
+    u64 commands;      /* that the GPU has taken so far */
     u32 resource;      /* of the GPU: what is shown; 0: nothing */
     u32 x, y;          /* where in it the screen begins */
     bool drawn;        /* by a renderer ... */

@@ -64,8 +64,15 @@ void virtio_gpu_screen(const struct device *dev, struct dev_screen *out)
     struct gpu_resource r;
     bool found = gpu_find(&gpu_self(dev)->store, s->scanout, &r) >= 0;
     bool drawn = found && (r.kind == GPU_3D || gpu_self(dev)->config.capset_size);
-    *out = (struct dev_screen){s->width, s->height, s->frames, s->scanout,
-                               s->x,     s->y,      drawn,     found && r.kind == GPU_2D};
+    *out = (struct dev_screen){.width = s->width,
+                               .height = s->height,
+                               .frames = s->frames,
+                               .commands = s->commands,
+                               .resource = s->scanout,
+                               .x = s->x,
+                               .y = s->y,
+                               .drawn = drawn,
+                               .kept = found && r.kind == GPU_2D};
 }
 
 /* Where red, green, blue and alpha are in a pixel; alpha 4: it has none. */
