@@ -69,6 +69,7 @@ static const char *const needed[] = {
 static void host_without(struct facts *f, const char *missing)
 {
     memset(f, 0, sizeof(*f));
+    fact_number(fact_add(f, "step.speed", FACT_INFO, "fast"), 500000);
     fact_add(f, "host.hypervisor", FACT_INFO, "no");
     for (size_t i = 0; i < ARRAY_SIZE(needed); i++) {
         bool no = missing && !strcmp(missing, needed[i]);
@@ -107,12 +108,31 @@ static void verdicts(void **state)
     judge("kvm.device", "L--", nail);
     judge("kvm.caps", "L--", nail);
     judge("kvm.guest", "L--", nail);
-    judge("step.ring0", "L--", nail);
-    judge("step.ring3", "Lt-", nail);
-    judge("kvm.linux", "Ltt", "virtualization in the firmware");
+    judge("step.ring0", "LL-", nail);
+    judge("step.ring3", "LL-", nail);
+    judge("kvm.linux", "LLt", "virtualization in the firmware");
     judge("pmu.counter", "LL-", nail);
     judge("tsc.scaling", "LL-", nail);
     judge("tsc.still", "LL-", nail);
+}
+
+/* Steps so slow that nobody waits for a boot; and none at all. */
+static void slow_steps(void **state)
+{
+    static struct facts f;
+    struct verdict v[DOCTOR_VERDICTS];
+    host_without(&f, NULL);
+    f.fact[0].number = 20000;
+    doctor_verdicts(&f, v);
+    assert_true(v[1].tiny && !v[1].stock);
+    assert_non_null(strstr(v[1].text, "20 k instructions/s"));
+    assert_non_null(strstr(v[1].text, "14 hours"));
+    for (u32 i = 0; i < f.n; i++)
+        if (!strncmp(f.fact[i].key, "step.ring", 9))
+            f.fact[i].state = FACT_NO;
+    doctor_verdicts(&f, v);
+    assert_false(v[1].tiny);
+    assert_non_null(strstr(v[1].text, "in any ring"));
 }
 
 /* Nothing found out: nothing promised. */
@@ -133,6 +153,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(isolation),
         cmocka_unit_test(verdicts),
+        cmocka_unit_test(slow_steps),
         cmocka_unit_test(nothing_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

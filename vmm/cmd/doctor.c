@@ -77,6 +77,7 @@ static const struct row {
     {"exit.ring3", "exit to the host, ring 3", ALWAYS},
     {"step.ring0", "single steps, ring 0", ALWAYS},
     {"step.ring3", "single steps, ring 3", ALWAYS},
+    {"step.speed", "single steps, speed", ALWAYS},
     {"step.rep", "single steps in REP", ALWAYS},
     {"step.mov_ss", "single step of MOV SS", ONLY_ALL},
     {"step.pushf", "single step of PUSHF", ONLY_ALL},

@@ -4,6 +4,9 @@
 
 #include "cmd/doctor.h"
 
+#define BOOT     1e9 /* instructions of a Linux boot */
+#define PATIENCE 60  /* minutes for one */
+
 /* Facts that must be there, in the order in which their lack explains more. */
 struct need {
     const char *key;
@@ -22,13 +25,6 @@ static const struct need kvm_needs[] = {
     {"kvm.vm", "KVM makes no virtual machine"},
     {"kvm.caps", "KVM lacks capabilities"},
     {"kvm.guest", "no guest starts"},
-};
-static const struct need step_needs[] = {
-    {"step.ring0", "no single steps in ring 0"},
-};
-static const struct need step_linux_needs[] = {
-    {"step.ring3", "no single steps in ring 3"},
-    {"kvm.linux", "KVM does not run all that Linux executes"},
 };
 static const struct need pmu_needs[] = {
     {"pmu.counter", "no exact counter of branches"},
@@ -69,32 +65,51 @@ static void judge_dbt(const struct facts *f, struct verdict *v)
         snprintf(v->text, sizeof(v->text), "no: %s", why);
 }
 
-static void judge_kvm(const struct facts *f, struct verdict *v, bool pmu)
+/* What KVM does not step or execute, dbt does: one ring is enough. What counts is the time. */
+static void judge_step(const struct facts *f, struct verdict *v)
 {
-    char why[sizeof(v->text) - 48];
-    *v = (struct verdict){.engine = "kvm", .counter = pmu ? "pmu" : "step"};
-    v->tiny =
-        !LACKS(f, kvm_needs, why, sizeof(why)) &&
-        !(pmu ? LACKS(f, pmu_needs, why, sizeof(why)) : LACKS(f, step_needs, why, sizeof(why)));
-    if (!v->tiny) {
+    char why[sizeof(v->text) - 64];
+    const struct fact *speed = fact_find(f, "step.speed");
+    *v = (struct verdict){.engine = "kvm", .counter = "step"};
+    if (LACKS(f, kvm_needs, why, sizeof(why))) {
         snprintf(v->text, sizeof(v->text), "no: %s", why);
         return;
     }
-    v->stock = !(pmu ? LACKS(f, pmu_linux_needs, why, sizeof(why))
-                     : LACKS(f, step_linux_needs, why, sizeof(why)));
-    if (!v->stock)
-        snprintf(v->text, sizeof(v->text), "tiny guests, no Linux: %s", why);
-    else
-        snprintf(v->text, sizeof(v->text), "records Linux, %s",
-                 pmu ? "at the hardware's speed"
-                     : "exactly and slowly: every instruction is a step");
+    v->tiny = fact_yes(f, "step.ring0") || fact_yes(f, "step.ring3");
+    if (!v->tiny) {
+        const struct fact *ring = fact_find(f, "step.ring0");
+        snprintf(v->text, sizeof(v->text), "no: no single steps in any ring: %s",
+                 ring ? ring->note : "not tested");
+        return;
+    }
+    double rate = speed && speed->number > 0 ? speed->number : 1, minutes = BOOT / rate / 60;
+    v->stock = minutes < PATIENCE;
+    snprintf(
+        v->text, sizeof(v->text),
+        "%s exactly, every instruction is a step: %.0f k instructions/s at most, so that a boot "
+        "takes %.0f %s or more",
+        v->stock ? "records Linux," : "records tiny guests,", rate / 1e3,
+        minutes < 100 ? minutes : minutes / 60, minutes < 100 ? "minutes" : "hours");
+}
+
+static void judge_pmu(const struct facts *f, struct verdict *v)
+{
+    char why[sizeof(v->text) - 64];
+    *v = (struct verdict){.engine = "kvm", .counter = "pmu"};
+    v->tiny = !LACKS(f, kvm_needs, why, sizeof(why)) && !LACKS(f, pmu_needs, why, sizeof(why));
+    v->stock = v->tiny && !LACKS(f, pmu_linux_needs, why, sizeof(why));
+    snprintf(v->text, sizeof(v->text), "%s%s",
+             v->stock  ? "records Linux at the hardware's speed"
+             : v->tiny ? "tiny guests, no Linux: "
+                       : "no: ",
+             v->stock ? "" : why);
 }
 
 void doctor_verdicts(const struct facts *f, struct verdict out[DOCTOR_VERDICTS])
 {
     judge_dbt(f, &out[0]);
-    judge_kvm(f, &out[1], false);
-    judge_kvm(f, &out[2], true);
+    judge_step(f, &out[1]);
+    judge_pmu(f, &out[2]);
 }
 
 void doctor_advice(const struct facts *f, char *out, size_t size)

@@ -123,6 +123,24 @@ static void stepping(struct facts *f, struct probe_vm *v, unsigned ring)
                   at);
 }
 
+/* Steps and their registers, as the counter step needs them, in ring 0. */
+static void step_speed(struct facts *f, struct probe_vm *v)
+{
+    enum { COUNT = 500 };
+    struct err err = {0};
+    struct kvm_regs r;
+    if (!fact_yes(f, "step.ring0") ||
+        probe_vm_load(v, loop_code, sizeof(loop_code), 0, COUNT, 1, &err) ||
+        pmu_kvm_ops.debug(&v->host, true, NULL, &err))
+        return;
+    u64 began = host_ns();
+    for (unsigned i = 0; i < COUNT; i++)
+        if (probe_vm_run(v, RUN_MS, NULL, &err) != PROBE_DEBUGGED || probe_vm_regs(v, &r, &err))
+            return;
+    double rate = COUNT * 1e9 / (double)(host_ns() - began);
+    fact_number(fact_add(f, "step.speed", FACT_INFO, "%.0f a second", rate), rate);
+}
+
 /* One single step by KVM from the code's begin: false when it does not stop. */
 static bool step_from(struct probe_vm *v, const u8 *code, size_t size, u64 rcx, struct kvm_regs *r,
                       struct err *err)
@@ -272,6 +290,7 @@ void probe_guest(struct facts *f)
         breakpoint(f, &v, ring);
         model(f, &v, ring);
     }
+    step_speed(f, &v);
     stepping_details(f, &v);
     instructions(f, &v);
     probe_vm_close(&v);
