@@ -10,7 +10,7 @@ set -eu
 # Building reprise.
 build="gcc libc6-dev make pkg-config libzydis-dev liblz4-dev libxxhash-dev libfdt-dev zlib1g-dev
 liblzma-dev libzstd-dev libslirp-dev libpng-dev libnbd-dev acpica-tools
-libvirglrenderer-dev libepoxy-dev libseccomp-dev"
+libvirglrenderer-dev libepoxy-dev libseccomp-dev libvncserver-dev libsdl2-dev"
 # Drawing: Mesa's software rasterizers, without a screen. Needed when reprise-gpu runs.
 graphics="libegl1 libegl-mesa0 libgl1-mesa-dri"
 # Building images: apt-get downloads packages, dpkg-deb unpacks them, cpio makes the initramfs;
@@ -18,7 +18,7 @@ graphics="libegl1 libegl-mesa0 libgl1-mesa-dri"
 images="apt dpkg cpio mmdebstrap uidmap fdisk e2fsprogs"
 # Tests: cmocka; their driver is in Python; gdb and packers as peers; file systems; iasl (acpica-tools) is in the first list.
 tests="libcmocka-dev python3 binutils gdb gzip xz-utils zstd lz4 device-tree-compiler
-python3-drgn grub-common mtools btrfs-progs xfsprogs qemu-utils openssh-client"
+python3-drgn xvfb xdotool gvncviewer libdrm-dev grub-common mtools btrfs-progs xfsprogs qemu-utils openssh-client"
 packages="$(echo $build $graphics $images $tests)"
 
 missing() {

@@ -30,6 +30,12 @@ as_owner() {
     if [ "$(id -u)" = 0 ]; then "$@"; else mmdebstrap --unshare-helper "$@"; fi
 }
 
+# pack_files DIR FILE: a tar of what belongs onto a disk beside packages, owned by root.
+pack_files() {
+    tar -C "$1" -c --sort=name --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX \
+        --mtime=@0 -f "$2" .
+}
+
 # bootstrap OPTION...: mmdebstrap -> $work/root.tar.
 bootstrap() {
     mode=unshare
@@ -62,4 +68,28 @@ file_system() {
     ' sh "$2" "$3" $(($(stat -c %s "$1") / 4096 - $3 / 8)) <"$work/root.tar" 3<>"$1"
     chmod 644 "$1"
     rm -f "$work/root.tar"
+}
+
+# gpu_image UUID SIZE PACKAGES: a recipe whose programs run on the display, all but their files: what
+# lies in $work/files comes onto the disk. The generic image's kernel, its initramfs with the program
+# `gpu` added, and disk.img -> $out.
+gpu_image() {
+    from_generic "$work/initramfs/modules" crc16 crc32c_generic mbcache jbd2 ext4
+    mkdir -p "$work/initramfs/bin"
+    install -m 755 images/gpu-mesa/gpu "$work/initramfs/bin/gpu"
+    initramfs "$work/initramfs" "$work/more"
+    cat build/images/generic/initrd "$work/more" >"$work/initrd"
+
+    say "$out: downloading and unpacking packages"
+    pack_files "$work/files" "$work/files.tar"
+    bootstrap --variant=extract --include="$3" \
+        --extract-hook="tar-in $work/files.tar /" \
+        --extract-hook='mkdir -p "$1/dev" "$1/proc" "$1/sys" "$1/tmp" "$1/run"'
+    truncate -s "$2" "$work/disk.img"
+    file_system "$work/disk.img" "$1" 0
+    (cd "$work" && sha256sum vmlinuz initrd disk.img) >>"$work/version"
+    rm -rf "$work/initramfs" "$work/more" "$work/files" "$work/files.tar" "$work/sdk" "$work/debs"
+    rm -rf "$out"
+    mv "$work" "$out"
+    say "$out: $(du -h "$out/disk.img" | cut -f1) of disk used"
 }

@@ -25,13 +25,21 @@ $(DEBIAN_FILES:%=build/images/debian/%) &: $(DISK_COMMON) images/debian/build.sh
 	@images/debian/build.sh
 image-debian: build/images/debian/disk.img
 
-# Half a minute, 80 MB from the network, 270 MB on the disk.
+# Half a minute, 62 MB from the network, 270 MB on the disk.
 GPU_MESA_FILES := disk.img vmlinuz initrd version
 $(GPU_MESA_FILES:%=build/images/gpu-mesa/%) &: $(DISK_COMMON) $(wildcard images/gpu-mesa/*) \
 		$(wildcard images/gpu-raw/card.* images/gpu-raw/options.* images/gpu-raw/picture.*) \
 		build/images/generic/initrd | deps
 	@images/gpu-mesa/build.sh
 image-gpu-mesa: build/images/gpu-mesa/disk.img
+
+# As long, 88 MB from the network, 500 MB on the disk.
+GPU_DESKTOP_FILES := disk.img vmlinuz initrd version
+$(GPU_DESKTOP_FILES:%=build/images/gpu-desktop/%) &: $(DISK_COMMON) images/gpu-desktop/build.sh \
+		images/gpu-mesa/gpu $(shell find images/gpu-desktop/files -type f) \
+		build/images/generic/initrd | deps
+	@images/gpu-desktop/build.sh
+image-gpu-desktop: build/images/gpu-desktop/disk.img
 
 # For `make test`: where one cannot be made (no user namespaces, no network), its tests are skipped.
 define if_possible
@@ -40,10 +48,10 @@ image-$(1)-if-possible:
 		echo "images: $(1) cannot be made on this machine: its tests will be skipped"
 .PHONY: image-$(1) image-$(1)-if-possible
 endef
-DISK_IMAGES := debian gpu-mesa
+DISK_IMAGES := debian gpu-mesa gpu-desktop
 $(foreach i,$(DISK_IMAGES),$(eval $(call if_possible,$(i))))
 # Not while another make is at the generic image.
-image-gpu-mesa-if-possible: images
+image-gpu-mesa-if-possible image-gpu-desktop-if-possible: images
 images-if-possible: $(DISK_IMAGES:%=image-%-if-possible)
 
 images: $(IMAGES:%=build/images/%/vmlinuz) image-gpu-raw

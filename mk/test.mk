@@ -41,17 +41,20 @@ build/images/guest/%: tests/guest/%.c
 
 # tests/fuzz: `make fuzz T=log` runs one for long; `make test` a fixed number of mutations of each,
 # always with the address sanitizer.
-FUZZ_VIRTIO := virtio-rng virtio-blk virtio-net virtio-console virtio-input
+FUZZ_VIRTIO := virtio-rng virtio-blk virtio-net virtio-console virtio-input virtio-gpu
 FUZZ_NAMES  := log kernel boot bootentry description keys checkpoint kallsyms rsp net input_file \
 	display_input \
 	gpu_decode gpu_log $(FUZZ_VIRTIO)
 FUZZ_SRC    := $(filter-out $(FUZZ_VIRTIO),$(FUZZ_NAMES)) virtio $(FUZZ_VIRTIO:virtio-%=virtio_%)
+FUZZ_HELP   := fake_renderer gpu_commands walk_gpu_log
 FUZZ_BIN    := $(FUZZ_NAMES:%=$(B)/tests/fuzz/fuzz_%)
 $(B)/tests/fuzz/fuzz_log: $(TOY_OBJ)
 $(B)/tests/fuzz/fuzz_gpu_decode $(B)/tests/fuzz/fuzz_gpu_log: $(GPU_OBJ)
 $(filter-out $(FUZZ_VIRTIO:%=$(B)/tests/fuzz/fuzz_%),$(FUZZ_BIN)): %: %.o
 $(FUZZ_VIRTIO:%=$(B)/tests/fuzz/fuzz_%): $(B)/tests/fuzz/fuzz_virtio-%: \
 	$(B)/tests/fuzz/fuzz_virtio_%.o $(B)/tests/fuzz/fuzz_virtio.o
+$(B)/tests/fuzz/fuzz_gpu_log: $(B)/tests/fuzz/walk_gpu_log.o
+$(B)/tests/fuzz/fuzz_virtio-gpu: $(FUZZ_HELP:%=$(B)/tests/fuzz/%.o)
 $(FUZZ_BIN): $(B)/tests/fuzz/mutate.o $(B)/libreprise.a
 	@echo "  LD $@"
 	@$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libreprise.a $(LDLIBS)
@@ -105,7 +108,7 @@ check-hardware: deps
 	@tests/hardware.py --mode $(MODE)
 
 TEST_OBJ := $(UNIT_NAMES:%=$(B)/tests/unit/%.o) $(TOY_OBJ) $(GPU_OBJ) $(B)/tests/unit/pmu_fake.o \
-	$(FUZZ_SRC:%=$(B)/tests/fuzz/fuzz_%.o) \
+	$(FUZZ_SRC:%=$(B)/tests/fuzz/fuzz_%.o) $(FUZZ_HELP:%=$(B)/tests/fuzz/%.o) \
 	$(B)/tests/fuzz/mutate.o $(B)/tests/fuzz/fuzz_guest.o $(B)/tests/bench/nolog.o $(B)/tests/bench/travel.o \
 	$(TOOLS:=.o)
 -include $(TEST_OBJ:.o=.d)

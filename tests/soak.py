@@ -104,7 +104,7 @@ def devices(t, rnd):
 def fuzz(t, rnd):
     name = rnd.choice(["log", "kernel", "boot", "description", "keys", "net", "input_file",
                        "virtio-rng", "virtio-blk", "virtio-net", "virtio-console",
-                       "virtio-input"])
+                       "virtio-input", "virtio-gpu"])
     program = ROOT / "build/asan/tests/fuzz" / ("fuzz_" + name)
     if program.exists():
         t.run(program, ROOT / "tests/fuzz/corpus" / name, timeout=600,

@@ -18,8 +18,7 @@ include=$include,openssh-server,nginx-light,sqlite3,gcc,libc6-dev,make,python3,s
 work="$out.tmp"
 rm -rf "$work"
 mkdir -p "$work"
-tar -C $here/files -c --sort=name --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX \
-    --mtime=@0 -f "$work/files.tar" .
+pack_files $here/files "$work/files.tar"
 
 say "debian: downloading and installing packages"
 bootstrap --variant=minbase --include=$include \

@@ -17,7 +17,7 @@ enum {
     SAMPLER,
     QUERY,
 };
-enum { QUERY_DONE = 1, QUERY_WAITED_FOR = 2, QUERY_TRIES = 1000 };
+enum { QUERY_DONE = 1, QUERY_WAITED_FOR = 2, QUERY_TRIES = 50 };
 
 /* What GET_QUERY_RESULT writes. */
 struct query_memory {

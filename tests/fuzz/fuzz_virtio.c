@@ -71,13 +71,6 @@ static void world_emit(void *opaque, enum dev_emit kind, unsigned unit, const vo
     target.emit(w, kind, unit, data, len);
 }
 
-u64 take(struct program *s, unsigned bytes)
-{
-    u64 v = 0;
-    for (unsigned i = 0; i < bytes && s->left; i++, s->p++, s->left--)
-        v |= (u64)*s->p << (8 * i);
-    return v;
-}
 unsigned desc_of(unsigned q)
 {
     return target.queues ? 0x1000 * (1 + q) : 0x1000;
@@ -109,7 +102,7 @@ struct device *add(struct world *w, unsigned *slot)
 }
 
 /* One for all: allocating it takes longer than a program. */
-static struct world *world_create(bool replay)
+static struct world *world_create(bool replay, size_t size)
 {
     static struct world *w;
     struct err err;
@@ -119,6 +112,7 @@ static struct world *world_create(bool replay)
         abort();
     memset(w, 0, sizeof(*w));
     w->replay = replay;
+    w->size = size;
     w->env = (struct dev_env){.machine = w,
                               .now = world_now,
                               .irq = world_irq,
@@ -161,14 +155,14 @@ void store(struct world *w, unsigned slot, u32 offset, unsigned size, u64 value)
 }
 
 /* What a good driver does, so that what follows is looked at. */
-static void set_up(struct world *w, unsigned slot, u64 how)
+void set_up(struct world *w, unsigned slot, u64 how, u32 features)
 {
     config(w, slot, 4, 2, 6);
     store(w, slot, 0x14, 1, 0);
     store(w, slot, 0x14, 1, 3);
     for (unsigned i = 0; i < 2; i++) {
         store(w, slot, 8, 4, i);
-        store(w, slot, 12, 4, i ? 1 : (u32)(how & 7) << 28 | target.features);
+        store(w, slot, 12, 4, i ? 1 : (u32)(how & 7) << 28 | features);
     }
     store(w, slot, 0x14, 1, 11);
     unsigned queues = target.queues ? target.queues : 1 + (how >> 10 & 3); /* on the same rings */
@@ -231,7 +225,7 @@ static void run(struct world *w, const u8 *data, size_t size)
     while (s.left) {
         unsigned op = (unsigned)take(&s, 1), slot = 1 + (op >> 4) % w->ndev, at, n;
         switch (op & 15) {
-        case 0: set_up(w, slot, take(&s, 2)); break;
+        case 0: set_up(w, slot, take(&s, 2), target.features); break;
         case 1: offer(w, &s); break;
         case 2:
             n = target.queues ? (unsigned)take(&s, 1) % target.queues : op >> 6;
@@ -307,7 +301,7 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 {
     u64 h[2];
     for (int i = 0; i < 2; i++) {
-        struct world *w = world_create(i);
+        struct world *w = world_create(i, size);
         run(w, data, size);
         h[i] = outcome(w);
         world_destroy(w);

@@ -11,18 +11,15 @@
 
 #include "dev/device.h"
 #include "dev/pci.h"
+#include "tests/fuzz/program.h"
 
 #define RAM_SIZE    65536u
 #define MAX_DEVICES 4u
 
-struct program {
-    const u8 *p;
-    size_t left;
-};
-
 /* One for all runs; zeroed before each. */
 struct world {
     bool replay; /* the second run: what came from the host is what came in the first */
+    size_t size; /* of the program */
     u32 step;
     u8 ram[RAM_SIZE];
     vns_t now;
@@ -60,9 +57,6 @@ extern const struct target target;
 #define OFFER(q, len, flag) 0x01, q, 0x00, 0, 1, len, 0, flag, 2 /* three times the same */
 #define SPECIAL(what, arg)  0x0a, what, arg
 
-/* The program's next bytes as a number; zeros when it is over. */
-u64 take(struct program *s, unsigned bytes);
-
 /* The next device, for a target to create. */
 struct device *add(struct world *w, unsigned *slot);
 
@@ -70,6 +64,10 @@ struct device *add(struct world *w, unsigned *slot);
 void config(struct world *w, unsigned slot, unsigned offset, unsigned size, u32 value);
 void store(struct world *w, unsigned slot, u32 offset, unsigned size, u64 value);
 u64 bar(unsigned slot);
+
+/* What a good driver does, so that what follows is looked at: `how` has queue sizes, vectors, ...
+ */
+void set_up(struct world *w, unsigned slot, u64 how, u32 features);
 
 /* Where a queue's descriptors and rings are, and from where on its buffers. */
 unsigned desc_of(unsigned q);

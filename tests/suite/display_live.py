@@ -99,7 +99,7 @@ def vnc(t):
     c.update(False)
     t.equal(c.rows(), pixels(0), "the first update")
     c.type(LINE + "\n")
-    s.wait(r"GOT <(.*)>")
+    s.wait(r"GOT <.*\n")
     t.check(f"GOT <{LINE}>" in s.text, "the guest did not get what was typed")
     for x, y, buttons in ((0, 0, 0), (WIDTH - 1, HEIGHT - 1, 1), (320, 200, 1), (320, 200, 4),
                           (320, 200, 8), (320, 200, 0), (320, 200, 16), (320, 200, 0)):
@@ -112,7 +112,7 @@ def vnc(t):
     c.close()
     time.sleep(0.3)
     other.type("end\n")
-    s.wait("GOT <end>")
+    s.wait("GOT <end>\r?\n")
     s.finish()
 
     def place(v, size):  # where the guest's input layer puts a value of 0 to 32767
@@ -379,11 +379,12 @@ def sdl(t):
     screen = t.dir / "x"
     screen.mkdir()
     out, into = os.pipe()
-    t.start(["Xvfb", "-displayfd", str(into), "-screen", "0", "800x600x24", "-fbdir", screen],
-            pass_fds=[into])
+    t.start(["Xvfb", "-displayfd", str(into), "-screen", "0", "800x600x24", "-fbdir",
+             screen], pass_fds=[into])
     os.close(into)
-    number = os.read(out, 20).decode().strip()
-    os.close(out)
+    with os.fdopen(out) as said:  # to the end of the line, or the server dies of it
+        number = said.readline().strip()
+    t.check(number, "Xvfb did not start")
     env = {"DISPLAY": ":" + number, "SDL_VIDEODRIVER": "x11"}
     s = Shown(t, "rec", display="sdl", env=env).ready()
 
@@ -404,11 +405,11 @@ def sdl(t):
     x("windowfocus", window)
     x("type", "--delay", 20, "Hello, (window)")
     x("key", "Return")
-    s.wait("GOT <.*>")
+    s.wait("GOT <.*\n")
     t.check("GOT <Hello, (window)>" in s.text, "the guest did not get what was typed")
     x("type", "--delay", 20, "end")
     x("key", "Return")
-    s.wait("GOT <end>")
+    s.wait("GOT <end>\r?\n")
     s.finish()
     events = [e for e in pointer_events(s.text) if e[0]]
     t.check((1, 0x110, 1) in events and (1, 0x110, 0) in events, "no click arrived")

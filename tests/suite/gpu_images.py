@@ -3,6 +3,7 @@ import random
 import re
 import zlib
 
+from suite.display import read_png
 from suite.harness import FINE, GUEST, IMAGES, test
 
 RAW = IMAGES / "gpu-raw"
@@ -49,11 +50,11 @@ def raw(t, name, words, *options, gpu=VIRGL, **more):
                     "quiet -- " + words, *options, kernel=RAW / "vmlinuz", **more)
 
 
-def mesa(t, name, command, *options, gpu=VIRGL, **more):
-    """A program of gpu-mesa; its status is the guest's."""
-    where = IMAGES / "gpu-mesa"
+def mesa(t, name, command, *options, gpu=VIRGL, image="gpu-mesa", **more):
+    """A program of an image with a disk; its status is the guest's."""
+    where = IMAGES / image
     if not (where / "disk.img").exists():
-        t.skip("build/images/gpu-mesa is not built: make image-gpu-mesa")
+        t.skip(f"build/images/{image} is not built: make image-{image}")
     return t.record(name, "--initrd", where / "initrd", "--disk", where / "disk.img", "--gpu", gpu,
                     "--append", "quiet reprise.end=exit -- gpu " + command, *options,
                     kernel=where / "vmlinuz", **more)
@@ -79,13 +80,16 @@ def raw_2d(t):
 
 @test("gpu-images/raw", cost=6)
 def raw_frames(t):
-    """Every pixel of each frame is right; a second recording and the replay print the same."""
+    """Every pixel of each frame is right, as the guest reads it back and as the screen shows it; a
+    second recording and the replay print the same."""
     need_virgl(t)
-    r = raw(t, "rec", "frames=10 every=1")
+    r = raw(t, "rec", "frames=10 every=1", "--display", f"png-every=0.01,{t.dir}/shots")
     expected = {n: (crc(scene(n)), RIGHT) for n in range(1, 11)}
     t.equal(frames(r.text), expected, "frames and their checksums")
     t.has(r.text, r"^gpu-raw: 10 frames in \d+\.\d+ s, 0 of the checked ones wrong$")
     t.same("rec", r)
+    shown = [crc(read_png(path)) for path in sorted((t.dir / "shots").iterdir())]
+    t.equal(shown, [crc(scene(n)) for n in range(1, 11)], "the screen's pictures")
     again = raw(t, "again", "frames=10 every=1")
     t.equal(frames(again.text), expected, "frames of a second recording")
 
@@ -150,7 +154,7 @@ def mesa_2d(t):
     t.same("rec", r)
     need_virgl(t)
     r = mesa(t, "none", "voodoo", code=GUEST + BAD_WORD)
-    t.has(r.text, "^gpu: 'voodoo' is none of triangle, kmscube, glmark2$")
+    t.has(r.text, "^gpu: 'voodoo' is none of glmark2 kmscube triangle$")
 
 
 @test("gpu-images/mesa-triangle", cost=14)
@@ -180,3 +184,24 @@ def mesa_programs(t):
     r = mesa(t, "mark", "glmark2 -b build:duration=1")
     t.has(r.text, r"^ +glmark2 Score: [1-9]\d*")
     t.same("mark", r)
+
+
+@test("gpu-images/desktop", cost=25)
+def desktop(t):
+    """weston with a terminal: what is typed arrives there, is shown, and is replayed."""
+    need_virgl(t)
+    (t.dir / "events").write_text('8s text "echo TYPED HERE >/dev/console\\n"\n'
+                                  '+1s text "seq 20\\n"\n+1s text "exit\\n"\n')
+    r = mesa(t, "rec", "desktop", "--memory", "1G", "--input", t.dir / "events", "--display",
+             f"png-every=1,{t.dir}/shots", image="gpu-desktop", gpu="virgl,xres=800,yres=600")
+    t.has(r.text, "GL renderer: virgl")
+    for line in ("desktop: weston is up", "desktop: the terminal is open", "TYPED HERE",
+                 "desktop: the terminal was closed"):
+        t.has(r.text, f"^{line}$")
+    t.same("rec", r)
+    shots = {int(path.name.split("-")[1].split(".")[0]): path
+             for path in (t.dir / "shots").iterdir()}
+    before, after = (read_png(shots[n]) for n in (max(n for n in shots if n <= 8), max(shots)))
+    lit = [sum(any(pixel > 100 for pixel in row[30:-30]) for row in rows[90:]) for rows in
+           (before, after)]
+    t.check(lit[0] < 60 and lit[1] > 200, f"rows with text, before and after typing: {lit}")

@@ -28,7 +28,7 @@ def fuzz(name):
 
 for one in ("log", "kernel", "boot", "bootentry", "description", "keys", "checkpoint", "kallsyms",
             "rsp", "net", "input_file", "display_input", "virtio-rng", "virtio-blk", "virtio-net",
-            "virtio-console", "virtio-input", "gpu_decode", "gpu_log"):
+            "virtio-console", "virtio-input", "virtio-gpu", "gpu_decode", "gpu_log"):
     fuzz(one)
 
 

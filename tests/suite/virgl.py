@@ -3,7 +3,7 @@ import json
 import re
 import struct
 
-from suite.gpu_images import frames, need_virgl, raw
+from suite.gpu_images import GUEST, WRONG_PIXELS, frames, need_virgl, raw
 from suite.harness import test
 
 NOTE_GPU = 0x52500001
@@ -100,3 +100,20 @@ def point(t):
     t.equal([int(k) for k in said], [n, n + 1], "commands before and after the step")
     t.has(t.run(t.reprise, "replay", "rec", "--to", "gpu:100000", code=1).error,
           "has no command 100000")
+
+
+@test("virgl/who", cost=6)
+def who(t):
+    """In gdb, from the wrong pixel to the guest's own instruction that submitted the wrong draw."""
+    need_virgl(t)
+    raw(t, "rec", "frames=8 every=1 bug=5", code=GUEST + WRONG_PIXELS)
+    log = t.run(t.reprise, "gdb", "rec", "--", "-batch", "-ex", "monitor goto frame:5",
+                "-ex", "monitor gpu who 100 70", "-ex", "monitor gpu who 9999 0", timeout=120)
+    said = log.text + log.error
+    t.has(said, r"^\d+\.\d+: DRAW_VBO, context 1, frame 5, position \d+$")
+    t.has(said, r"pixel 100,70 of resource \d+: 16,32,64 became 0,128,255$")
+    t.has(said, r"^error: .*9999")
+    n = re.search(r"monitor goto (gpu:\d+)` goes to", said).group(1)
+    there = t.run(t.reprise, "gdb", "rec", "--", "-batch", "-ex", f"monitor goto {n}",
+                  "-ex", "x/i $pc", timeout=120)
+    t.has(there.text + there.error, "iowrite16|mov ")

@@ -19,11 +19,10 @@
 #include <unistd.h>
 
 #include "host/renderer.h"
-#include "tests/tools/virgl_words.h"
+#include "tests/tools/virgl_fuzz.h"
 
 static struct renderer_config config;
 static struct renderer *r;
-static u64 state;
 static unsigned number;
 
 static _Noreturn void PRINTF(1, 2) fail(const char *fmt, ...)
@@ -38,38 +37,11 @@ static _Noreturn void PRINTF(1, 2) fail(const char *fmt, ...)
     exit(1);
 }
 
-/* splitmix64 */
-static u64 bits(void)
-{
-    u64 z = state += 0x9e3779b97f4a7c15ull;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
-    return z ^ z >> 31;
-}
-
-static u32 below(u32 n)
-{
-    return (u32)(bits() % n);
-}
-
 static void start(void)
 {
     struct err err;
     if (renderer_create(&r, &config, &err))
         fail("%s", err.text);
-}
-
-/* A number as a field of a request: mostly one that may mean something. */
-static u32 field(void)
-{
-    static const u32 edges[] = {0,        1,   2,       3,        16,       64,
-                                255,      256, 4096,    65535,    65536,    0x7fffffff,
-                                1u << 31, ~0u, ~0u - 3, 1u << 17, 1u << 19, 67};
-    switch (below(4)) {
-    case 0: return edges[below(ARRAY_SIZE(edges))];
-    case 1: return (u32)bits();
-    default: return below(20);
-    }
 }
 
 static void drain(int fd)
@@ -223,41 +195,6 @@ static void draw_setup(void)
     renderer_transfer_to_host(r, &t);
 }
 
-static void full_buffer(struct words *b)
-{
-    b->n = 0;
-    drawing_state(b, 1, 2, 64, 64);
-    clear_colour(b, 1, 0.5f, 0.25f);
-    command(b, VC_CREATE, VO_QUERY, 4);
-    word(b, 50);
-    word(b, 0);
-    word(b, 0);
-    word(b, 3);
-    query_command(b, VC_BEGIN_QUERY, 50);
-    draw(b, 0, 3);
-    query_command(b, VC_END_QUERY, 50);
-    query_command(b, VC_GET_QUERY, 50);
-}
-
-static void mutate(struct words *b)
-{
-    for (u32 n = 1 + below(4); n; n--) {
-        u32 at = below(b->n);
-        switch (below(6)) {
-        case 0: b->w[at] = field(); break;
-        case 1: b->w[at] ^= 1u << below(32); break;
-        case 2: b->w[at] = b->w[below(b->n)]; break;
-        case 3: b->n = MAX(at, 1u); break;
-        case 4: ((u8 *)b->w)[at * 4] = (u8)below(60); break; /* another command */
-        default:
-            if (b->n + 16 < ARRAY_SIZE(b->w)) {
-                memmove(b->w + at + 8, b->w + at, (b->n - at) * sizeof(u32));
-                b->n += 8;
-            }
-        }
-    }
-}
-
 static void fuzz_commands(u32 count)
 {
     static struct words b;
@@ -331,7 +268,7 @@ static int lie(const char *seed)
 {
     static u8 body[WIRE_REQUEST_MAX], out[1 << 16];
     struct wire_header head;
-    state = strtoull(seed, NULL, 0);
+    fuzz_state = strtoull(seed, NULL, 0);
     while (get(3, &head, sizeof(head)) && head.size >= sizeof(head) &&
            head.size <= WIRE_REQUEST_MAX && get(3, body, head.size - sizeof(head))) {
         size_t n = sizeof(head);
@@ -441,7 +378,7 @@ int main(int argc, char **argv)
         }
     if (argc - optind != 2)
         return 2;
-    state = strtoull(argv[optind], NULL, 0);
+    fuzz_state = strtoull(argv[optind], NULL, 0);
     config.lenient = true;
     printf("seed %s\n", argv[optind]);
     if (replies) {

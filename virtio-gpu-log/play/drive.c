@@ -61,7 +61,7 @@ int gpu_drive_create(struct gpu_drive **out, const struct renderer_config *confi
 
 static void forget(struct gpu_drive *d)
 {
-    for (u32 i = 0; i < BUCKETS; i++)
+    for (u32 i = 0; d->resources && i < BUCKETS; i++)
         while (d->buckets[i]) {
             struct driven_resource *r = d->buckets[i];
             d->buckets[i] = r->next;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "cmd/attach.h"
+#include "cmd/gpu_play.h"
 #include "cmd/gpu_scene.h"
 #include "cmd/replay_screen.h"
 #include "cmd/visit.h"
@@ -237,14 +238,46 @@ static enum gdb_monitor monitor_screen(struct debug_session *s, const char *arg,
     return GDB_MONITOR_OK;
 }
 
+/* Who drew that pixel of the screen as it is here. */
+static int gpu_who_here(struct debug_session *s, u32 x, u32 y, FILE *out, struct err *err)
+{
+    const char *path = timeline_recording(s->tr->t)->rec.path;
+    struct dev_screen screen;
+    struct gpu_log_reader *log;
+    struct gpu_player *p;
+    struct gpu_who w;
+    if (!machine_screen(timeline_machine(s->tr->t), &screen) || !screen.width)
+        return err_set(err, -ENODATA, "the screen is off here");
+    int code = gpu_play_open(path, NULL, 0, false, &log, &p, err);
+    if (code)
+        return code;
+    code = gpu_player_seek_command(p, screen.commands, err);
+    if (!code)
+        code = gpu_who_drew(p, 0, x, y, &w, err);
+    if (!code)
+        code = gpu_who_report(out, path, &w, log, false, err);
+    if (!code)
+        fprintf(out, "`monitor goto gpu:%" PRIu64 "` goes to where the guest hands it over\n",
+                w.number);
+    gpu_player_destroy(p);
+    gpu_log_reader_destroy(log);
+    return code;
+}
+
 static enum gdb_monitor monitor_gpu(struct debug_session *s, const char *arg, FILE *out)
 {
+    unsigned x, y;
+    int used = 0;
+    if (sscanf(arg, "who %u %u %n", &x, &y, &used) == 2 && used && !arg[used]) {
+        struct err failed;
+        return gpu_who_here(s, x, y, out, &failed) ? monitor_fail(out, &failed) : GDB_MONITOR_OK;
+    }
     struct err err;
     struct gpu_scene place;
     char *end;
     unsigned long context = strtoul(arg, &end, 10);
     if (*arg && (*end || end == arg)) {
-        fputs("usage: monitor gpu [CONTEXT]\n", out);
+        fputs("usage: monitor gpu [CONTEXT | who X Y]\n", out);
         return GDB_MONITOR_OK;
     }
     if (gpu_scene_find(&place, timeline_recording(s->tr->t)->rec.path, timeline_machine(s->tr->t),
@@ -277,7 +310,9 @@ static const struct {
     {"info", "", "the recording and its checkpoints", monitor_info},
     {"console", "[LINES]", "what the guest's console shows here", monitor_console},
     {"screen", "FILE", "what the screen shows here, as a PNG file", monitor_screen},
-    {"gpu", "[CONTEXT]", "what the GPU has here, and its last commands; what is bound in a context",
+    {"gpu", "[CONTEXT]",
+     "what the GPU has here, and its last commands; what is bound in a context; who X Y: the "
+     "last draw that changed a pixel of the screen",
      monitor_gpu},
     {"phys", "ADDR [LEN]", "guest-physical memory", monitor_phys},
 };
@@ -394,10 +429,19 @@ static int run(struct debug_session *s, const struct gdb_resume *r, struct gdb_s
 }
 
 static struct gdb_server *waked;
+static volatile sig_atomic_t own_gdb; /* its process; 0: not ours */
 
 static void on_signal(int sig)
 {
-    (void)sig;
+    siginfo_t ended = {.si_pid = 0};
+    int kept = errno;
+    /* A renderer that drew a picture is a child too. */
+    bool other =
+        sig == SIGCHLD &&
+        (waitid(P_PID, (id_t)own_gdb, &ended, WEXITED | WNOHANG | WNOWAIT) || !ended.si_pid);
+    errno = kept;
+    if (other)
+        return;
     signalled = 1;
     gdb_server_wake(waked);
 }
@@ -462,6 +506,7 @@ static void catch_signals(struct debug_session *s, bool piped)
 {
     struct sigaction sa = {.sa_handler = on_signal};
     waked = s->server;
+    own_gdb = s->child;
     signalled = 0;
     sigemptyset(&sa.sa_mask);
     sigaction(SIGTERM, &sa, NULL);

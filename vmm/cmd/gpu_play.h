@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "cmd/gpu.h"
 #include "virtio-gpu-log/play/player.h"
+#include "virtio-gpu-log/play/who.h"
 
 /* "A..B", "A..", "..B", "A": numbered from 1. argp_error when it is none. */
 struct frame_range {
@@ -20,6 +21,11 @@ u32 gpu_option_scanout(struct argp_state *state, const char *arg);
  * all the same, with a line on stderr. */
 int gpu_play_open(const char *path, const char *driver, u64 keyframes, bool compare,
                   struct gpu_log_reader **log, struct gpu_player **out, struct err *err);
+
+/* Who drew a pixel, in words or as a JSON object: the command, its shaders, what it drew to. `path`
+ * is the log's; the log is read anew. */
+int gpu_who_report(FILE *out, const char *path, const struct gpu_who *w, struct gpu_log_reader *log,
+                   bool json, struct err *err);
 
 /* Writes a picture as PNG. */
 int gpu_shot_write(const struct gpu_shot *s, const char *path, bool force, struct err *err);

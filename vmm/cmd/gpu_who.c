@@ -110,13 +110,13 @@ static const struct gpu_sub *sub_of(const struct gpu_state *s, u32 ctx)
 }
 
 /* Shaders and targets that were bound. */
-static void bound(const struct gpu_who *w, const struct gpu_state *s, u32 ctx, bool json)
+static void bound(FILE *out, const struct gpu_who *w, const struct gpu_state *s, u32 ctx, bool json)
 {
     const struct gpu_sub *sub = sub_of(s, ctx);
     const char *comma = "";
     char text[64];
     if (json)
-        fputs(",\"shaders\":[", stdout);
+        fputs(",\"shaders\":[", out);
     for (u32 stage = 0; sub && stage < VIRGL_SHADERS && w->dword != GPU_WHO_COMMAND; stage++) {
         const struct gpu_bound *b = gpu_state_bound(sub, VIRGL_CCMD_BIND_SHADER, stage, 0);
         const struct gpu_object *o = b ? gpu_state_object(sub, virgl_word(&b->command, 1)) : NULL;
@@ -124,16 +124,16 @@ static void bound(const struct gpu_who *w, const struct gpu_state *s, u32 ctx, b
             continue;
         gpu_value_text(GPU_ENUM_shader, stage, text, sizeof(text));
         if (json)
-            printf("%s{\"stage\":\"%s\",\"handle\":%u,\"command\":%" PRIu64 ",\"dword\":%u}", comma,
-                   text, o->handle, o->created.number, o->created.at);
+            fprintf(out, "%s{\"stage\":\"%s\",\"handle\":%u,\"command\":%" PRIu64 ",\"dword\":%u}",
+                    comma, text, o->handle, o->created.number, o->created.at);
         else
-            printf("    %s shader %u, made by %" PRIu64 ".%u\n", text, o->handle, o->created.number,
-                   o->created.at);
+            fprintf(out, "    %s shader %u, made by %" PRIu64 ".%u\n", text, o->handle,
+                    o->created.number, o->created.at);
         comma = ",";
     }
     comma = "";
     if (json)
-        fputs("],\"targets\":[", stdout);
+        fputs("],\"targets\":[", out);
     const struct gpu_bound *fb =
         sub ? gpu_state_bound(sub, VIRGL_CCMD_SET_FRAMEBUFFER_STATE, 0, 0) : NULL;
     for (u32 i = 2; fb && w->dword != GPU_WHO_COMMAND && i <= fb->command.length; i++) {
@@ -143,18 +143,18 @@ static void bound(const struct gpu_who *w, const struct gpu_state *s, u32 ctx, b
         const char *what = i == 2 ? "depth" : "colour";
         u32 resource = virgl_word(&o->command, 2);
         if (json)
-            printf("%s{\"kind\":\"%s\",\"surface\":%u,\"resource\":%u}", comma, what, o->handle,
-                   resource);
+            fprintf(out, "%s{\"kind\":\"%s\",\"surface\":%u,\"resource\":%u}", comma, what,
+                    o->handle, resource);
         else
-            printf("    %s surface %u of resource %u\n", what, o->handle, resource);
+            fprintf(out, "    %s surface %u of resource %u\n", what, o->handle, resource);
         comma = ",";
     }
     if (json)
-        putchar(']');
+        fputc(']', out);
 }
 
-static int report(const struct who_args *a, const struct gpu_who *w, struct gpu_log_reader *log,
-                  struct err *err)
+int gpu_who_report(FILE *out, const char *path, const struct gpu_who *w, struct gpu_log_reader *log,
+                   bool json, struct err *err)
 {
     struct gpu_state *s = gpu_state_create();
     char name[96] = "", number[40];
@@ -166,27 +166,28 @@ static int report(const struct who_args *a, const struct gpu_who *w, struct gpu_
         snprintf(number, sizeof(number), "%" PRIu64 ".%u", w->number, w->dword);
     else
         snprintf(number, sizeof(number), "%" PRIu64, w->number);
-    if (!code && a->json) {
-        printf("{\"number\":%" PRIu64, w->number);
+    if (!code && json) {
+        fprintf(out, "{\"number\":%" PRIu64, w->number);
         if (inner)
-            printf(",\"dword\":%u", w->dword);
-        fputs(",\"command\":", stdout);
+            fprintf(out, ",\"dword\":%u", w->dword);
+        fputs(",\"command\":", out);
         json_text(stdout, name);
-        printf(",\"frame\":%" PRIu64 ",\"position\":%" PRIu64
-               ",\"ctx\":%u,\"resource\":%u,\"x\":%u,\"y\":%u,\"before\":[%u,%u,%u],\"after\":[%u,"
-               "%u,%u]",
-               w->frame, w->position, ctx, w->resource, w->x, w->y, w->before[0], w->before[1],
-               w->before[2], w->after[0], w->after[1], w->after[2]);
-        bound(w, s, ctx, true);
-        puts("}");
+        fprintf(out,
+                ",\"frame\":%" PRIu64 ",\"position\":%" PRIu64
+                ",\"ctx\":%u,\"resource\":%u,\"x\":%u,\"y\":%u,\"before\":[%u,%u,%u],\"after\":[%u,"
+                "%u,%u]",
+                w->frame, w->position, ctx, w->resource, w->x, w->y, w->before[0], w->before[1],
+                w->before[2], w->after[0], w->after[1], w->after[2]);
+        bound(out, w, s, ctx, true);
+        fputs("}\n", out);
     } else if (!code) {
-        printf("%s: %s, context %u, frame %" PRIu64 ", position %" PRIu64 "\n", number, name, ctx,
-               w->frame, w->position);
-        printf("    pixel %u,%u of resource %u: %u,%u,%u became %u,%u,%u\n", w->x, w->y,
-               w->resource, w->before[0], w->before[1], w->before[2], w->after[0], w->after[1],
-               w->after[2]);
-        bound(w, s, ctx, false);
-        printf("`reprise gpu show %s %s` has all of it\n", a->path, number);
+        fprintf(out, "%s: %s, context %u, frame %" PRIu64 ", position %" PRIu64 "\n", number, name,
+                ctx, w->frame, w->position);
+        fprintf(out, "    pixel %u,%u of resource %u: %u,%u,%u became %u,%u,%u\n", w->x, w->y,
+                w->resource, w->before[0], w->before[1], w->before[2], w->after[0], w->after[1],
+                w->after[2]);
+        bound(out, w, s, ctx, false);
+        fprintf(out, "`reprise gpu show %s %s` has all of it\n", path, number);
     }
     gpu_state_destroy(s);
     return code;
@@ -201,7 +202,7 @@ static int run(const struct who_args *a, struct gpu_log_reader *log, struct gpu_
                                  : gpu_player_seek_instant(p, NEVER, NEVER, &err);
     bool damaged = gpu_log_damage(log)->state > GPU_LOG_COMPLETE;
     code = code ? code : gpu_who_drew(p, a->scanout, a->x, a->y, &w, &err);
-    code = code ? code : report(a, &w, log, &err);
+    code = code ? code : gpu_who_report(stdout, a->path, &w, log, a->json, &err);
     if (code)
         return cmd_fail(&err);
     if (!damaged)

@@ -136,7 +136,8 @@ static void reset(struct gpu_host *h)
         h->first = (h->first + 1) % UNDER_WAY;
         h->count--;
     }
-    memset(h->seen, 0, SEEN * sizeof(*h->seen));
+    if (h->pieces)
+        memset(h->seen, 0, SEEN * sizeof(*h->seen));
     h->pieces = 0;
     h->told = false;
     gpu_drive_reset(h->drive,
@@ -249,6 +250,10 @@ static bool collect(struct gpu_host *h, const struct pending *p, u32 millisecond
         return true;
     if (p->driven.reply && !h->main.reply)
         h->main.reply = renderer_wait(r, p->driven.main, milliseconds);
+    /* In this order: a fence that comes when the time for the reply before it was over finds that
+     * reply here as well, and without it the command would count as lost. */
+    if (p->driven.reply && !h->main.reply && !gpu_host_death(h))
+        return false;
     if (!h->fence.reply)
         h->fence.reply = renderer_wait(r, p->fence, milliseconds);
     h->started = h->fence.reply || gpu_host_death(h);

@@ -40,8 +40,8 @@ struct live_config {
     bool (*wants)(void *debugger);
     unsigned (*fds)(void *debugger, int fds[2]);
     void *debugger;
-    struct feed **feeds; /* they outlive the source */
-    unsigned nfeeds;     /* at most LIVE_FEEDS */
+    struct feed **feeds;  /* they outlive the source */
+    unsigned nfeeds;      /* at most LIVE_FEEDS */
     struct gpu_host *gpu; /* whose replies the machine gets; NULL: none. Outlives the source */
 };
 

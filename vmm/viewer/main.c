@@ -147,34 +147,35 @@ static bool receive_start(struct viewer *v)
 
 int main(int argc, char **argv)
 {
-    static struct viewer v;
+    struct viewer *v = calloc(1, sizeof(*v));
     struct viewer_hello hello = {.magic = VIEWER_MAGIC, .version = VIEWER_VERSION, .failed = 1};
     const struct rlimit none = {0, 0};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     setrlimit(RLIMIT_CORE, &none); /* it would hold the password */
     signal(SIGPIPE, SIG_IGN);
-    if (!receive_start(&v)) {
+    if (!v || !receive_start(v)) {
         fprintf(stderr, "reprise-display: reprise starts this, for record --display\n");
         return 2;
     }
-    const struct viewer_kind_ops *ops = v.start.kind == VIEWER_SDL ? &viewer_sdl : &viewer_vnc;
-    v.memory = mmap(NULL, VIEWER_MEMORY_SIZE, PROT_READ, MAP_SHARED, VIEWER_MEMORY, 0);
-    v.off = true;
-    bool good = v.start.version == VIEWER_VERSION;
+    const struct viewer_kind_ops *ops = v->start.kind == VIEWER_SDL ? &viewer_sdl : &viewer_vnc;
+    v->memory = mmap(NULL, VIEWER_MEMORY_SIZE, PROT_READ, MAP_SHARED, VIEWER_MEMORY, 0);
+    v->off = true;
+    bool good = v->start.version == VIEWER_VERSION;
     if (!good)
         snprintf(hello.text, sizeof(hello.text), "it is of another version");
-    else if (v.memory == MAP_FAILED || !resize(&v, v.start.width, v.start.height))
+    else if (v->memory == MAP_FAILED || !resize(v, v->start.width, v->start.height))
         good = snprintf(hello.text, sizeof(hello.text), "no memory: %s", strerror(errno)) < 0;
     else
-        good = ops->open(&v, hello.text, sizeof(hello.text));
+        good = ops->open(v, hello.text, sizeof(hello.text));
     hello.failed = !good;
     if (send(VIEWER_SOCKET, &hello, sizeof(hello), MSG_NOSIGNAL) < 0 || !good)
         return 1;
-    flush(&v);
-    while (ops->serve(&v) && take_message(&v, ops))
-        flush(&v);
-    ops->close(&v);
-    free(v.picture);
+    flush(v);
+    while (ops->serve(v) && take_message(v, ops))
+        flush(v);
+    ops->close(v);
+    free(v->picture);
+    free(v);
     return 0;
 }

@@ -10,6 +10,7 @@
 #include "base/check.h"
 
 #define INDEX_SIZE (2 * GPU_RESOURCES)
+#define SLOTS      (PAGE_SIZE / sizeof(struct gpu_resource)) /* of a page */
 
 static_assert(sizeof(struct gpu_resource) == 64, "a slot of the table");
 static_assert(sizeof(struct gpu_context) == 128, "a slot of the table");
@@ -202,14 +203,16 @@ static void index_remove(struct gpu_store *s, u32 id)
     s->slot_of[gap] = 0;
 }
 
-static void context_at(struct gpu_store *s, u32 slot, struct gpu_context *c)
-{
-    get(s, (u64)GPU_TABLE_PAGES * PAGE_SIZE + slot * sizeof(*c), c, sizeof(*c));
-}
-
 static bool in_data(u32 first, u32 n)
 {
     return first <= GPU_DATA_PAGES && n <= GPU_DATA_PAGES - first;
+}
+
+/* The first slot from `i` on that is in a page of the image. */
+static u32 next_slot(const struct gpu_store *s, u32 i)
+{
+    u64 page = page_image_next(s->image, i / SLOTS);
+    return page == i / SLOTS ? i : (u32)MIN(page, (u64)GPU_TABLE_PAGES) * SLOTS;
 }
 
 /* Could the device have left that there? */
@@ -236,7 +239,7 @@ static void refresh(struct gpu_store *s)
     s->first_free = s->resources = s->queries = 0;
     memset(s->slot_of, 0, INDEX_SIZE * sizeof(*s->slot_of));
     memset(s->id_of, 0, GPU_RESOURCES * sizeof(*s->id_of));
-    for (u32 i = 0; i < GPU_RESOURCES; i++) {
+    for (u32 i = 0; (i = next_slot(s, i)) < GPU_RESOURCES; i++) {
         struct gpu_resource r;
         slot_get(s, i, &r);
         if (!r.id)
@@ -251,12 +254,6 @@ static void refresh(struct gpu_store *s)
         index_add(s, r.id, i);
         s->resources++;
         s->queries += r.query != 0;
-    }
-    s->contexts = 0;
-    for (u32 i = 0; i < GPU_CONTEXTS; i++) {
-        struct gpu_context c;
-        context_at(s, i, &c);
-        s->contexts += c.id != 0;
     }
 }
 
@@ -429,6 +426,11 @@ u64 gpu_backing_piece(struct gpu_store *s, const struct gpu_resource *r, u32 *at
 
 /* ---- contexts ---- */
 
+static void context_at(struct gpu_store *s, u32 slot, struct gpu_context *c)
+{
+    get(s, (u64)GPU_TABLE_PAGES * PAGE_SIZE + slot * sizeof(*c), c, sizeof(*c));
+}
+
 int gpu_context_find(struct gpu_store *s, u32 id, struct gpu_context *c)
 {
     refresh(s);
@@ -454,7 +456,6 @@ int gpu_context_add(struct gpu_store *s, const struct gpu_context *c)
         if (old.id)
             continue;
         context_put(s, i, c);
-        s->contexts++;
         return (int)i;
     }
     return -1;
@@ -464,5 +465,4 @@ void gpu_context_remove(struct gpu_store *s, int slot)
 {
     struct gpu_context none = {0};
     context_put(s, (u32)slot, &none);
-    s->contexts--;
 }

@@ -57,7 +57,7 @@ struct gpu_store {
     u32 *id_of;   /* by slot; 0: free */
     u64 *used;    /* data pages, one bit each */
     u32 free_pages;
-    u32 resources, contexts, queries;
+    u32 resources, queries;
     u32 first_free; /* no slot below it is free */
 };
 
