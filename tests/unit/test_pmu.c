@@ -15,6 +15,8 @@
 
 #include <cmocka.h>
 
+#include "cpu/kvm/counter.h"
+#include "cpu/kvm/pmu_window.h"
 #include "pmu_fake.h"
 
 static const struct pmu_event intel = {.family = "test", .config = 1, .margin = 100};
@@ -389,6 +391,171 @@ static void tsc_ticks(void **state)
     assert_non_null(strstr(err.text, "not the one tick a millisecond"));
 }
 
+/* As the engine runs it (counter.h): free while far, then step by step; never beyond, and all
+ * counts add up. */
+static int by_windows(struct fake_host *h, u64 target, struct err *err)
+{
+    struct pmu_window w;
+    u64 count = 0, events;
+    pmu_window_init(&w, &fake_ops, h, &intel);
+    while (count < target) {
+        int code = pmu_window_start(&w, target - count, err);
+        if (code < 0)
+            return code;
+        fake_ops.debug(h, code == COUNTER_STEP, NULL, err);
+        fake_ops.kick_at(h, h->ns + 1000000);
+        fake_ops.run(h, err);
+        code = pmu_window_stop(&w, &events, err);
+        if (code)
+            return code;
+        count += events;
+    }
+    return 0;
+}
+
+static void windows(void **state)
+{
+    u64 count = from_environment("PMU_INJECTIONS", 6000) / 4,
+        seed = from_environment("PMU_SEED", 1);
+    u64 random = seed, told = 0;
+    for (u64 n = 0; n < count; n++) {
+        struct fake_host h;
+        struct err err = {0};
+        struct fake_faults f = {
+            .skid = intel.margin, .early = fake_random(&random) % 10, .ns_per_insn = 500};
+        u32 program = (u32)fake_random(&random);
+        u64 noise = fake_random(&random), target = 1 + fake_random(&random) % 1500;
+        fake_init(&h, program, 0, &(struct fake_faults){0});
+        struct fake_cpu truth = h.cpu;
+        while (truth.branches < target && truth.insns < 200000)
+            fake_step(program, &truth);
+        if (truth.branches < target)
+            continue; /* a program that ends up without branches */
+        fake_init(&h, program, noise, &f);
+        if (by_windows(&h, target, &err) || h.cpu.insns != truth.insns)
+            fail_msg("window %" PRIu64 ", PMU_SEED=%" PRIu64 ": %s", n, seed, err.text);
+        f.late = intel.margin + 1 + (u32)(fake_random(&random) % 400);
+        fake_init(&h, program, noise, &f);
+        int code = by_windows(&h, target, &err);
+        if (code != -EOVERFLOW && (code || h.cpu.insns != truth.insns))
+            fail_msg("window %" PRIu64 ", PMU_SEED=%" PRIu64 ": %d %s", n, seed, code, err.text);
+        told += code == -EOVERFLOW;
+    }
+    assert_true(told > count / 8);
+    struct fake_host h;
+    struct err err = {0};
+    fake_init(&h, 4, 1, &(struct fake_faults){.taken_at = 300});
+    assert_int_equal(by_windows(&h, 5000, &err), -ENODATA);
+    fake_init(&h, 4, 1, &(struct fake_faults){.migrates_at = 300});
+    assert_int_equal(by_windows(&h, 5000, &err), -EXDEV);
+    fake_init(&h, 4, 1, &(struct fake_faults){.wound_back = 300, .early = 20});
+    assert_int_equal(by_windows(&h, 5000, &err), -ENODATA);
+}
+
+static void choose_fault(struct fake_faults *f, u64 length, u64 *random)
+{
+    f->ns_per_insn = 50 + fake_random(random) % 1000;
+    f->kick_latency = fake_random(random) % 50000;
+    u64 at = 1 + fake_random(random) % length;
+    switch (fake_random(random) % 8) {
+    case 0: f->taken_at = at; break;
+    case 1: f->wound_back = at; break;
+    case 2: f->migrates_at = at; break;
+    case 3: f->lost = true; break;
+    case 4: f->late = (u32)(fake_random(random) % 400); break;
+    case 5:
+    case 6:
+        f->stall_at = at;
+        f->stall_ns = fake_random(random) % 3000000;
+        f->asleep = fake_random(random) % 2;
+        break;
+    }
+}
+
+/* Any fault, with a TSC that has to stand still: exact, or told. */
+static void everything(void **state)
+{
+    u64 count = from_environment("PMU_INJECTIONS", 6000), seed = from_environment("PMU_SEED", 1);
+    u64 random = seed, errors[256] = {0}, exact_ones = 0;
+    for (u64 n = 0; n < count; n++) {
+        struct injection j;
+        struct fake_host h;
+        struct pmu_tsc tsc;
+        struct pmu p;
+        struct err err = {0};
+        bool saw_other = false;
+        choose(&j, &random);
+        choose_fault(&j.faults, j.insns + 1, &random);
+        fake_init(&h, j.program, j.random, &j.faults);
+        assert_int_equal(pmu_tsc_init(&tsc, &fake_ops, &h, &err), 0);
+        int code = pmu_init(&p, &fake_ops, &h, j.event, &tsc, &err);
+        pmu_tsc_set(&tsc, 4711);
+        do {
+            code = code < 0 ? code : pmu_run(&p, &j.target, &err);
+            saw_other = saw_other || (h.tsc_read && h.tsc_last != 4711);
+        } while (code == PMU_EXIT);
+        if (code == PMU_AT ? !exact(&j, &h) || saw_other : code >= 0 || !*err.text)
+            again(&j, n, seed, &err);
+        exact_ones += code == PMU_AT;
+        errors[code < 0 ? -code & 255 : 0]++;
+    }
+    print_message("%" PRIu64 " runs with any fault: %" PRIu64 " exact; told: overshoot %" PRIu64
+                  ", counter lost %" PRIu64 ", another core %" PRIu64 ", tick %" PRIu64
+                  ", another run %" PRIu64 "\n",
+                  count, exact_ones, errors[EOVERFLOW], errors[ENODATA], errors[EXDEV],
+                  errors[ETIME], errors[ESRCH]);
+    assert_true(errors[EOVERFLOW] && errors[ENODATA] && errors[EXDEV] && errors[ETIME]);
+}
+
+/* One slice; a tick in the middle of it takes it back to its begin, and it is run again. */
+static void slice_with_rollback(struct fake_host *h, struct pmu *p, struct pmu_tsc *tsc, u64 value,
+                                unsigned *rolled)
+{
+    struct err err = {0};
+    struct fake_cpu checkpoint = h->cpu;
+    struct pmu_target t = {.where = PMU_ANYWHERE, .branches = h->cpu.branches + 50};
+    pmu_tsc_set(tsc, value);
+    int code = pmu_run(p, &t, &err);
+    if (code == -ETIME) {
+        h->cpu = checkpoint;
+        h->pending = false;
+        h->signal_at = h->overflow_at = NEVER;
+        h->faults.stall_at = 0;
+        assert_int_equal(pmu_init(p, &fake_ops, h, &intel, tsc, &err), 0);
+        code = pmu_run(p, &t, &err);
+        ++*rolled;
+    }
+    if (code != PMU_AT && code != PMU_EXIT)
+        fail_msg("%d %s", code, err.text);
+    assert_true(!h->tsc_read || (h->tsc_first == value && h->tsc_last == value));
+}
+
+static void tsc_rollback(void **state)
+{
+    u64 random = from_environment("PMU_SEED", 1);
+    unsigned rolled = 0;
+    for (unsigned n = 0; n < 50; n++) {
+        struct fake_faults f = {.ns_per_insn = 300, .skid = 100};
+        struct fake_host h;
+        struct pmu_tsc tsc;
+        struct pmu p;
+        struct err err = {0};
+        fake_init(&h, 4, fake_random(&random), &f);
+        struct fake_cpu truth = h.cpu;
+        assert_int_equal(pmu_tsc_init(&tsc, &fake_ops, &h, &err), 0);
+        assert_int_equal(pmu_init(&p, &fake_ops, &h, &intel, &tsc, &err), 0);
+        for (u64 value = 1; h.cpu.insns < 10000; value++) {
+            h.faults.stall_at = h.cpu.insns + 1 + fake_random(&random) % 100;
+            h.faults.stall_ns = fake_random(&random) % 2 ? 1500000 : 0;
+            slice_with_rollback(&h, &p, &tsc, value, &rolled);
+            while (truth.insns < h.cpu.insns)
+                fake_step(h.seed, &truth);
+            assert_int_equal(fake_hash(&truth), fake_hash(&h.cpu));
+        }
+    }
+    assert_true(rolled > 100);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -397,7 +564,8 @@ int main(void)
         cmocka_unit_test(elsewhere),    cmocka_unit_test(ambiguous),
         cmocka_unit_test(first_behind), cmocka_unit_test(anywhere_and_kicks),
         cmocka_unit_test(events),       cmocka_unit_test(tsc_stands),
-        cmocka_unit_test(tsc_ticks),
+        cmocka_unit_test(tsc_ticks),    cmocka_unit_test(tsc_rollback),
+        cmocka_unit_test(windows),      cmocka_unit_test(everything),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

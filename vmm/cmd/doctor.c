@@ -96,6 +96,7 @@ static const struct row {
     {"tsc", "tests of the TSC", IF_WRONG},
     {NULL, "Performance counter", ALWAYS},
     {"perf.paranoid", "perf_event_paranoid", ALWAYS},
+    {"perf.sample_rate", "overflows allowed", ALWAYS},
     {"perf.nmi_watchdog", "NMI watchdog", ALWAYS},
     {"pmu.event", "event of this CPU", ALWAYS},
     {"pmu.counter", "counts a guest exactly", ALWAYS},

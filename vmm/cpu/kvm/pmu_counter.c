@@ -2,21 +2,18 @@
  * The progress counter `pmu` as the engine has it (counter.h): retired conditional branches. It
  * opens only where a throw-away guest shows that the event is exact (pmu_check.h).
  */
-#define _GNU_SOURCE /* gettid */
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "cpu/kvm/counter.h"
-#include "cpu/kvm/pmu_perf.h"
+#include "cpu/kvm/pmu_window.h"
 #include "cpu/kvm/probe_pmu.h"
 
 struct counter {
     const struct pmu_event *event;
-    struct pmu_perf perf;
     struct pmu_cpu cpu;
-    u64 at, limit; /* at start() */
+    struct pmu_kvm host; /* its event only */
+    struct pmu_window window;
 };
 
 /* In rings 0 and 3, as a guest uses both. */
@@ -41,7 +38,7 @@ static int self_test(struct counter *c, struct err *err)
 static void close_counter(struct counter *c)
 {
     if (c)
-        pmu_perf_close(&c->perf);
+        pmu_perf_close(&c->host.perf);
     free(c);
 }
 
@@ -51,55 +48,31 @@ static int open_counter(struct counter **out, const struct counter_config *confi
     *out = NULL;
     if (!c)
         return err_set(err, -ENOMEM, "no memory for a counter");
-    c->perf.fd = -1;
+    c->host.perf.fd = -1;
     int code = self_test(c, err);
     if (!code)
         code = pmu_pin(&c->cpu, config->thread, err);
     if (!code)
-        code =
-            pmu_perf_open(&c->perf, &c->cpu, c->event->config, config->thread, config->signal, err);
+        code = pmu_perf_open(&c->host.perf, &c->cpu, c->event->config, config->thread,
+                             config->signal, err);
     if (code) {
         close_counter(c);
         return code;
     }
+    c->host.hybrid = c->cpu.hybrid;
+    pmu_window_init(&c->window, &pmu_kvm_ops, &c->host, c->event);
     *out = c;
     return 0;
 }
 
 static int start(struct counter *c, u64 events, struct err *err)
 {
-    int code = pmu_perf_count(&c->perf, &c->at, err);
-    if (code)
-        return code;
-    c->limit = events;
-    bool near = events < c->event->margin + 2u; /* the kernel makes a period of 1 one of 2 */
-    code = pmu_perf_arm(&c->perf, near || events > PMU_PERIOD_MAX ? 0 : events - c->event->margin,
-                        err);
-    return code ? code : near ? COUNTER_STEP : COUNTER_FREE;
+    return pmu_window_start(&c->window, events, err);
 }
 
 static int stop(struct counter *c, u64 *events, struct err *err)
 {
-    u64 now;
-    struct pmu_cpu here;
-    int code = pmu_perf_count(&c->perf, &now, err);
-    if (code)
-        return code;
-    if (c->cpu.hybrid) {
-        pmu_cpu_read(&here);
-        if (here.core != c->cpu.core)
-            return err_set(err, -EXDEV, "the vCPU's thread ran on a core of another kind");
-    }
-    *events = now - c->at;
-    if (*events > c->limit)
-        return err_set(err, -EOVERFLOW,
-                       "the vCPU ran %" PRIu64
-                       " branches beyond where it had to stop: the counter's "
-                       "overflow was lost, or late by more than the skid margin of this CPU (%s), "
-                       "which is %u%s",
-                       *events - c->limit, c->event->family, c->event->margin,
-                       c->event->unbounded ? " and no proven limit" : "");
-    return 0;
+    return pmu_window_stop(&c->window, events, err);
 }
 
 const struct counter_ops counter_pmu = {

@@ -55,7 +55,7 @@ void probe_kvm(struct facts *f);
 void probe_guest(struct facts *f);
 /* tsc.scaling, tsc.offset, tsc.still. */
 void probe_tsc(struct facts *f);
-/* perf.paranoid, perf.nmi_watchdog. */
+/* perf.paranoid, perf.sample_rate, perf.nmi_watchdog. */
 void probe_perf(struct facts *f);
 /* perf.*, pmu.*: the event of this CPU, and whether it counts a guest's branches exactly. */
 void probe_pmu(struct facts *f);

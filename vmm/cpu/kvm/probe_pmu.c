@@ -99,6 +99,15 @@ void probe_perf(struct facts *f)
     } else {
         fact_add(f, "perf.paranoid", FACT_NO, "this kernel has no perf events");
     }
+    /* The kernel stops a counter for the rest of a tick when it overflows more often than that. */
+    if (setting("/proc/sys/kernel/perf_event_max_sample_rate", &value)) {
+        struct fact *fact = fact_add(f, "perf.sample_rate", FACT_INFO, "%d a second", value);
+        fact_number(fact, value);
+        if (value < 50000)
+            fact_note(fact, "the kernel stops counters that overflow more often: sysctl "
+                            "kernel.perf_cpu_time_max_percent=0 kernel.perf_event_max_sample_rate="
+                            "100000");
+    }
     if (setting("/proc/sys/kernel/nmi_watchdog", &value))
         fact_number(fact_add(f, "perf.nmi_watchdog", FACT_INFO, "%s",
                              value ? "on: it takes a counter" : "off"),
