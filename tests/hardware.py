@@ -112,10 +112,13 @@ class Check:
             name = f"boot.{engine['counter']}"
             if "--engine" not in usage:
                 self.say("skip", name, "this reprise has no option --engine: no engine kvm in it")
+            elif "--counter" not in usage and engine["counter"] == "pmu":
+                self.say("skip", name, "this reprise has no option --counter: no pmu in its engine")
             elif not engine["linux"]:
                 self.say("skip", name, engine["text"])
             else:
-                self.boot(["--engine", "kvm", "--counter", engine["counter"]], name)
+                counter = ["--counter", engine["counter"]] if "--counter" in usage else []
+                self.boot(["--engine", "kvm", *counter], name)
 
 
 def main():
