@@ -1,7 +1,7 @@
 /*
- * Progress counters of the KVM engine: what says how far the guest has come, and stops it at an
- * exact place. One interface; `step` single-steps and counts every instruction, `pmu` lets the
- * guest run freely and has the CPU's performance counter stop it a little early.
+ * Progress counters of the KVM engine that let the guest run freely: what says how far it has come,
+ * and brings it out of the guest a little before a position. (The other one, `step`, is the way in
+ * which step.c runs the guest: each instruction is counted as it is done.)
  */
 #ifndef REPRISE_KVM_COUNTER_H
 #define REPRISE_KVM_COUNTER_H
@@ -23,7 +23,7 @@ struct counter_config {
 enum { COUNTER_STEP, COUNTER_FREE };
 
 struct counter_ops {
-    const char *name;        /* "step", "pmu": of --counter, and in the recording */
+    const char *name;        /* "pmu": in the recording */
     enum position_unit unit; /* of the positions that it counts */
     /* *out is the caller's until close(). <0 with a text: what is missing, and what would help. */
     int (*open)(struct counter **out, const struct counter_config *config, struct err *err);
@@ -43,6 +43,6 @@ struct counter_ops {
     int (*stop)(struct counter *c, u64 *events, struct err *err);
 };
 
-extern const struct counter_ops counter_step, counter_pmu;
+extern const struct counter_ops counter_pmu;
 
 #endif
