@@ -15,8 +15,8 @@ from suite.harness import ROOT, test
 
 GET_API_VERSION, CHECK_EXTENSION = 0xAE00, 0xAE03
 # Numbers of <linux/kvm.h>, to ask without our own code.
-CAPS = {"user_memory": 3, "immediate_exit": 136, "set_guest_debug": 23, "user_space_msr": 188,
-        "msr_filter": 189, "xsave": 55, "xcrs": 56, "vcpu_events": 41, "debugregs": 50,
+CAPS = {"user_memory": 3, "readonly_mem": 81, "set_tss_addr": 4, "ext_cpuid": 7,
+        "immediate_exit": 136, "set_guest_debug": 23, "user_space_msr": 188, "msr_filter": 189, "xsave": 55, "xcrs": 56, "vcpu_events": 41, "debugregs": 50,
         "user_nmi": 22, "emulation_failure": 204, "sregs2": 200, "dirty_log": 168,
         "dirty_ring": 192, "sync_regs": 74, "pmu_capability": 212, "tsc_control": 60,
         "vm_tsc_control": 214}

@@ -176,7 +176,7 @@ static void print_text(const struct facts *f, bool all)
                                : "");
         }
     }
-    puts("\nWhat each engine can do here");
+    puts("\nWhat this host allows each engine to record");
     doctor_verdicts(f, v);
     for (unsigned i = 0; i < DOCTOR_VERDICTS; i++) {
         snprintf(name, sizeof(name), "%s%s%s", v[i].engine, v[i].counter ? ", counter " : "",

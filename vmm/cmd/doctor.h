@@ -10,10 +10,10 @@ void doctor_dbt(struct facts *f);
 /* gpu.*, display.*, disk.*, boot.*, debug.*, net.*: programs and devices that commands use. */
 void doctor_programs(struct facts *f);
 
-/* What an engine, with its counter, can do on this host. */
+/* What this host allows an engine with its counter; whether the program has it is not asked. */
 struct verdict {
     const char *engine, *counter; /* counter NULL: has none */
-    bool stock, tiny;             /* records a stock Linux; at least small guests */
+    bool stock, tiny;             /* to record a stock Linux; at least small guests */
     char text[400];               /* one sentence: what, or why not */
 };
 

@@ -60,7 +60,7 @@ static void judge_dbt(const struct facts *f, struct verdict *v)
     *v = (struct verdict){.engine = "dbt"};
     v->stock = v->tiny = !LACKS(f, dbt_needs, why, sizeof(why));
     if (v->stock)
-        snprintf(v->text, sizeof(v->text), "records Linux; needs nothing of this host but its CPU");
+        snprintf(v->text, sizeof(v->text), "Linux; it needs nothing of this host but its CPU");
     else
         snprintf(v->text, sizeof(v->text), "no: %s", why);
 }
@@ -88,8 +88,8 @@ static void judge_step(const struct facts *f, struct verdict *v)
         v->text, sizeof(v->text),
         "%s exactly, every instruction is a step: %.0f k instructions/s at most, so that a boot "
         "takes %.0f %s or more",
-        v->stock ? "records Linux," : "records tiny guests,", rate / 1e3,
-        minutes < 100 ? minutes : minutes / 60, minutes < 100 ? "minutes" : "hours");
+        v->stock ? "Linux," : "tiny guests,", rate / 1e3, minutes < 100 ? minutes : minutes / 60,
+        minutes < 100 ? "minutes" : "hours");
 }
 
 static void judge_pmu(const struct facts *f, struct verdict *v)
@@ -99,7 +99,7 @@ static void judge_pmu(const struct facts *f, struct verdict *v)
     v->tiny = !LACKS(f, kvm_needs, why, sizeof(why)) && !LACKS(f, pmu_needs, why, sizeof(why));
     v->stock = v->tiny && !LACKS(f, pmu_linux_needs, why, sizeof(why));
     snprintf(v->text, sizeof(v->text), "%s%s",
-             v->stock  ? "records Linux at the hardware's speed"
+             v->stock  ? "Linux, at the hardware's speed"
              : v->tiny ? "tiny guests, no Linux: "
                        : "no: ",
              v->stock ? "" : why);

@@ -144,6 +144,9 @@ static const struct {
     const char *what;
 } caps[] = {
     CAP(USER_MEMORY, "user_memory", true, "guest RAM"),
+    CAP(READONLY_MEM, "readonly_mem", true, "the guest's ROM"),
+    CAP(SET_TSS_ADDR, "set_tss_addr", true, "real mode on older Intel CPUs"),
+    CAP(EXT_CPUID, "ext_cpuid", true, "CPUID of the recording's CPU model"),
     CAP(IMMEDIATE_EXIT, "immediate_exit", true, "finishing an instruction without running on"),
     CAP(SET_GUEST_DEBUG, "set_guest_debug", true, "single steps and breakpoints"),
     CAP(X86_USER_SPACE_MSR, "user_space_msr", true, "RDMSR and WRMSR of the recording's CPU model"),
@@ -151,8 +154,8 @@ static const struct {
     CAP(XSAVE, "xsave", true, "vector registers in checkpoints"),
     CAP(XCRS, "xcrs", true, "vector registers in checkpoints"),
     CAP(VCPU_EVENTS, "vcpu_events", true, "pending exceptions in checkpoints"),
-    CAP(DEBUGREGS, "debugregs", true, "debug registers in checkpoints"),
-    CAP(USER_NMI, "user_nmi", true, "non-maskable interrupts"),
+    CAP(DEBUGREGS, "debugregs", false, "debug registers in checkpoints"),
+    CAP(USER_NMI, "user_nmi", false, "non-maskable interrupts"),
     CAP(EXIT_ON_EMULATION_FAILURE, "emulation_failure", false, "naming what KVM cannot emulate"),
     CAP(SREGS2, "sregs2", false, "page-directory pointers in checkpoints"),
     CAP(MANUAL_DIRTY_LOG_PROTECT2, "dirty_log", false, "quicker checkpoints"),

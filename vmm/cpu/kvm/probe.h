@@ -26,7 +26,7 @@ struct fact {
     double number;
 };
 
-#define FACTS_MAX 96
+#define FACTS_MAX 160
 struct facts {
     u32 n;
     struct fact fact[FACTS_MAX];
