@@ -102,8 +102,8 @@ class Check:
             for engine in ("kvm", "dbt"):
                 code, text = self.run([self.reprise, "replay", "--verify", "--engine",
                                        engine, place + "/rec"], 900)
-                self.say("FAIL" if code else "ok", name,
-                         f"it replays on {engine}" + (f": exit code {code}: {text}" if code else ""))
+                why = f": exit code {code}: {text}" if code else ""
+                self.say("FAIL" if code else "ok", name, f"it replays on {engine}{why}")
 
     def boots(self):
         usage = subprocess.run([self.reprise, "record", "--help"], check=True,

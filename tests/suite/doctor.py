@@ -16,10 +16,10 @@ from suite.harness import ROOT, test
 GET_API_VERSION, CHECK_EXTENSION = 0xAE00, 0xAE03
 # Numbers of <linux/kvm.h>, to ask without our own code.
 CAPS = {"user_memory": 3, "readonly_mem": 81, "set_tss_addr": 4, "ext_cpuid": 7,
-        "immediate_exit": 136, "set_guest_debug": 23, "user_space_msr": 188, "msr_filter": 189, "xsave": 55, "xcrs": 56, "vcpu_events": 41, "debugregs": 50,
-        "user_nmi": 22, "emulation_failure": 204, "sregs2": 200, "dirty_log": 168,
-        "dirty_ring": 192, "sync_regs": 74, "pmu_capability": 212, "tsc_control": 60,
-        "vm_tsc_control": 214}
+        "immediate_exit": 136, "set_guest_debug": 23, "user_space_msr": 188, "msr_filter": 189,
+        "xsave": 55, "xcrs": 56, "vcpu_events": 41, "debugregs": 50, "user_nmi": 22,
+        "emulation_failure": 204, "sregs2": 200, "dirty_log": 168, "dirty_ring": 192,
+        "sync_regs": 74, "pmu_capability": 212, "tsc_control": 60, "vm_tsc_control": 214}
 
 
 def doctor(t, *options, argv=None, code=0, **more):
@@ -108,7 +108,8 @@ def guest(t):
     t.equal(step["tiny"], any(f[f"step.ring{n}"]["state"] == "yes" for n in (0, 3)),
             "whether step records tiny guests")
     if "step.speed" in f:
-        t.equal(step["linux"], f["step.speed"]["number"] > 1e9 / 3600, "whether step is fast enough")
+        t.equal(step["linux"], f["step.speed"]["number"] > 1e9 / 3600,
+                "whether step is fast enough")
     if f["pmu.counter"]["state"] != "yes":
         t.equal((pmu["linux"], pmu["tiny"]), (False, False), "what pmu can do")
     t.equal(f["tsc.scaling"]["state"] == "yes", f["cap.tsc_control"]["number"] > 0, "TSC scaling")

@@ -28,8 +28,9 @@ static int signal_mask(struct pmu_kvm *k, struct err *err)
     memcpy(mask.head.sigset, &open, 8);
     sigemptyset(&ours);
     sigaddset(&ours, k->signal);
-    if (pthread_sigmask(SIG_BLOCK, &ours, &k->before))
+    if (pthread_sigmask(SIG_BLOCK, &ours, NULL))
         return err_errno(err, "cannot block a signal");
+    k->masked = true;
     if (ioctl(k->vcpu, KVM_SET_SIGNAL_MASK, &mask))
         return err_errno(err, "KVM_SET_SIGNAL_MASK");
     return 0;
@@ -66,12 +67,14 @@ static void drain(const struct pmu_kvm *k)
 void pmu_kvm_close(struct pmu_kvm *k)
 {
     pmu_perf_close(&k->perf);
-    if (!k->has_timer)
-        return;
-    timer_delete(k->timer);
+    if (k->has_timer)
+        timer_delete(k->timer);
     k->has_timer = false;
+    if (!k->masked)
+        return;
     drain(k);
     pthread_sigmask(SIG_SETMASK, &k->before, NULL);
+    k->masked = false;
 }
 
 static int count(void *host, u64 *branches, struct err *err)

@@ -22,7 +22,7 @@ struct pmu_kvm {
     bool hybrid;
     struct pmu_perf perf; /* fd -1: count() and arm() fail */
     timer_t timer;
-    bool has_timer;
+    bool has_timer, masked;
     sigset_t before; /* the thread's mask, until close */
 };
 
