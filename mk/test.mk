@@ -15,16 +15,13 @@ $(TOY_NAMES:%=$(B)/tests/unit/%): $(TOY_OBJ)
 GPU_OBJ := $(B)/tests/unit/gpu_stream.o
 $(B)/tests/unit/test_gpu_decode $(B)/tests/unit/test_gpu_log $(B)/tests/unit/test_gpu_state \
 	$(B)/tests/unit/test_gpu_drive: $(GPU_OBJ)
-$(B)/tests/unit/test_pmu: $(B)/tests/unit/pmu_fake.o
-$(B)/tests/unit/test_doctor: $(B)/vmm/cmd/doctor_verdict.o
 $(UNIT_BIN): $(B)/tests/unit/%: $(B)/tests/unit/%.o $(B)/libreprise.a
 	@echo "  LD $@"
 	@$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libreprise.a -lcmocka $(LDLIBS)
 
 # What the tests use besides: the table in docs/format.md, programs that run inside the guest.
 TOOLS := $(B)/tests/tools/format_records $(B)/tests/tools/log_version $(B)/tests/tools/walk \
-	$(B)/tests/tools/gpu_log_sample $(B)/tests/tools/gpu_records \
-	$(B)/tests/tools/pmu_exact
+	$(B)/tests/tools/gpu_log_sample $(B)/tests/tools/gpu_records
 $(B)/tests/tools/gpu_log_sample: $(GPU_OBJ)
 $(TOOLS): $(B)/tests/tools/%: $(B)/tests/tools/%.o $(B)/libreprise.a
 	@$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libreprise.a $(LDLIBS)
@@ -44,12 +41,13 @@ build/images/guest/%: tests/guest/%.c
 FUZZ_VIRTIO := virtio-rng virtio-blk virtio-net virtio-console virtio-input virtio-gpu
 FUZZ_NAMES  := log kernel boot bootentry description keys checkpoint kallsyms rsp net input_file \
 	display_input \
-	gpu_decode gpu_log $(FUZZ_VIRTIO)
+	gpu_decode gpu_log gpu_play $(FUZZ_VIRTIO)
 FUZZ_SRC    := $(filter-out $(FUZZ_VIRTIO),$(FUZZ_NAMES)) virtio $(FUZZ_VIRTIO:virtio-%=virtio_%)
 FUZZ_HELP   := fake_renderer gpu_commands walk_gpu_log
 FUZZ_BIN    := $(FUZZ_NAMES:%=$(B)/tests/fuzz/fuzz_%)
 $(B)/tests/fuzz/fuzz_log: $(TOY_OBJ)
 $(B)/tests/fuzz/fuzz_gpu_decode $(B)/tests/fuzz/fuzz_gpu_log: $(GPU_OBJ)
+$(B)/tests/fuzz/fuzz_gpu_log $(B)/tests/fuzz/fuzz_gpu_play: $(B)/tests/fuzz/gpu_repair.o
 $(filter-out $(FUZZ_VIRTIO:%=$(B)/tests/fuzz/fuzz_%),$(FUZZ_BIN)): %: %.o
 $(FUZZ_VIRTIO:%=$(B)/tests/fuzz/fuzz_%): $(B)/tests/fuzz/fuzz_virtio-%: \
 	$(B)/tests/fuzz/fuzz_virtio_%.o $(B)/tests/fuzz/fuzz_virtio.o
@@ -102,15 +100,10 @@ bench: deps
 		build/rel/tests/bench/travel
 	@tests/bench/bench.py $(BENCH_ARGS)
 
-# What only real hardware can prove; where something is missing it says what, and skips that.
-check-hardware: deps
-	@$(MAKE) --no-print-directory -j$(JOBS) test-build images
-	@tests/hardware.py --mode $(MODE)
-
-TEST_OBJ := $(UNIT_NAMES:%=$(B)/tests/unit/%.o) $(TOY_OBJ) $(GPU_OBJ) $(B)/tests/unit/pmu_fake.o \
-	$(FUZZ_SRC:%=$(B)/tests/fuzz/fuzz_%.o) $(FUZZ_HELP:%=$(B)/tests/fuzz/%.o) \
+TEST_OBJ := $(UNIT_NAMES:%=$(B)/tests/unit/%.o) $(TOY_OBJ) $(GPU_OBJ) \
+	$(FUZZ_SRC:%=$(B)/tests/fuzz/fuzz_%.o) $(FUZZ_HELP:%=$(B)/tests/fuzz/%.o) $(B)/tests/fuzz/gpu_repair.o \
 	$(B)/tests/fuzz/mutate.o $(B)/tests/fuzz/fuzz_guest.o $(B)/tests/bench/nolog.o $(B)/tests/bench/travel.o \
 	$(TOOLS:=.o)
 -include $(TEST_OBJ:.o=.d)
 .SECONDARY: $(TEST_OBJ)
-.PHONY: test test-build soak bench check-hardware fuzz fuzz-build
+.PHONY: test test-build soak bench fuzz fuzz-build
