@@ -13,7 +13,7 @@ import time
 
 from suite.display import HEIGHT, WIDTH, framebuffer, pixels, read_png, shot
 from suite.gpu_images import RAW, VIRGL, need_virgl, scene
-from suite.harness import ERROR, ROOT, USAGE, Failure, Session, test
+from suite.harness import ERROR, IMAGES, ROOT, USAGE, Failure, Session, test
 from suite.rfb import Client, Closed
 
 GUEST = ROOT / "build" / "images" / "guest"
@@ -418,6 +418,43 @@ def three_d(t):
     again = {p.name: p.read_bytes() for p in (t.dir / "again").iterdir()}
     t.check(again == pictures, "the replay's pictures differ")
     return f"{len(set(seen))} frames by VNC, {len(pictures)} pictures"
+
+
+@test("display/desktop", cost=60)
+def desktop(t):
+    """weston, used through VNC: what is typed in its terminal arrives; the replay shows the same."""
+    need_virgl(t)
+    where = IMAGES / "gpu-desktop"
+    if not (where / "disk.img").exists():
+        t.skip("build/images/gpu-desktop is not built: make image-gpu-desktop")
+    s = Shown(t, "rec", argv=[
+        t.reprise, "record", "-o", t.dir / "rec", "--kernel", where / "vmlinuz", "--initrd",
+        where / "initrd", "--disk", where / "disk.img", "--memory", "1G", "--gpu",
+        "virgl,xres=800,yres=600", "--append", "quiet reprise.end=exit -- gpu desktop",
+        "--display", "vnc=127.0.0.1:0", "--display", "png-every=0.25"])
+    s.wait("desktop: the terminal is open", 200)
+    c = Client(s.address, seconds=150 * t.slow)
+    c.update(False)
+    t.equal((c.width, c.height), (800, 600), "size")
+    c.pointer(400, 300)
+    time.sleep(2)
+    c.type("echo TYPED by VNC >/dev/console\n", 0.02)
+    s.wait("TYPED by VNC\r?\n", 100)
+    # Where the pointer goes, the picture changes.
+    c.update(False)
+    before = c.rows()
+    c.pointer(200, 500)
+    c.until(lambda v: v.rows()[500:516] != before[500:516])
+    c.type("exit\n", 0.02)
+    s.wait("desktop: the terminal was closed", 100)
+    s.finish(seconds=100)
+    r = t.run(t.reprise, "replay", "--verify", "--display", f"png-every=0.25,{t.dir}/again",
+              t.dir / "rec", timeout=400)
+    t.equal(r.out, s.out, "the console of the replay")
+    pictures = {p.name: p.read_bytes() for p in (t.dir / "rec" / "screens").iterdir()}
+    again = {p.name: p.read_bytes() for p in (t.dir / "again").iterdir()}
+    t.check(len(pictures) >= 4 and again == pictures, "the replay's pictures differ")
+    return f"{c.updates} updates by VNC, {len(pictures)} pictures"
 
 
 @test("display/sdl", cost=12)
