@@ -157,13 +157,14 @@ def viewers(t):
 def mode(t):
     """The guest changes the mode: so does the picture."""
     width, height = WIDTH - 8, HEIGHT - 8
-    script = SCRIPT.replace("while read", f"sleep 2 | /modeset {width} {height}\nwhile read", 1)
+    script = SCRIPT.replace("while read", f"/modeset {width} {height} <&3\nwhile read", 1)
     s = Shown(t, "rec", "--add", f"{GUEST}/modeset:/modeset", script=script).ready()
     c = s.client()
     c.until(lambda v: (v.width, v.height) == (width, height))
     rows = [b"".join(bytes(((x * 3 + y) & 255, (x ^ y) & 255, (y * 5 + x // 7) & 255))
                      for x in range(width)) for y in range(height)]
     c.until(shows(rows))
+    c.type("\n")
     c.until(lambda v: (v.width, v.height) == (WIDTH, HEIGHT))  # the console again
     c.type("end\n")
     s.finish()
@@ -299,7 +300,7 @@ def replay(t):
     """A replay is seen the same, only to look at, at its recording's pace if asked for."""
     script = SCRIPT.replace("while read", "sleep 2\nwhile read", 1)
     s = Shown(t, "rec", script=script).ready()
-    time.sleep(2.5)
+    time.sleep(5)  # for as long can the replay be looked at
     c = s.client()
     c.type("end\n")
     s.finish()
