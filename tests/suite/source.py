@@ -16,7 +16,10 @@ LAYERS = {
                 "virtio-gpu-log/decode.h", "virtio-gpu-log/log.h"],
     # ram.h is the one translator of guest-physical addresses.
     "vmm/cpu/dbt": ["base/", "cpu/", "board/ram.h"],
-    "vmm/cpu": ["base/", "cpu/model.h", "cpu/vcpu.h", "cpu/engine.h", "cpu/stats.h",
+    # KVM runs the instructions; what there is besides them dbt has.
+    "vmm/cpu/kvm": ["base/", "cpu/", "board/ram.h"],
+    "vmm/cpu": ["base/", "cpu/model.h", "cpu/vcpu.h", "cpu/engine.h", "cpu/engine_ops.h",
+                "cpu/stats.h",
                 "board/ram.h"],
     # What a boot menu says is text; which disk has one is the host's matter.
     # What the machine and its renderer say to each other is declared once.
