@@ -19,7 +19,7 @@ $(B)/reprise-gpu: $(RENDERER_OBJ)
 # Its tests: programs that drive it through the client.
 RENDERER_TOOLS := $(addprefix $(B)/tests/tools/,renderer_draw renderer_fuzz gpu_drive gpu_scene gpu_seek \
 	gpu_hostile)
-$(B)/tests/tools/gpu_scene: $(B)/tests/unit/gpu_stream.o
+$(B)/tests/tools/gpu_scene: $(B)/tests/unit/gpu_stream.o $(B)/tests/fuzz/gpu_repair.o
 $(B)/tests/tools/gpu_hostile: $(B)/tests/fuzz/gpu_commands.o
 $(RENDERER_TOOLS): $(B)/tests/tools/%: $(B)/tests/tools/%.o $(B)/virtio-gpu-log/renderer/format.o \
 		$(B)/virtio-gpu-log/renderer/model.o $(B)/libreprise.a

@@ -41,12 +41,13 @@ build/images/guest/%: tests/guest/%.c
 FUZZ_VIRTIO := virtio-rng virtio-blk virtio-net virtio-console virtio-input virtio-gpu
 FUZZ_NAMES  := log kernel boot bootentry description keys checkpoint kallsyms rsp net input_file \
 	display_input \
-	gpu_decode gpu_log $(FUZZ_VIRTIO)
+	gpu_decode gpu_log gpu_play $(FUZZ_VIRTIO)
 FUZZ_SRC    := $(filter-out $(FUZZ_VIRTIO),$(FUZZ_NAMES)) virtio $(FUZZ_VIRTIO:virtio-%=virtio_%)
 FUZZ_HELP   := fake_renderer gpu_commands walk_gpu_log
 FUZZ_BIN    := $(FUZZ_NAMES:%=$(B)/tests/fuzz/fuzz_%)
 $(B)/tests/fuzz/fuzz_log: $(TOY_OBJ)
 $(B)/tests/fuzz/fuzz_gpu_decode $(B)/tests/fuzz/fuzz_gpu_log: $(GPU_OBJ)
+$(B)/tests/fuzz/fuzz_gpu_log $(B)/tests/fuzz/fuzz_gpu_play: $(B)/tests/fuzz/gpu_repair.o
 $(filter-out $(FUZZ_VIRTIO:%=$(B)/tests/fuzz/fuzz_%),$(FUZZ_BIN)): %: %.o
 $(FUZZ_VIRTIO:%=$(B)/tests/fuzz/fuzz_%): $(B)/tests/fuzz/fuzz_virtio-%: \
 	$(B)/tests/fuzz/fuzz_virtio_%.o $(B)/tests/fuzz/fuzz_virtio.o
@@ -100,7 +101,7 @@ bench: deps
 	@tests/bench/bench.py $(BENCH_ARGS)
 
 TEST_OBJ := $(UNIT_NAMES:%=$(B)/tests/unit/%.o) $(TOY_OBJ) $(GPU_OBJ) \
-	$(FUZZ_SRC:%=$(B)/tests/fuzz/fuzz_%.o) $(FUZZ_HELP:%=$(B)/tests/fuzz/%.o) \
+	$(FUZZ_SRC:%=$(B)/tests/fuzz/fuzz_%.o) $(FUZZ_HELP:%=$(B)/tests/fuzz/%.o) $(B)/tests/fuzz/gpu_repair.o \
 	$(B)/tests/fuzz/mutate.o $(B)/tests/fuzz/fuzz_guest.o $(B)/tests/bench/nolog.o $(B)/tests/bench/travel.o \
 	$(TOOLS:=.o)
 -include $(TEST_OBJ:.o=.d)

@@ -1,6 +1,7 @@
 """tests/unit, tests/fuzz and tests/insn: programs that test by themselves."""
 import re
 
+from suite.gpu_play import renderer as gpu_renderer
 from suite.harness import ROOT, Failure, test
 
 
@@ -16,13 +17,16 @@ for path in sorted((ROOT / "tests" / "unit").glob("test_*.c")):
     unit(path.stem[len("test_"):])
 
 
-def fuzz(name):
+def fuzz(name, runs=20000, renderer=False):
     @test("fuzz/" + name, cost=8)
     def run(t):
         """The committed corpus, then a fixed number of mutations of it."""
+        if renderer:
+            gpu_renderer(t)
         program = ROOT / "build" / "asan" / "tests" / "fuzz" / ("fuzz_" + name)
         corpus = ROOT / "tests" / "fuzz" / "corpus" / name
-        return t.run(program, corpus, env={"FUZZ_SEED": 1, "FUZZ_RUNS": 20000}, timeout=300) \
+        return t.run(program, corpus, env={"FUZZ_SEED": 1, "FUZZ_RUNS": runs,
+                                             "FUZZ_RENDERER": t.build / "reprise-gpu"}, timeout=300) \
             .text.strip().splitlines()[-1]
 
 
@@ -30,6 +34,8 @@ for one in ("log", "kernel", "boot", "bootentry", "description", "keys", "checkp
             "rsp", "net", "input_file", "display_input", "virtio-rng", "virtio-blk", "virtio-net",
             "virtio-console", "virtio-input", "virtio-gpu", "gpu_decode", "gpu_log"):
     fuzz(one)
+# Each log starts a renderer of its own.
+fuzz("gpu_play", 40, renderer=True)
 
 
 @test("fuzz/guest", cost=15)

@@ -9,6 +9,7 @@
  *   -b FRAME    in that frame, one draw has a wrong fragment shader
  *   -c          depth is cleared in every fourth frame only
  *   -d          depth of a format that cannot be read back
+ *   -u          not compressed
  *   -m          drawn with 4 samples and resolved
  */
 #define _GNU_SOURCE
@@ -18,6 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tests/fuzz/gpu_repair.h"
 #include "tests/unit/gpu_stream.h"
 #include "virtio-gpu-log/play/drive.h"
 
@@ -45,7 +47,7 @@ enum { O_VIEW_TRAIL = 30, O_VIEW_SHARED, O_SAMPLER, O_QUERY, O_VIEW_TEXTURE = 40
 static struct {
     const char *program;
     unsigned bad;
-    bool unreadable, samples, rarely;
+    bool unreadable, samples, rarely, unpacked;
 } options;
 static u32 edge = 128;
 static struct stream stream;
@@ -431,6 +433,20 @@ static void frame_of(unsigned frame)
     ADD(RESOURCE_FLUSH, 0, 0, 0, edge, edge, buffer, 0);
 }
 
+static void unpack(const char *path)
+{
+    FILE *f = fopen(path, "r+b");
+    size_t size = 1u << 24;
+    u8 *data = malloc(size);
+    size = f ? fread(data, 1, size, f) : 0;
+    data = gpu_log_unpacked(data, &size);
+    if (!f || fseek(f, 0, SEEK_SET) || fwrite(data, 1, size, f) != size || fclose(f)) {
+        perror(path);
+        exit(1);
+    }
+    free(data);
+}
+
 int main(int argc, char **argv)
 {
     struct gpu_rec_start start = {
@@ -438,19 +454,21 @@ int main(int argc, char **argv)
     struct renderer_config config = {0};
     struct err err;
     int o;
-    while ((o = getopt(argc, argv, "p:b:cdms:")) > 0)
+    while ((o = getopt(argc, argv, "p:b:cdms:u")) > 0)
         switch (o) {
         case 'p': options.program = optarg; break;
         case 'b': options.bad = (unsigned)atoi(optarg); break;
         case 'c': options.rarely = true; break;
         case 'd': options.unreadable = true; break;
         case 'm': options.samples = true; break;
+        case 'u': options.unpacked = true; break;
         case 's': edge = (u32)atoi(optarg); break;
         default: return 2;
         }
-    if (argc - optind != 2 || edge < 16 || edge > 1024) {
-        fprintf(stderr,
-                "usage: gpu_scene [-p PROGRAM] [-b FRAME] [-c] [-d] [-m] [-s EDGE] FILE FRAMES\n");
+    if (argc - optind != 2 || edge < 32 || edge > 1024) {
+        fprintf(
+            stderr,
+            "usage: gpu_scene [-p PROGRAM] [-b FRAME] [-c] [-d] [-m] [-u] [-s EDGE] FILE FRAMES\n");
         return 2;
     }
     start.width = start.height = edge;
@@ -474,5 +492,7 @@ int main(int argc, char **argv)
         return 1;
     }
     gpu_drive_destroy(drive);
+    if (options.unpacked)
+        unpack(argv[optind]);
     return 0;
 }

@@ -16,6 +16,7 @@ struct maker {
     struct gpu_keyframe *k;
     struct gpu_track *t;
     struct gpu_drive *d;
+    bool observe;
     u64 *bytes;
     struct track_context *context; /* whose submit is being made */
     u32 *words;
@@ -193,6 +194,7 @@ static void add_contents(struct maker *m, const struct track_resource *r,
     for (u32 i = 0; i < c->levels; i++)
         largest = MAX(largest, c->level[i].size);
     keep_contents(m, c);
+    u32 first = m->k->count, use = m->k->contents_count;
     add_backing(m, r->id, largest);
     for (u32 i = 0; i < c->levels; i++) {
         const struct gpu_shape *s = &r->shape;
@@ -211,6 +213,11 @@ static void add_contents(struct maker *m, const struct track_resource *r,
             .bytes = {.size = c->level[i].size, .data = c->data + c->level[i].offset}};
     }
     add_id(m, VIRTIO_GPU_CMD_RESOURCE_DETACH_BACKING, 0, r->id);
+    for (u32 i = first; i < m->k->count; i++)
+        m->k->list[i].use = use;
+    if (m->observe)
+        rely(m, &(struct track_reliance){
+                    .id = r->id, .birth = r->birth, .aspects = gpu_track_aspects(r), .use = use});
 }
 
 static bool has_contents(const struct track_resource *r)
@@ -386,14 +393,27 @@ static const char *obstacle(const struct gpu_track *t)
 
 /* --- Keyframes --- */
 
+/* Cursors are looked at in every frame; what a scanout shows when it is flushed. */
+static void see_cursors(struct maker *m)
+{
+    for (u32 i = 0; i < TRACK_SCANOUTS; i++) {
+        struct virtio_gpu_update_cursor c;
+        if (m->t->cursor[i].size) {
+            memcpy(&c, m->t->cursor[i].data, sizeof(c));
+            gpu_track_look(m->t, c.resource_id);
+        }
+    }
+}
+
 int gpu_keyframe_make(struct gpu_keyframe **out, struct gpu_track *t, struct gpu_drive *d,
-                      u64 *bytes, const char **why, struct err *err)
+                      bool observe, u64 *bytes, const char **why, struct err *err)
 {
     *out = NULL;
     *why = obstacle(t);
     if (*why)
         return 0;
-    struct maker m = {.t = t, .d = d, .bytes = bytes, .k = calloc(1, sizeof(*m.k))};
+    struct maker m = {
+        .t = t, .d = d, .observe = observe, .bytes = bytes, .k = calloc(1, sizeof(*m.k))};
     CHECK(m.k, "out of memory");
     resources(&m);
     for (struct track_context *c = t->contexts; c; c = c->next)
@@ -404,7 +424,11 @@ int gpu_keyframe_make(struct gpu_keyframe **out, struct gpu_track *t, struct gpu
         add_bytes(&m, &t->moved[i], GPU_QUEUE_cursor);
     }
     free(m.words);
+    m.k->pending.needed = calloc(m.k->contents_count + 1, sizeof(bool));
+    CHECK(m.k->pending.needed, "out of memory");
     gpu_track_watch(t, &m.k->pending);
+    if (observe)
+        see_cursors(&m);
     if (renderer_death(gpu_drive_renderer(d))) {
         gpu_keyframe_destroy(m.k, t);
         return err_set(err, -EPIPE, "the renderer died: %s", renderer_death(gpu_drive_renderer(d)));
@@ -425,6 +449,7 @@ void gpu_keyframe_destroy(struct gpu_keyframe *k, struct gpu_track *t)
     free(k->list);
     free(k->contents);
     free(k->pending.list);
+    free(k->pending.needed);
     free(k);
 }
 

@@ -34,6 +34,7 @@ struct keyframe_command {
     u8 *bytes;
     u32 size, queue;
     bool has_upload;
+    u32 use; /* not 0: contents, needed if pending.needed[use - 1] (with `observe`) */
     struct gpu_range upload; /* its bytes are contents' */
 };
 
@@ -46,10 +47,10 @@ struct gpu_keyframe {
 };
 
 /* 1: made, and watched; 0: it cannot be done at this point, *why says what is in the way; <0: the
- * renderer died. The renderer must have done what the tracker has followed. `bytes`: sum of what
- * all contents hold. */
+ * renderer died. The renderer must have done what the tracker has followed. `observe`: note, while
+ * the stream goes on, which contents are needed at all. `bytes`: sum of what all contents hold. */
 int gpu_keyframe_make(struct gpu_keyframe **out, struct gpu_track *t, struct gpu_drive *d,
-                      u64 *bytes, const char **why, struct err *err);
+                      bool observe, u64 *bytes, const char **why, struct err *err);
 void gpu_keyframe_destroy(struct gpu_keyframe *k, struct gpu_track *t); /* NULL is safe */
 
 /* Drives its commands; the renderer was reset before. */

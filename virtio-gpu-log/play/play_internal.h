@@ -85,6 +85,7 @@ struct gpu_player {
     u32 answer_count;
     u64 done; /* commands that the renderer has surely carried out */
     bool pinning;
+    bool lost; /* when this was recorded, the renderer was gone here: answers are none */
     struct gpu_tally tally;
     struct asked_shot shots[GPU_SHOTS];
     u32 shot_first, shot_count;

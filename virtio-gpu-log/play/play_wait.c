@@ -38,16 +38,13 @@ int play_died(struct gpu_player *p, struct err *err)
     bool dead = false;
     if (!play_restart(p, &again)) {
         /* Once more, from where it was surely alive with a fence after each command. */
-        while (!dead && p->place.commands <= to) {
+        int code = 1;
+        while (code == 1 && !dead && p->place.commands <= to) {
             bool slowly = p->place.commands >= from;
-            int code = gpu_player_step(p, &again);
-            if (!code && slowly)
-                break;
-            if (code >= 0 && slowly)
-                code = gpu_player_sync(p, &again);
+            code = gpu_player_step(p, &again);
+            if (code == 1 && slowly && gpu_player_sync(p, &again))
+                code = -EPIPE;
             dead = renderer_death(gpu_drive_renderer(p->drive));
-            if (code <= 0)
-                break;
         }
     }
     p->pinning = false;

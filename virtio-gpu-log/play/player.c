@@ -86,6 +86,7 @@ int play_restart(struct gpu_player *p, struct err *err)
     p->records = p->frame_records = p->done = 0;
     p->loaded = LOADED_NOTHING;
     p->base = NULL;
+    p->lost = false;
     if (!p->config.keyframes) {
         gpu_track_reset(p->track);
         p->tracked = p->tracked_dword = 0;
@@ -152,7 +153,9 @@ static int load(struct gpu_player *p, struct err *err)
         gpu_log_mark(p->log, &p->mark);
         if (!gpu_log_next(p->log, rec))
             return 0;
-        if (rec->type == GPU_REC_REPLY && p->config.compare && !p->pinning &&
+        if (rec->type == GPU_REC_LOST)
+            p->lost = true;
+        if (rec->type == GPU_REC_REPLY && p->config.compare && !p->pinning && !p->lost &&
             play_compare(p, rec, err))
             return err->code;
         if (rec->type == GPU_REC_RESET)
@@ -253,7 +256,7 @@ static int keep_keyframe(struct gpu_player *p, struct err *err)
     struct gpu_keyframe *k;
     const char *why;
     u64 began = host_ns();
-    int code = gpu_player_keyframe(p, &k, &why, err);
+    int code = gpu_player_keyframe(p, false, &k, &why, err);
     p->last_kept = host_ns();
     p->kept_cost = p->last_kept - began;
     if (code <= 0)
@@ -295,6 +298,7 @@ static int reset(struct gpu_player *p, struct err *err)
     if (p->records >= p->tracked)
         gpu_track_reset(p->track);
     p->screen = (struct gpu_screen){0};
+    p->lost = false;
     return gpu_drive_reset(p->drive, err);
 }
 
@@ -391,15 +395,16 @@ int gpu_player_part(struct gpu_player *p, u32 dword, struct err *err)
 
 /* --- Keyframes --- */
 
-int gpu_player_keyframe(struct gpu_player *p, struct gpu_keyframe **out, const char **why,
-                        struct err *err)
+int gpu_player_keyframe(struct gpu_player *p, bool observe, struct gpu_keyframe **out,
+                        const char **why, struct err *err)
 {
     *out = NULL;
     *why = "it is ahead of this place";
     if (p->records != p->tracked || p->place.dword)
         return 0;
     int code = gpu_player_sync(p, err);
-    return code ? code : gpu_keyframe_make(out, p->track, p->drive, &p->kept_bytes, why, err);
+    return code ? code
+                : gpu_keyframe_make(out, p->track, p->drive, observe, &p->kept_bytes, why, err);
 }
 
 void gpu_player_keyframe_free(struct gpu_player *p, struct gpu_keyframe *k)

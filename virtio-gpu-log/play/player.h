@@ -95,8 +95,8 @@ int gpu_player_sync(struct gpu_player *p, struct err *err);
 
 /* Commands that set up what there is at this place (keyframe.h): 1; 0 and *why when that cannot be
  * done here. The player keeps watching over it until it is given back. */
-int gpu_player_keyframe(struct gpu_player *p, struct gpu_keyframe **out, const char **why,
-                        struct err *err);
+int gpu_player_keyframe(struct gpu_player *p, bool observe, struct gpu_keyframe **out,
+                        const char **why, struct err *err);
 void gpu_player_keyframe_free(struct gpu_player *p, struct gpu_keyframe *k);
 
 /* Those that the player keeps by itself. */

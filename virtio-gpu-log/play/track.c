@@ -1,5 +1,6 @@
-/* See track.h. Memory is in proportion to the commands that count, and has an end. */
-#include "virtio-gpu-log/play/track.h"
+/* See track.h; track_look.c has what draws. Memory is in proportion to the commands that count, and
+ * has an end. */
+#include "virtio-gpu-log/play/track_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,70 +25,6 @@ static void keep_bytes(struct gpu_track *t, struct track_bytes *b, const void *d
     b->size = size;
 }
 
-/* --- Reliances --- */
-
-static void rely_end(struct track_pending *p, u32 i)
-{
-    p->list[i] = p->list[--p->count];
-}
-
-static void live_ends(struct gpu_track *t, const struct track_live *l)
-{
-    for (struct track_pending *p = t->pending; p; p = p->next)
-        for (u32 i = p->count; i-- > 0;)
-            if (p->list[i].live == l)
-                rely_end(p, i);
-}
-
-static void query_ends(struct gpu_track *t, const struct track_object *o)
-{
-    for (struct track_pending *p = t->pending; p; p = p->next)
-        for (u32 i = p->count; i-- > 0;)
-            if (p->list[i].query == o)
-                rely_end(p, i);
-}
-
-static void query_seen(struct gpu_track *t, const struct track_object *o)
-{
-    for (struct track_pending *p = t->pending; p; p = p->next)
-        for (u32 i = 0; i < p->count; i++)
-            p->broken = p->broken || p->list[i].query == o;
-}
-
-static void resource_seen(struct gpu_track *t, u32 id, u64 birth, u32 aspects)
-{
-    for (struct track_pending *p = t->pending; p; p = p->next)
-        for (u32 i = 0; i < p->count; i++)
-            p->broken = p->broken || (p->list[i].aspects & aspects && p->list[i].id == id &&
-                                      p->list[i].birth == birth);
-}
-
-static void resource_set(struct gpu_track *t, u32 id, u64 birth, u32 aspects)
-{
-    for (struct track_pending *p = t->pending; p; p = p->next)
-        for (u32 i = p->count; i-- > 0;)
-            if (p->list[i].aspects && p->list[i].id == id && p->list[i].birth == birth) {
-                p->list[i].aspects &= ~aspects;
-                if (!p->list[i].aspects)
-                    rely_end(p, i);
-            }
-}
-
-void gpu_track_watch(struct gpu_track *t, struct track_pending *p)
-{
-    p->next = t->pending;
-    t->pending = p;
-}
-
-void gpu_track_drop(struct gpu_track *t, struct track_pending *p)
-{
-    struct track_pending **link = &t->pending;
-    while (*link && *link != p)
-        link = &(*link)->next;
-    if (*link)
-        *link = p->next;
-}
-
 /* --- Objects and live commands --- */
 
 static struct track_live *live_make(struct gpu_track *t, const struct virgl_command *c)
@@ -108,7 +45,7 @@ static void live_free(struct gpu_track *t, struct track_live *l)
 {
     if (!l)
         return;
-    live_ends(t, l);
+    track_live_ends(t, l);
     t->bytes -= (u64)l->dwords * 4 + sizeof(*l);
     free(l->words);
     free(l->objects);
@@ -118,7 +55,7 @@ static void live_free(struct gpu_track *t, struct track_live *l)
 
 static void object_free(struct gpu_track *t, struct track_object *o)
 {
-    query_ends(t, o);
+    track_query_ends(t, o);
     while (o->parts) {
         struct track_live *l = o->parts;
         o->parts = l->next;
@@ -277,7 +214,7 @@ static void bind(struct gpu_track *t, struct track_sub *s, const struct virgl_co
             o->uses++;
             o->streamed = o->streamed || c->id == VIRGL_CCMD_SET_STREAMOUT_TARGETS;
             if (o->type == VIRGL_OBJECT_QUERY)
-                query_seen(t, o);
+                track_query_seen(t, o);
         }
         if (f.kind == GPU_RESOURCE && f.value) {
             const struct track_resource *r = gpu_track_resource(t, (u32)f.value);
@@ -372,125 +309,6 @@ static void resource_free(struct gpu_track *t, struct track_resource *r)
     free(r);
 }
 
-static void changed(struct gpu_track *t, u32 id, u64 birth)
-{
-    struct track_resource *r = gpu_track_resource(t, id);
-    if (r && (birth == NEVER || r->birth == birth))
-        r->changes++;
-}
-
-/* A command names it: it may be read or written. */
-static void named(struct gpu_track *t, u32 id)
-{
-    const struct track_resource *r = gpu_track_resource(t, id);
-    if (r)
-        resource_seen(t, id, r->birth, 3);
-}
-
-/* --- What draws --- */
-
-static bool has_stencil(u32 format)
-{
-    return format == VIRGL_FORMAT_Z24_UNORM_S8_UINT || format == VIRGL_FORMAT_S8_UINT_Z24_UNORM ||
-           format == VIRGL_FORMAT_S8_UINT || format == VIRGL_FORMAT_Z32_FLOAT_S8X24_UINT;
-}
-
-u32 gpu_track_aspects(const struct track_resource *r)
-{
-    return has_stencil(r->shape.format) ? 3 : 1;
-}
-
-/* Depth and stencil are only looked at where a test is on. */
-static u32 depth_aspects(const struct track_sub *s)
-{
-    const struct track_live *l = gpu_track_bound(s, VIRGL_CCMD_BIND_OBJECT, VIRGL_OBJECT_DSA);
-    if (!l || !l->object_count || l->objects[0]->parts->dwords < 5)
-        return 3;
-    const u32 *w = l->objects[0]->parts->words;
-    return (w[2] & 1) | ((w[3] | w[4]) & 1) << 1;
-}
-
-static bool is_depth(const struct gpu_track *t, const struct track_object *o)
-{
-    const struct track_resource *r = gpu_track_resource(t, o->resource);
-    return r && r->shape.bind & 1;
-}
-
-static void draws(struct gpu_track *t, struct track_sub *s, const struct virgl_command *c)
-{
-    bool indexed = c->id != VIRGL_CCMD_DRAW_VBO || virgl_word(c, 4);
-    for (struct track_live *l = s->bound; l; l = l->next) {
-        if (l->id == VIRGL_CCMD_SET_INDEX_BUFFER && !indexed)
-            continue;
-        for (struct track_pending *p = t->pending; p; p = p->next)
-            for (u32 i = 0; i < p->count; i++)
-                p->broken = p->broken || p->list[i].live == l;
-        bool target = l->id == VIRGL_CCMD_SET_FRAMEBUFFER_STATE;
-        bool writes = target || l->id == VIRGL_CCMD_SET_STREAMOUT_TARGETS ||
-                      l->id == VIRGL_CCMD_SET_SHADER_BUFFERS ||
-                      l->id == VIRGL_CCMD_SET_SHADER_IMAGES ||
-                      l->id == VIRGL_CCMD_SET_ATOMIC_BUFFERS;
-        for (u32 i = 0; i < l->object_count; i++) {
-            const struct track_object *o = l->objects[i];
-            if (!o->resource)
-                continue;
-            if (t->pending)
-                resource_seen(t, o->resource, o->birth,
-                              target && is_depth(t, o) ? depth_aspects(s) : 3);
-            if (writes)
-                changed(t, o->resource, o->birth);
-        }
-        for (u32 i = 0; i < l->named_count; i++) {
-            if (t->pending)
-                resource_seen(t, l->named[i].id, l->named[i].birth, 3);
-            if (writes)
-                changed(t, l->named[i].id, l->named[i].birth);
-        }
-    }
-    u32 ids[GPU_RESOURCES_MAX], n = virgl_resources(c, ids);
-    for (u32 i = 0; i < n; i++)
-        named(t, ids[i]);
-}
-
-/* Does a surface show all of its resource? */
-static bool whole(const struct track_resource *r, const struct track_object *o)
-{
-    const struct track_live *l = o->parts;
-    if (o->type != VIRGL_OBJECT_SURFACE || l->dwords < 6 || r->shape.last_level || l->words[4] ||
-        r->shape.target == 0)
-        return false;
-    u32 layers = MAX(r->shape.depth, r->shape.array_size);
-    return (l->words[5] & 0xffff) == 0 && (l->words[5] >> 16) + 1 >= layers;
-}
-
-static void clears(struct gpu_track *t, struct track_sub *s, const struct virgl_command *c)
-{
-    struct track_live *l = gpu_track_bound(s, VIRGL_CCMD_SET_FRAMEBUFFER_STATE, 0);
-    u32 mask = virgl_word(c, 1);
-    /* It may do nothing. */
-    const struct track_live *maybe = gpu_track_bound(s, VIRGL_CCMD_SET_RENDER_CONDITION, 0);
-    const struct track_live *rs =
-        gpu_track_bound(s, VIRGL_CCMD_BIND_OBJECT, VIRGL_OBJECT_RASTERIZER);
-    bool certain = !(maybe && maybe->object_count) &&
-                   !(rs && rs->object_count && rs->objects[0]->parts->dwords > 2 &&
-                     rs->objects[0]->parts->words[2] & 8 /* discards all */);
-    for (u32 i = 2; l && i < l->dwords; i++) {
-        struct track_object *o = NULL;
-        for (u32 k = 0; k < l->object_count && !o; k++)
-            o = l->objects[k]->handle == l->words[i] ? l->objects[k] : NULL;
-        /* Behind the number of colours comes the depth surface, then they. */
-        u32 aspects = i == 2 ? mask & 3 : mask >> (i - 1) & 1 ? 3 : 0;
-        const struct track_resource *r = o ? gpu_track_resource(t, o->resource) : NULL;
-        if (!aspects || !r || r->birth != o->birth)
-            continue;
-        changed(t, o->resource, o->birth);
-        if (certain && whole(r, o))
-            resource_set(t, r->id, r->birth, aspects);
-        else
-            resource_seen(t, r->id, r->birth, aspects);
-    }
-}
-
 /* --- Commands --- */
 
 static struct track_sub *sub_find(const struct track_context *c, u32 id)
@@ -551,7 +369,7 @@ static void query(struct gpu_track *t, struct track_sub *s, const struct virgl_c
     if (!o || o->type != VIRGL_OBJECT_QUERY)
         return;
     if (c->id == VIRGL_CCMD_BEGIN_QUERY) {
-        query_ends(t, o); /* counts anew */
+        track_query_ends(t, o); /* counts anew */
         live_free(t, o->begin);
         live_free(t, o->end);
         o->end = NULL;
@@ -580,28 +398,28 @@ static void inner(struct gpu_track *t, struct track_context *ctx, const struct v
     case VIRGL_CCMD_BEGIN_QUERY:
     case VIRGL_CCMD_END_QUERY: query(t, s, c); return;
     case VIRGL_CCMD_DRAW_VBO:
-    case VIRGL_CCMD_LAUNCH_GRID: draws(t, s, c); return;
-    case VIRGL_CCMD_CLEAR: clears(t, s, c); return;
+    case VIRGL_CCMD_LAUNCH_GRID: track_draws(t, s, c); return;
+    case VIRGL_CCMD_CLEAR: track_clears(t, s, c); return;
     default: break;
     }
     u32 ids[GPU_RESOURCES_MAX], n = virgl_resources(c, ids);
     for (u32 i = 0; i < n; i++)
-        named(t, ids[i]);
+        gpu_track_look(t, ids[i]);
     switch (c->id) {
-    case VIRGL_CCMD_BLIT: changed(t, virgl_word(c, 4), NEVER); break;
+    case VIRGL_CCMD_BLIT: track_changed(t, virgl_word(c, 4), NEVER); break;
     case VIRGL_CCMD_RESOURCE_COPY_REGION:
     case VIRGL_CCMD_CLEAR_TEXTURE:
-    case VIRGL_CCMD_RESOURCE_INLINE_WRITE: changed(t, virgl_word(c, 1), NEVER); break;
+    case VIRGL_CCMD_RESOURCE_INLINE_WRITE: track_changed(t, virgl_word(c, 1), NEVER); break;
     case VIRGL_CCMD_GET_QUERY_RESULT_QBO: {
         struct track_object *o = *object_link(s, virgl_word(c, 1));
         if (o)
-            query_seen(t, o);
-        changed(t, virgl_word(c, 2), NEVER);
+            track_query_seen(t, o);
+        track_changed(t, virgl_word(c, 2), NEVER);
         break;
     }
     default:
         if (virgl_transfer(c, &copy) && copy.to_host)
-            changed(t, copy.resource, NEVER);
+            track_changed(t, copy.resource, NEVER);
     }
 }
 
@@ -741,6 +559,7 @@ static void cursor(struct gpu_track *t, const struct gpu_command *c)
     if (u.pos.scanout_id >= TRACK_SCANOUTS)
         return;
     bool move = c->type == VIRTIO_GPU_CMD_MOVE_CURSOR;
+    gpu_track_look(t, u.resource_id);
     keep_bytes(t, (move ? t->moved : t->cursor) + u.pos.scanout_id, c->bytes, sizeof(u));
     if (!move)
         t->moved[u.pos.scanout_id].size = 0;
@@ -755,6 +574,9 @@ static void backing(struct gpu_track *t, const struct gpu_command *c)
     r->backing = r->attached ? gpu_command_backing(c) : 0;
 }
 
+/* Where a RESOURCE_FLUSH has its resource. */
+#define FLUSHED offsetof(struct virtio_gpu_resource_flush, resource_id)
+
 void gpu_track_command(struct gpu_track *t, const struct gpu_command *c, u32 from, u32 to)
 {
     struct gpu_shape shape;
@@ -767,9 +589,9 @@ void gpu_track_command(struct gpu_track *t, const struct gpu_command *c, u32 fro
         return;
     }
     if (gpu_command_transfer(c, &copy)) {
-        named(t, copy.resource);
+        gpu_track_look(t, copy.resource);
         if (copy.to_host)
-            changed(t, copy.resource, NEVER);
+            track_changed(t, copy.resource, NEVER);
         return;
     }
     id = c->size >= GPU_HEADER + 4 ? gpu_u32(c->bytes + GPU_HEADER) : 0;
@@ -778,6 +600,7 @@ void gpu_track_command(struct gpu_track *t, const struct gpu_command *c, u32 fro
     case VIRTIO_GPU_CMD_RESOURCE_ATTACH_BACKING:
     case VIRTIO_GPU_CMD_RESOURCE_DETACH_BACKING: backing(t, c); break;
     case VIRTIO_GPU_CMD_SET_SCANOUT: set_scanout(t, c); break;
+    case VIRTIO_GPU_CMD_RESOURCE_FLUSH: gpu_track_look(t, gpu_u32(c->bytes + FLUSHED)); break;
     case VIRTIO_GPU_CMD_UPDATE_CURSOR:
     case VIRTIO_GPU_CMD_MOVE_CURSOR: cursor(t, c); break;
     case VIRTIO_GPU_CMD_CTX_CREATE: context_create(t, c); break;

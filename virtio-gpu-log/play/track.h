@@ -93,11 +93,13 @@ struct track_reliance {
     struct track_live *live; /* or: a command without the resources that are gone */
     struct track_sub *sub;
     struct track_object *query; /* or: a result */
+    u32 use;                    /* not 0: no reliance, it is only noted in needed[use - 1] */
 };
 struct track_pending {
     struct track_reliance *list;
     u32 count, room;
     bool broken;
+    bool *needed; /* what was looked at, of what need not be relied on */
     struct track_pending *next;
 };
 
@@ -132,6 +134,8 @@ bool gpu_track_lives(const struct gpu_track *t, u32 id, u64 birth);
 /* The live command that sets this; NULL: none. */
 struct track_live *gpu_track_bound(const struct track_sub *s, u32 id, u32 stage);
 
+/* Somebody looks at a resource. */
+void gpu_track_look(struct gpu_track *t, u32 id);
 /* From now on *p says whether what it relies on was looked at. Removed with gpu_track_drop. */
 void gpu_track_watch(struct gpu_track *t, struct track_pending *p);
 void gpu_track_drop(struct gpu_track *t, struct track_pending *p);

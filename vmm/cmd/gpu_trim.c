@@ -87,6 +87,7 @@ struct trim {
     /* Numbers of commands, in FILE, by number in the stream less that of the first. */
     u64 *numbers;
     u64 number_count, number_room, waiting;
+    u64 set_up; /* commands of the keyframe */
     struct gpu_log_sizes sizes;
     struct gpu_progress progress;
 };
@@ -116,11 +117,14 @@ static int try_keyframe(struct trim *t, u64 at, struct err *err)
     gpu_player_keyframe_free(t->p, t->keyframe);
     t->keyframe = NULL;
     int code = gpu_player_seek_frame(t->p, at, err);
+    if (code == -ENOENT)
+        return err_set(err, code, "there is no frame %" PRIu64 ": the log has %" PRIu64,
+                       t->a->frames.first, gpu_player_place(t->p)->frames);
     if (code)
         return code;
     t->from = *gpu_player_place(t->p);
     gpu_player_mark(t->p, &t->mark);
-    if (at && (code = gpu_player_keyframe(t->p, &t->keyframe, &why, err)) <= 0)
+    if (at && (code = gpu_player_keyframe(t->p, true, &t->keyframe, &why, err)) <= 0)
         return code;
     t->hash_count = 0;
     for (u64 f = at + 1; f <= t->a->frames.last; f++) {
@@ -265,6 +269,9 @@ static int write_keyframe(struct trim *t, struct err *err)
     vns_t time = t->from.time;
     for (u32 i = 0; k && i < k->count; i++) {
         const struct keyframe_command *c = &k->list[i];
+        if (c->use && !k->pending.needed[c->use - 1])
+            continue;
+        t->set_up++;
         u64 number = gpu_log_next_number(t->out);
         int code = gpu_log_command(t->out, position, time, c->queue, c->bytes, c->size, &c->upload,
                                    c->has_upload, 0, err);
@@ -361,7 +368,7 @@ static int verify(struct trim *t, const char *path, struct err *err)
 static void report(const struct trim *t, u64 size)
 {
     char bytes[32];
-    u64 set_up = t->keyframe ? t->keyframe->count : 0;
+    u64 set_up = t->set_up;
     u64 first = t->a->frames.first;
     if (t->a->json) {
         printf("{\"first\":%" PRIu64 ",\"last\":%" PRIu64 ",\"from\":%" PRIu64
