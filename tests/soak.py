@@ -4,7 +4,8 @@
 In turns: boots with random seeds and models, typed input or none, paced or not; recorders of boots
 killed at random moments; bits of boots flipped; renderers of recordings killed, stopped and led into
 errors; hostile command buffers; instruction tests, device tests and fuzz targets with fresh seeds.
-`--kind renderer` and `--kind buffers` alone are the campaigns against the GPU's renderer. Stops at the first failure, says how to repeat it, and keeps its recording.
+`--kind renderer` and `--kind buffers` alone are the campaigns against the GPU's renderer. Stops at the
+first failure, says how to repeat it, and keeps its recording.
 """
 import argparse
 import os
