@@ -15,6 +15,9 @@
 /* A keyframe is due when playing has taken so many times what the last one took. */
 #define KEYFRAME_SHARE 10u
 #define KEYFRAME_LEAST 100000000ull /* ns */
+/* As many as the device lets a guest have. */
+#define CONTEXTS  1024u
+#define RESOURCES 16384u
 
 int gpu_player_create(struct gpu_player **out, struct gpu_log_reader *log,
                       const struct gpu_player_config *config, struct err *err)
@@ -27,7 +30,10 @@ int gpu_player_create(struct gpu_player **out, struct gpu_log_reader *log,
     p->config = *config;
     p->track = gpu_track_create(keyframe_forget);
     p->last_kept = host_ns();
-    int code = gpu_drive_create(&p->drive, &config->renderer, err);
+    struct renderer_config renderer = config->renderer;
+    renderer.contexts = renderer.contexts ?: CONTEXTS;
+    renderer.resources = renderer.resources ?: RESOURCES;
+    int code = gpu_drive_create(&p->drive, &renderer, err);
     if (code) {
         gpu_player_destroy(p);
         return code;
