@@ -24,7 +24,8 @@ from suite import harness  # noqa: E402
 
 MODULES = ["source", "unit", "tiny", "boot", "session", "ends", "badinput", "damage", "docs",
            "symbols", "travel", "gdb", "gdb_record", "disk", "disk_host", "bootdisk", "net", "display",
-           "display_live", "debian", "port", "input", "gpu", "gpu_play", "renderer", "gpu_images", "virgl"]
+           "display_live", "debian", "port", "input", "gpu", "renderer", "gpu_images", "virgl",
+           "virgl_hostile", "gpu_play"]
 
 
 def off_list():

@@ -2,8 +2,9 @@
 """`make soak`: what `make test` does for seconds, for as long as asked (SOAK_MINUTES).
 
 In turns: boots with random seeds and models, typed input or none, paced or not; recorders of boots
-killed at random moments; bits of boots flipped; instruction tests, device tests and fuzz targets
-with fresh seeds. Stops at the first failure, says how to repeat it, and keeps its recording.
+killed at random moments; bits of boots flipped; renderers of recordings killed, stopped and led into
+errors; hostile command buffers; instruction tests, device tests and fuzz targets with fresh seeds.
+`--kind renderer` and `--kind buffers` alone are the campaigns against the GPU's renderer. Stops at the first failure, says how to repeat it, and keeps its recording.
 """
 import argparse
 import os
@@ -16,7 +17,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.dont_write_bytecode = True
 
-from suite import harness  # noqa: E402
+from suite import harness, virgl_hostile  # noqa: E402
 from suite.harness import DAMAGE, ERROR, IMAGES, ROOT, Session  # noqa: E402
 
 COMMANDS = ["cat /proc/uptime; sleep 0.3", "(for i in $(seq 50); do (echo $i); done) | md5sum",
@@ -116,8 +117,21 @@ def ring0(t, rnd):
           "--insns", 3000000, timeout=900)
 
 
+def renderer(t, rnd):
+    if not (IMAGES / "gpu-raw/vmlinuz").exists() or not virgl_hostile.can_render(t):
+        return
+    virgl_hostile.harm(t, rnd, rnd.choice(["kill", "kill", "kill", "stop", "latch"]))
+
+
+def buffers(t, rnd):
+    if virgl_hostile.can_render(t):
+        t.run(t.build / "tests/tools/gpu_hostile", "-p", t.build / "reprise-gpu",
+              rnd.getrandbits(31), 20000, timeout=1800)
+
+
 KINDS = {"boot": (boot, 12), "workload": (workload, 1), "kill": (kill, 4), "flip": (flip, 2),
-         "insn": (insn, 2), "devices": (devices, 1), "ring0": (ring0, 2), "fuzz": (fuzz, 1)}
+         "insn": (insn, 2), "devices": (devices, 1), "ring0": (ring0, 2), "fuzz": (fuzz, 1),
+         "renderer": (renderer, 4), "buffers": (buffers, 1)}
 
 
 def main():

@@ -498,6 +498,8 @@ static int bind(struct gpu_sub *sub, const struct virgl_command *c, u32 stage, u
 static void unbind_all(struct gpu_sub *sub, u32 id)
 {
     u32 first = bound_index(sub, id, 0, 0), last = bound_index(sub, id + 1, 0, 0);
+    if (first == last)
+        return;
     for (u32 i = first; i < last; i++)
         free((void *)sub->bound[i].command.words);
     memmove(&sub->bound[first], &sub->bound[last], (sub->count - last) * sizeof(sub->bound[0]));

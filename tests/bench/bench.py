@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 
+import gpu
 import server
 import travel
 
@@ -109,9 +110,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
-    parser.add_argument("--part", choices=("record", "travel", "server", "all"), default="all",
+    parser.add_argument("--part", choices=("record", "travel", "server", "gpu", "all"), default="all",
                         help="recording and replay, travel in time (travel.py), a Debian server "
-                        "(server.py), or all")
+                        "(server.py), programs that draw (gpu.py), or all")
     args = parser.parse_args()
     place = tempfile.mkdtemp(prefix="reprise-bench-")
     result = {"rows": [], "notes": [], "runs": args.runs}
@@ -125,6 +126,10 @@ def main():
             result["travel"] = more["samples"]
         if args.part in ("server", "all"):
             more = server.measure(place)
+            result["rows"] += more["rows"]
+            result["notes"] += more["notes"]
+        if args.part in ("gpu", "all"):
+            more = gpu.measure(place, args.runs)
             result["rows"] += more["rows"]
             result["notes"] += more["notes"]
     finally:

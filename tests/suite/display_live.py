@@ -8,9 +8,11 @@ import signal
 import socket
 import struct
 import subprocess
+import threading
 import time
 
 from suite.display import HEIGHT, WIDTH, framebuffer, pixels, read_png, shot
+from suite.gpu_images import RAW, VIRGL, need_virgl, scene
 from suite.harness import ERROR, ROOT, USAGE, Failure, Session, test
 from suite.rfb import Client, Closed
 
@@ -363,6 +365,59 @@ cat /first >/dev/fb0; sleep 0.25; echo END
     t.tiny("rec", "echo", "--force", "--append", "x", code=None, input=b"")
     t.check(not (t.dir / "rec" / "screens").exists(), "pictures of a recording that is gone")
     return f"{len(first)} pictures"
+
+
+def halting(child, stop):
+    """Stops and continues the renderer of a recorder, so that its replies come late."""
+    while not stop.is_set() and child.poll() is None:
+        for pid in subprocess.run(["pgrep", "-P", str(child.pid), "reprise-gpu"],
+                                  stdout=subprocess.PIPE, text=True).stdout.split():
+            try:
+                os.kill(int(pid), signal.SIGSTOP)
+                time.sleep(0.031)
+                os.kill(int(pid), signal.SIGCONT)
+            except ProcessLookupError:
+                pass
+        time.sleep(0.01)
+
+
+@test("display/3d", cost=20)
+def three_d(t):
+    """With a renderer, also a slow one: whole frames, by VNC and as files; the same on replay."""
+    need_virgl(t)
+    s = Shown(t, "rec", argv=[
+        t.reprise, "record", "-o", t.dir / "rec", "--kernel", RAW / "vmlinuz", "--initrd",
+        RAW / "initrd", "--gpu", VIRGL, "--append", "quiet -- frames=60 every=1", "--display",
+        "vnc=127.0.0.1:0", "--display", "png-every=0.05"])
+    stop = threading.Event()
+    helper = threading.Thread(target=halting, args=(s.child, stop))
+    helper.start()
+    seen = []
+    try:
+        c = s.client()
+        while True:
+            c.update()
+            if any(c.picture):
+                seen.append(b"".join(c.rows()))
+    except Closed:
+        pass
+    finally:
+        stop.set()
+        helper.join()
+    s.finish()
+    t.has(s.text, "60 frames in .*, 0 of the checked ones wrong")
+    t.lacks(t.run(t.reprise, "events", t.dir / "rec").text, "does not answer")
+    scenes = {b"".join(scene(n)): n for n in range(1, 61)}
+    t.check(seen and all(p in scenes for p in seen), "VNC showed what was never a frame")
+    pictures = {p.name: p.read_bytes() for p in (t.dir / "rec" / "screens").iterdir()}
+    for name in sorted(pictures)[::6]:
+        rows = read_png(t.dir / "rec" / "screens" / name)
+        t.check(b"".join(rows) in scenes, f"{name} is no frame")
+    t.run(t.reprise, "replay", "--quiet", "--display", f"png-every=0.05,{t.dir}/again",
+          t.dir / "rec")
+    again = {p.name: p.read_bytes() for p in (t.dir / "again").iterdir()}
+    t.check(again == pictures, "the replay's pictures differ")
+    return f"{len(set(seen))} frames by VNC, {len(pictures)} pictures"
 
 
 @test("display/sdl", cost=12)

@@ -32,7 +32,7 @@ def readme(t):
         if re.match(r"(echo '[^']*' \| )?build/reprise |truncate |echo '[^']*' >", line):
             count += 1
             name = re.search(r"record .*-o (\S+)", line)
-            needs = re.findall(r"build/images/\S+", line)
+            needs = re.findall(r"build/images/[^\s,]+", line)
             if name and (not all((ROOT / n).exists() for n in needs) or
                          ("virgl" in line and not has_virgl(t))):
                 absent.append(name.group(1))
@@ -41,7 +41,8 @@ def readme(t):
             if name and "</dev/null" not in line and "|" not in line:
                 interactive(t, line)
             else:
-                t.run("bash", "-c", line, code=(0, 1) if " diff " in line else 0, timeout=60)
+                t.run("bash", "-c", line, code=(0, 1, 3) if " diff " in line else 0,
+                      timeout=120)
         for target in re.findall(r"^make ([a-z-]+)", line):
             t.run("make", "-n", "-C", ROOT, target, "T=log")
             count += 1

@@ -1,10 +1,11 @@
 """The images for the GPU: what they draw is known here too, pixel by pixel."""
+import json
 import random
 import re
 import zlib
 
 from suite.display import read_png
-from suite.harness import FINE, GUEST, IMAGES, test
+from suite.harness import DIVERGED, FINE, GUEST, IMAGES, test
 
 RAW = IMAGES / "gpu-raw"
 WIDTH, HEIGHT, SQUARE = 640, 480, 64
@@ -94,17 +95,46 @@ def raw_frames(t):
     t.equal(frames(again.text), expected, "frames of a second recording")
 
 
-@test("gpu-images/raw-planted", cost=3)
+@test("gpu-images/raw-later", cost=10)
+def raw_later(t):
+    """The recording's frames, looked at later: in a replay, and drawn from its stream alone."""
+    need_virgl(t)
+    raw(t, "rec", "frames=8")
+    for point, n in (("frame:3", 3), ("console:frame 8: crc", 8), ("frame:1", 1)):
+        t.run(t.reprise, "replay", t.dir / "rec", "--to", point, "--screenshot", "s.png", "--force")
+        t.check(read_png(t.dir / "s.png") == scene(n), f"the screenshot at {point} is not frame {n}")
+    r = t.run(t.reprise, "gpu", "replay", t.dir / "rec", "-o", t.dir / "frames")
+    t.has(r.text, "^0 of [1-9][0-9]* read-backs differ from the recording's$")
+    t.equal([crc(read_png(path)) for path in sorted((t.dir / "frames").iterdir())],
+            [crc(scene(n)) for n in range(1, 9)], "the frames of the stream")
+
+
+@test("gpu-images/raw-planted", cost=12)
 def raw_planted(t):
-    """A shader that mixes up two colours in one draw is noticed in that frame, and only there."""
+    """A shader that mixes up two colours in one draw: noticed in that frame and no other by the
+    program, found by comparing streams, and by asking where a pixel is from."""
     need_virgl(t)
     r = raw(t, "rec", "frames=8 every=1 bug=5", code=GUEST + WRONG_PIXELS)
     seen = frames(r.text)
     side = min(WIDTH // 4, HEIGHT // 3)
+    x, y = WIDTH // 16 + 4 * 8, HEIGHT // 8
     t.equal([n for n, (_, verdict) in seen.items() if verdict != RIGHT], [5], "wrong frames")
-    t.equal(seen[5][1], f"{side * (side + 1) // 2} pixels wrong, first "
-            f"{WIDTH // 16 + 4 * 8},{HEIGHT // 8}: 0080ff, should be ff8000, 4096 samples", "what is wrong")
+    t.equal(seen[5][1], f"{side * (side + 1) // 2} pixels wrong, first {x},{y}: 0080ff, should be "
+            "ff8000, 4096 samples", "what is wrong")
     t.same("rec", r)
+    raw(t, "good", "frames=8 every=1")
+    part = json.loads(t.run(t.reprise, "gpu", "diff", "--json", t.dir / "good", t.dir / "rec",
+                            code=DIVERGED).text)
+    t.equal((part["frame"], part["pixels"], part["x"], part["y"], part["commands"][1]["command"]),
+            (5, side * (side + 1) // 2, x, y, "DRAW_VBO"), "where the streams part")
+    who = json.loads(t.run(t.reprise, "gpu", "who", "--json", "--frame", 5, t.dir / "rec", x + 9,
+                           y + 9).text)
+    t.equal((who["command"], who["before"], who["after"]),
+            ("DRAW_VBO", [0x10, 0x20, 0x40], [0, 0x80, 0xff]), "the draw that the pixel is from")
+    t.equal((who["number"], who["dword"]),
+            (part["commands"][1]["number"], part["commands"][1]["dword"]), "its place")
+    t.has(t.run(t.reprise, "gpu", "show", t.dir / "rec", f"{who['number']}.{who['dword']}").text,
+          r"MOV OUT\[0\], IN\[0\]\.zyxw", "its shader")
 
 
 @test("gpu-images/raw-wrong", cost=15)

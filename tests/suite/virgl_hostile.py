@@ -6,7 +6,154 @@ import re
 import signal
 import time
 
-from suite.harness import DAMAGE, DIVERGED, ERROR, IMAGES, USAGE, test
+from suite.gpu_images import RAW, need_virgl
+from suite.harness import ERROR, IMAGES, USAGE, test
 
-BUFFERS = 400
+BUFFERS = 2000
 KILLS = 5
+INSNS = 2100000000  # of a boot, and some 60 frames
+
+
+def seeded(t):
+    seed = int(os.environ.get("TEST_SEED") or random.randrange(1 << 31))
+    t.log.write(f"TEST_SEED={seed} repeats this\n")
+    return random.Random(seed), seed
+
+
+def can_render(t):
+    return not t.run(t.build / "reprise-gpu", "--check", code=None).code
+
+
+def renderer_of(child):
+    """The renderer process of a recorder; None: it has none (yet, or any more)."""
+    try:
+        with open(f"/proc/{child.pid}/task/{child.pid}/children", encoding="ascii") as f:
+            children = f.read().split()
+    except OSError:
+        return None
+    for pid in children:
+        try:
+            with open(f"/proc/{pid}/comm", encoding="ascii") as f:
+                if f.read().strip() == "reprise-gpu":
+                    return int(pid)
+        except OSError:
+            continue
+    return None
+
+
+def run_and_harm(t, rnd, how):
+    """Records an endless gpu-raw; at a random moment its renderer gets a signal. What was printed."""
+    words = f"random={rnd.randrange(1, 20)} seed={rnd.randrange(1 << 31)} " if how == "latch" else ""
+    out = open(t.dir / "out", "wb")
+    child = t.start([t.reprise, "record", "-o", t.dir / "rec", "--force", "--memory", "256M",
+                     "--kernel", RAW / "vmlinuz", "--initrd", RAW / "initrd", "--gpu",
+                     "virgl,xres=640,yres=480,timeout=1", "--append", f"quiet -- {words}endless",
+                     "--max-insns", INSNS], stdout=out, stderr=out)
+    frame = b"frame %d\r\n" % rnd.randrange(1, 40) if rnd.random() < 0.8 else b""
+    began, pid = time.monotonic(), None
+    while child.poll() is None and (not pid or frame not in (t.dir / "out").read_bytes()):
+        t.check(time.monotonic() - began < 120 * t.slow, "the recording does not begin")
+        pid = pid or renderer_of(child)
+        time.sleep(0.01)
+    time.sleep(rnd.uniform(0, 0.1) if frame else rnd.uniform(0, 3))
+    harmed = how != "latch" and child.poll() is None
+    if harmed:
+        os.kill(pid, signal.SIGKILL if how == "kill" else signal.SIGSTOP)
+    t.check(child.wait(300 * t.slow) == 0, "the recording did not end as it should")
+    out.close()
+    return harmed, (t.dir / "out").read_text(errors="replace")
+
+
+def harm(t, rnd, how):
+    """The machine and the recording go on, the log says what happened, and it replays."""
+    harmed, text = run_and_harm(t, rnd, how)
+    why = {"kill": r"killed by signal 9 \(Killed\)", "stop": r"hangs: nothing came from it for \d+ s",
+           "latch": "-"}[how]
+    t.has(text, r"(?m)^reprise: ended by the limit of --max-insns after ")
+    if harmed and how == "kill":
+        t.has(text, rf"(?m)^reprise: the renderer is gone: {why}$")
+    t.run(t.reprise, "replay", "--verify", t.dir / "rec", timeout=300)
+    whole = (t.dir / "rec" / "gpu.log").read_bytes()
+    t.run(t.reprise, "gpu", "extract", "-o", t.dir / "extracted", "--force", t.dir / "rec",
+          timeout=300)
+    t.check((t.dir / "extracted").read_bytes() == whole, "gpu.log from the replay is another")
+    rows = [json.loads(line) for line in
+            t.run(t.reprise, "gpu", "list", "--json", t.dir / "rec").text.splitlines()]
+    lost = [i for i, row in enumerate(rows) if "lost" in row]
+    t.check(len(lost) <= harmed, f"{len(lost)} renderers lost")
+    later = rows[lost[0]:] if lost else []
+    if lost:
+        t.has(rows[lost[0]]["lost"], f"^{why}$")
+    submits = [row for row in later if row.get("command") == "SUBMIT_3D" and "response" in row]
+    t.check(all(row["response"] == "ERR_UNSPEC" for row in submits),
+            "the guest got no error for what nobody drew")
+    faults = sum("fault" in row for row in rows)
+    return harmed, bool(lost), len(submits), faults
+
+
+@test("virgl-hostile/renderer-ends", cost=60)
+def renderer_ends(t):
+    """Renderers killed, stopped and led into errors at random moments of a recording."""
+    need_virgl(t)
+    rnd, seed = seeded(t)
+    seen = [harm(t, rnd, how) for how in ("kill", "stop", "latch", "kill", "kill")[:KILLS]]
+    t.check(sum(lost for _, lost, _, _ in seen) >= 2, f"hardly any was noticed: {seen}")
+    t.check(any(errors for _, _, errors, _ in seen), f"the guest had no error: {seen}")
+    t.check(seen[2][3], "no context error in the log")
+    return f"{sum(harmed for harmed, _, _, _ in seen)} of {len(seen)} harmed, seed {seed}"
+
+
+@test("virgl-hostile/buffers", cost=20)
+def buffers(t):
+    """Mutated and generated command buffers for a real renderer; `make soak` takes more."""
+    need_virgl(t)
+    _, seed = seeded(t)
+    r = t.run(t.build / "tests" / "tools" / "gpu_hostile", "-p", t.build / "reprise-gpu", seed,
+              BUFFERS // t.slow, timeout=300)
+    t.has(r.text, r"(?m)^\d+ buffers: \d+ refused by the device, [1-9]\d* context errors")
+    return r.text.splitlines()[1]
+
+
+def refused(t, pattern, gpu="virgl", env=None, code=ERROR, reprise=None):
+    r = t.run(reprise or t.reprise, "record", "-o", t.dir / "x", "--kernel", RAW / "vmlinuz",
+              "--initrd", RAW / "initrd", "--gpu", gpu, code=code, env=env)
+    lines = r.error.strip().splitlines()
+    t.check(lines[0].startswith("reprise") and (code == USAGE or len(lines) == 1),
+            f"stderr is {r.error!r}")
+    t.has(lines[0], pattern, "the message")
+    t.check(not (t.dir / "x").exists(), "a directory was left behind")
+
+
+@test("virgl-hostile/no-renderer", cost=2)
+def no_renderer(t):
+    """No EGL, no driver, no program, no such node: what to install, and nothing is left behind."""
+    need_virgl(t)
+    for value, pattern in (("virgl,driver=voodoo", "no driver 'voodoo': give llvmpipe, softpipe or"),
+                           ("virgl,driver=device:/nowhere", "the render node '/nowhere': No such"),
+                           ("virgl,driver=device:/dev/null", "'/dev/null' is no render node"),
+                           ("virgl,driver=device:/etc", "the render node '/etc': Is a dir"),
+                           ("virgl,driver=device:", "the render node '': No such")):
+        refused(t, f"--gpu=virgl: .*({pattern})", value)
+    for value, pattern in (("virgl,timeout=0", "a renderer has 1 to 3600 seconds"),
+                           ("virgl,timeout=soon", "not a number"), ("virgl,timeout=", "not a number"),
+                           ("2d,timeout=5", "timeout= goes with virgl"),
+                           ("2d,driver=llvmpipe", "driver= goes with virgl"),
+                           ("virgl,driver=" + "x" * 300, "is too long"),
+                           ("virgl,,", "is none of"), ("voodoo", "is none of")):
+        refused(t, pattern, value, code=USAGE)
+    empty = t.dir / "empty"
+    empty.mkdir()
+    (empty / "libEGL.so.1").write_text("no library\n")
+    refused(t, "--gpu=virgl: .*no EGL on this host .*install libegl1", env={"LD_LIBRARY_PATH": empty})
+    refused(t, "--gpu=virgl: .*finds no driver .*install .*libgl1-mesa-dri",
+            env={"LIBGL_DRIVERS_PATH": empty})
+    # Without the program beside it.
+    alone = t.dir / "alone" / "reprise"
+    alone.parent.mkdir()
+    alone.write_bytes((t.build / "reprise").read_bytes())
+    alone.chmod(0o755)
+    refused(t, "--gpu=virgl: cannot start the renderer .*No such file", reprise=alone)
+    # 2D needs none of that.
+    r = t.run(alone, "record", "-o", t.dir / "flat", "--kernel", IMAGES / "tiny" / "paging.elf",
+              "--memory", "16M", "--gpu", "2d", env={"LD_LIBRARY_PATH": empty})
+    t.check(r.code == 0, "2D does not work without a renderer")

@@ -12,11 +12,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <epoxy/gl.h>
 #include <virglrenderer.h>
+
+#define DRM_MAJOR 226 /* of the kernel's list of devices */
 
 /* virglrenderer.h declares it and leaves it undefined. */
 struct virgl_box {
@@ -124,10 +128,16 @@ static bool init(struct host *h, const char *driver, char *text, size_t size)
         return false;
     }
     if (device) {
+        struct stat st;
         h->device = open(driver + 7, O_RDWR | O_CLOEXEC);
-        if (h->device < 0) {
+        if (h->device < 0 || fstat(h->device, &st)) {
             snprintf(text, size, "cannot open the render node '%s': %s", driver + 7,
                      strerror(errno));
+            return false;
+        }
+        if (!S_ISCHR(st.st_mode) || major(st.st_rdev) != DRM_MAJOR) {
+            snprintf(text, size, "'%s' is no render node (they are /dev/dri/renderD128 and up)",
+                     driver + 7);
             return false;
         }
     }
@@ -155,6 +165,14 @@ static bool init(struct host *h, const char *driver, char *text, size_t size)
     const char *version = (const char *)glGetString(GL_VERSION);
     snprintf(h->driver, sizeof(h->driver), "%.60s, OpenGL %.50s", name ? name : "unknown",
              version ? version : "unknown");
+    /* Not silently something else. */
+    if (device && (!strncmp(h->driver, "llvmpipe", 8) || !strncmp(h->driver, "softpipe", 8))) {
+        snprintf(text, size,
+                 "EGL has no driver for '%s' and gave '%s': install the driver of this GPU "
+                 "(libgl1-mesa-dri has Mesa's)",
+                 driver + 7, h->driver);
+        return false;
+    }
     if (!device && strncmp(h->driver, driver, strlen(driver))) {
         snprintf(text, size, "asked for %s, EGL gave '%s': install libgl1-mesa-dri", driver,
                  h->driver);

@@ -346,8 +346,8 @@ static int load_ports(struct guest *g, const struct guest_config *c, struct err 
     return code;
 }
 
-/* So long may the renderer take over one command. */
-#define GPU_HANG_MS 20000u
+/* Seconds for which the renderer may do nothing while it is waited for. */
+#define GPU_TIMEOUT 20u
 
 /* Starts the renderer: what guests are told of it is the same on every host, and kept. */
 static int open_gpu(struct guest *g, const struct guest_config *c, struct err *err)
@@ -355,10 +355,10 @@ static int open_gpu(struct guest *g, const struct guest_config *c, struct err *e
     struct machine_description *d = &g->desc;
     /* softpipe lacks some of the model: to be seen in what is drawn, not in what guests are told.
      */
-    struct renderer_config config = {.driver = c->gpu_driver,
-                                     .hang_timeout = GPU_HANG_MS,
-                                     .lenient =
-                                         c->gpu_driver && !strcmp(c->gpu_driver, "softpipe")};
+    struct renderer_config config = {
+        .driver = c->gpu_driver,
+        .hang_timeout = 1000 * (c->gpu_timeout ? c->gpu_timeout : GPU_TIMEOUT),
+        .lenient = c->gpu_driver && !strcmp(c->gpu_driver, "softpipe")};
     if (!c->virgl)
         return 0;
     int code = gpu_host_create(&g->gpu, &config, err);

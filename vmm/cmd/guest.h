@@ -37,6 +37,7 @@ struct guest_config {
     u32 gpu_hz;                /* 0: as usual */
     bool virgl;                /* with 3D */
     const char *gpu_driver;    /* of the renderer; NULL: as usual */
+    u32 gpu_timeout; /* seconds without a sign of it, when it is waited for; 0: as usual */
 };
 
 struct guest {

@@ -67,7 +67,7 @@ static const struct argp_option options[] = {
     {"seed", O_SEED, "N", 0, "The guest's entropy (default: random, and recorded)", 0},
     {"disk", O_DISK, "FILE[,OPTION]...", 0, "A disk with the contents of the image FILE, which is never written; up to 4. FILE may be nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH. Options: format=raw, qcow2, vmdk, vdi, vhdx ... (default auto: by first bytes and name), readonly, serial=TEXT, timeout=SECONDS for a server's answer (default 30)", 0},
     {"net", O_NET, "user[,OPTION=...]|tap,ifname=NAME[,OPTION=...]|none", 0, "A network; up to 4 (default: none). Options: mac=, mtu=; of user also hostfwd=tcp|udp:[ADDRESS]:PORT-[ADDRESS]:PORT (repeatable; from port 0: any free one), restrict=on, ipv6=off, net=, dhcpstart=, dns=, hostname=", 0},
-    {"gpu", O_GPU, "virgl|2d|none[,OPTION]...", 0, "A display with a virtio-gpu, virgl: with 3D (default: none). Options: xres=N, yres=N (1280 by 800), hz=N (60: what is drawn is done a period later), driver=llvmpipe (default), softpipe or device:PATH, a render node: what draws it on the host", 0},
+    {"gpu", O_GPU, "virgl|2d|none[,OPTION]...", 0, "A display with a virtio-gpu, virgl: with 3D (default: none). Options: xres=N, yres=N (1280 by 800), hz=N (60: what is drawn is done a period later), driver=llvmpipe (default), softpipe or device:PATH, a render node: what draws it on the host; timeout=SECONDS: a renderer that does nothing for so long while the guest waits is ended (default 20)", 0},
     {"gpu-log", O_GPU_LOG, "on|off", 0, "Keep what the GPU was told in " GPU_LOG_NAME " of DIR, for `reprise gpu` (default on; off: `reprise gpu extract` makes it later)", 0},
     {"display", O_DISPLAY, "none|vnc=ADDRESS[,OPTION]...|sdl|png-every=SECONDS[,DIR]", 0, "Where the screen of --gpu is shown while recording (default: none; up to 4). With vnc and sdl the guest has a keyboard and a tablet, and what is done with them is recorded. " DISPLAY_HELP, 0},
     {"console", O_CONSOLE, "serial|hvc0", 0, "Which console of the guest is on the terminal: the serial port (default), or the virtio console's; a Linux kernel is told", 0},
@@ -107,7 +107,7 @@ struct record_args {
     unsigned ndisks;
     const char *net[DESCRIPTION_NETS];
     unsigned nnets;
-    u32 gpu_width, gpu_height, gpu_hz;
+    u32 gpu_width, gpu_height, gpu_hz, gpu_timeout;
     bool virgl, gpu_log;
     char gpu_driver[256];
     struct display_options display;
@@ -122,11 +122,14 @@ static void parse_gpu_option(struct argp_state *state, const char *one, struct r
     const struct {
         const char *name;
         u32 *value, least, most;
-        const char *what;
+        const char *who, *what;
     } numbers[] = {
-        {"xres=", &a->gpu_width, DESCRIPTION_GPU_MIN, DESCRIPTION_GPU_MAX, "pixels each way"},
-        {"yres=", &a->gpu_height, DESCRIPTION_GPU_MIN, DESCRIPTION_GPU_MAX, "pixels each way"},
-        {"hz=", &a->gpu_hz, 1, DESCRIPTION_HZ_MAX, "pictures a second"},
+        {"xres=", &a->gpu_width, DESCRIPTION_GPU_MIN, DESCRIPTION_GPU_MAX, "a display",
+         "pixels each way"},
+        {"yres=", &a->gpu_height, DESCRIPTION_GPU_MIN, DESCRIPTION_GPU_MAX, "a display",
+         "pixels each way"},
+        {"hz=", &a->gpu_hz, 1, DESCRIPTION_HZ_MAX, "a display", "pictures a second"},
+        {"timeout=", &a->gpu_timeout, 1, 3600, "a renderer", "seconds"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
         size_t n = strlen(numbers[i].name);
@@ -134,13 +137,15 @@ static void parse_gpu_option(struct argp_state *state, const char *one, struct r
             continue;
         u64 value = option_number(state, one + n, "--gpu");
         if (value < numbers[i].least || value > numbers[i].most)
-            argp_error(state, "--gpu: %s: a display has %u to %u %s", one, numbers[i].least,
-                       numbers[i].most, numbers[i].what);
+            argp_error(state, "--gpu: %s: %s has %u to %u %s", one, numbers[i].who,
+                       numbers[i].least, numbers[i].most, numbers[i].what);
         *numbers[i].value = (u32)value;
         return;
     }
     if (strncmp(one, "driver=", 7))
-        argp_error(state, "--gpu: '%s' is none of xres=N, yres=N, hz=N, driver=NAME", one);
+        argp_error(state,
+                   "--gpu: '%s' is none of xres=N, yres=N, hz=N, driver=NAME, timeout=SECONDS",
+                   one);
     if (!a->virgl)
         argp_error(state, "--gpu: driver= goes with virgl");
     snprintf(a->gpu_driver, sizeof(a->gpu_driver), "%s", one + 7);
@@ -149,7 +154,7 @@ static void parse_gpu_option(struct argp_state *state, const char *one, struct r
 static void parse_gpu(struct argp_state *state, const char *arg, struct record_args *a)
 {
     size_t n = strcspn(arg, ",");
-    a->gpu_width = a->gpu_height = a->gpu_hz = 0;
+    a->gpu_width = a->gpu_height = a->gpu_hz = a->gpu_timeout = 0;
     a->gpu_driver[0] = 0;
     a->virgl = n == 5 && !strncmp(arg, "virgl", n);
     if (n == 4 && !strncmp(arg, "none", n) && !arg[n])
@@ -166,6 +171,8 @@ static void parse_gpu(struct argp_state *state, const char *arg, struct record_a
         snprintf(one, sizeof(one), "%.*s", (int)n, p);
         parse_gpu_option(state, one, a);
     }
+    if (a->gpu_timeout && !a->virgl)
+        argp_error(state, "--gpu: timeout= goes with virgl");
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -551,6 +558,7 @@ int cmd_record(int argc, char **argv)
                                   .gpu_height = a.gpu_height,
                                   .gpu_hz = a.gpu_hz,
                                   .virgl = a.virgl,
+                                  .gpu_timeout = a.gpu_timeout,
                                   .gpu_driver = a.gpu_driver[0] ? a.gpu_driver : NULL,
                                   .hvc0 = a.hvc0,
                                   .nports = a.nports,
