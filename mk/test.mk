@@ -14,7 +14,7 @@ CFLAGS_tests/unit/test_live := -Itests/unit
 $(TOY_NAMES:%=$(B)/tests/unit/%): $(TOY_OBJ)
 GPU_OBJ := $(B)/tests/unit/gpu_stream.o
 $(B)/tests/unit/test_gpu_decode $(B)/tests/unit/test_gpu_log $(B)/tests/unit/test_gpu_state \
-	$(B)/tests/unit/test_gpu_drive: $(GPU_OBJ)
+	$(B)/tests/unit/test_gpu_drive $(B)/tests/unit/test_gpu_track: $(GPU_OBJ)
 $(UNIT_BIN): $(B)/tests/unit/%: $(B)/tests/unit/%.o $(B)/libreprise.a
 	@echo "  LD $@"
 	@$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libreprise.a -lcmocka $(LDLIBS)
