@@ -94,14 +94,15 @@ void doctor_dbt(struct facts *f)
     struct ram ram;
     struct engine *e;
     struct err err = {0};
-    struct engine_config config = {.model = CPU_X86_64_V2, .ram = &ram, .env = &env};
+    struct engine_config config = {
+        .kind = ENGINE_DBT, .model = CPU_X86_64_V2, .ram = &ram, .env = &env};
     for (enum cpu_model m = CPU_X86_64_V2; m <= CPU_X86_64_V3; m++) {
         const char *lacks = cpu_model_host_lacks(m);
         fact_note(fact_add(f, m == CPU_X86_64_V2 ? "dbt.v2" : "dbt.v3", lacks ? FACT_NO : FACT_YES,
                            "%s", lacks ? "no" : "yes"),
                   "%s%s", lacks ? "this CPU lacks " : "", lacks ? lacks : "");
     }
-    if (ram_create(&ram, DBT_RAM, &err) || engine_dbt_create(&e, &config, &err)) {
+    if (ram_create(&ram, DBT_RAM, &err) || engine_create(&e, &config, &err)) {
         fact_note(fact_add(f, "dbt.engine", FACT_NO, "no"), "%s", err.text);
         return;
     }
