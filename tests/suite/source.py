@@ -16,8 +16,8 @@ LAYERS = {
                 "virtio-gpu-log/decode.h", "virtio-gpu-log/log.h"],
     # ram.h is the one translator of guest-physical addresses.
     "vmm/cpu/dbt": ["base/", "cpu/", "board/ram.h"],
-    # KVM runs the instructions; what there is besides them dbt has.
-    "vmm/cpu/kvm": ["base/", "cpu/", "board/ram.h"],
+    # KVM runs the instructions; what there is besides them dbt has. Its host is KVM, perf and a clock.
+    "vmm/cpu/kvm": ["base/", "cpu/", "board/ram.h", "host/clock.h"],
     "vmm/cpu": ["base/", "cpu/model.h", "cpu/vcpu.h", "cpu/engine.h", "cpu/engine_ops.h",
                 "cpu/stats.h",
                 "board/ram.h"],
@@ -31,7 +31,7 @@ LAYERS = {
     # What people see and do: a process of its own, which knows no machine.
     "vmm/viewer": ["base/", "viewer/", "host/clock.h", "host/input_report.h", "host/keymap.h"],
     "vmm/cmd": ["base/", "board/", "host/", "replay/", "cmd/", "cpu/model.h", "cpu/vcpu.h",
-                "virtio-gpu-log/", "cpu/engine.h", "version.h"] + CONTRACTS,
+                "virtio-gpu-log/", "cpu/engine.h", "version.h", "cpu/kvm/probe.h"] + CONTRACTS,
     "vmm/main.c": ["base/", "cmd/", "version.h"],
     "vmm": ["base/", "board/", "cpu/engine.h", "cpu/stats.h", "cpu/model.h", "cpu/vcpu.h", "dev/",
             "machine_internal.h"] + CONTRACTS,
