@@ -22,7 +22,7 @@ GPRONLY := -mgeneral-regs-only -mno-red-zone -minline-all-stringops -mstringop-s
 GPR_SRC := access cache debug except exec flags fpu icache mmu msr run seg string sys vector
 $(foreach f,$(GPR_SRC),$(eval CFLAGS_vmm/cpu/dbt/$f := $(GPRONLY) -O2))
 
-LIB_SRC := $(wildcard vmm/base/*.c vmm/board/*.c vmm/cpu/*.c vmm/cpu/dbt/*.c vmm/dev/*.c vmm/dev/virtio/*.c vmm/host/*.c \
+LIB_SRC := $(wildcard vmm/base/*.c vmm/board/*.c vmm/cpu/*.c vmm/cpu/dbt/*.c vmm/cpu/kvm/*.c vmm/dev/*.c vmm/dev/virtio/*.c vmm/host/*.c \
 	vmm/*.c replay/*.c replay/gdb/*.c virtio-gpu-log/*.c virtio-gpu-log/play/*.c)
 LIB_SRC := $(filter-out vmm/main.c,$(LIB_SRC))
 CMD_SRC := vmm/main.c $(wildcard vmm/cmd/*.c)

@@ -146,6 +146,7 @@ int build_machine(struct opened *o, struct machine **m, struct err *err)
     struct machine_config config = {
         .memory = d->memory,
         .model = cpu_model_find(d->cpu_model),
+        .engine = o->engine,
         .seed = d->seed,
         .wall_clock = d->wall_clock,
         .append = d->append,

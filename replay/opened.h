@@ -3,6 +3,7 @@
 #define REPRISE_OPENED_H
 
 #include "board/description.h"
+#include "cpu/engine.h"
 #include "host/disk.h"
 #include "machine.h"
 #include "replay/recording.h"
@@ -14,6 +15,7 @@ struct opened {
     struct log_reader *log;
     char *quoted; /* its name as a shell takes it */
     struct disk disks[DESCRIPTION_DISKS];
+    enum engine_kind engine; /* for build_machine(), whatever it was recorded with */
 };
 int open_recording(struct opened *o, const char *path, struct err *err);
 void close_recording(struct opened *o);

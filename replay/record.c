@@ -217,7 +217,7 @@ static bool record_valid(const struct record *rec)
     case REC_LINK: return rec->link.up <= 1;
     case REC_PORT_OPEN: return rec->port_open.open <= 1;
     case REC_EVENTS: return rec->events.data.len % INPUT_EVENT_SIZE == 0;
-    case REC_QUIT: return rec->quit.why >= QUIT_USER && rec->quit.why <= QUIT_IDLE;
+    case REC_QUIT: return rec->quit.why >= QUIT_USER && rec->quit.why <= QUIT_ENGINE;
     case REC_END: return rec->end.reason >= RUN_POWEROFF && rec->end.reason <= RUN_ERROR;
     default: return true;
     }

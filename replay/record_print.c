@@ -14,7 +14,7 @@ const char *quit_reason_name(u64 reason)
     static const char *const names[] = {
         [QUIT_USER] = "user", [QUIT_SIGNAL] = "signal", [QUIT_TIMEOUT] = "timeout",
         [QUIT_TEXT] = "text", [QUIT_INSNS] = "insns",   [QUIT_DISK] = "disk",
-        [QUIT_IDLE] = "idle"};
+        [QUIT_IDLE] = "idle", [QUIT_ENGINE] = "engine"};
     return reason < ARRAY_SIZE(names) && names[reason] ? names[reason] : "unknown";
 }
 

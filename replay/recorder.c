@@ -170,6 +170,18 @@ int recorder_mark(struct recorder *r, struct machine *m, const char *name, struc
     return code;
 }
 
+int recorder_quit(struct recorder *r, struct machine *m, u32 why, struct err *err)
+{
+    const struct input in = {.kind = INPUT_QUIT, .arg = why};
+    struct record rec = {.position = machine_position(m), .time = machine_now(m)};
+    record_from_input(&rec, &in, machine_component_digest(m, 0));
+    r->inputs++;
+    int code = add(r, &rec);
+    if (code)
+        *err = r->failed;
+    return code;
+}
+
 /* One ram record with as many runs of equal neighbours as fit. */
 static int add_ram(struct recorder *r, struct machine *m, const u64 *regions, unsigned count)
 {

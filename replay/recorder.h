@@ -30,6 +30,10 @@ int recorder_create(struct recorder **out, const struct recorder_config *config,
                     struct err *err);
 struct input_source *recorder_source(struct recorder *r);
 
+/* The input QUIT, which no source gave: the machine cannot go on from here, and a replay ends here
+ * as well. */
+int recorder_quit(struct recorder *r, struct machine *m, u32 why, struct err *err);
+
 /* A remark in the log. */
 int recorder_mark(struct recorder *r, struct machine *m, const char *name, struct err *err);
 

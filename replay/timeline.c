@@ -151,6 +151,7 @@ int timeline_open(struct timeline **out, const char *dir, const struct timeline_
     int code = open_recording(&t->o, dir, err);
     if (!code) {
         log_summarise(t->o.log, &t->summary);
+        t->o.engine = config->engine;
         code = build_machine(&t->o, &t->m, err);
     }
     if (!code) {

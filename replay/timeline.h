@@ -16,6 +16,7 @@
 struct timeline;
 
 struct timeline_config {
+    enum engine_kind engine;
     u64 memory; /* bytes that checkpoints may take; 0: a quarter of the free memory */
     bool ignore_files;
     /* Something the user should know that does not stop the work (a damaged checkpoint). */

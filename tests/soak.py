@@ -4,7 +4,8 @@
 In turns: boots with random seeds and models, typed input or none, paced or not; recorders of boots
 killed at random moments; bits of boots flipped; renderers of recordings killed, stopped and led into
 errors; hostile command buffers; instruction tests, device tests and fuzz targets with fresh seeds.
-`--kind renderer` and `--kind buffers` alone are the campaigns against the GPU's renderer. Stops at the first failure, says how to repeat it, and keeps its recording.
+`--kind renderer` and `--kind buffers` alone are the campaigns against the GPU's renderer. Stops at the
+first failure, says how to repeat it, and keeps its recording.
 """
 import argparse
 import os
@@ -112,6 +113,11 @@ def fuzz(t, rnd):
               env={"FUZZ_SEED": rnd.getrandbits(31), "FUZZ_RUNS": 20000})
 
 
+def pmu(t, rnd):
+    t.run(t.build / "tests/unit/test_pmu", timeout=600,
+          env={"PMU_INJECTIONS": 100000, "PMU_SEED": rnd.getrandbits(32)})
+
+
 def ring0(t, rnd):
     t.run(t.build / "tests/fuzz/fuzz_guest", "--cases", 300, "--seed", rnd.getrandbits(31),
           "--insns", 3000000, timeout=900)
@@ -131,7 +137,7 @@ def buffers(t, rnd):
 
 KINDS = {"boot": (boot, 12), "workload": (workload, 1), "kill": (kill, 4), "flip": (flip, 2),
          "insn": (insn, 2), "devices": (devices, 1), "ring0": (ring0, 2), "fuzz": (fuzz, 1),
-         "renderer": (renderer, 4), "buffers": (buffers, 1)}
+         "renderer": (renderer, 4), "buffers": (buffers, 1), "pmu": (pmu, 1)}
 
 
 def main():

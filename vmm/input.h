@@ -38,6 +38,7 @@ enum quit_reason {
     QUIT_INSNS,    /* --max-insns */
     QUIT_DISK,     /* the log could not be written any more */
     QUIT_IDLE,     /* no input is left and the guest does nothing but wait (--idle-limit) */
+    QUIT_ENGINE,   /* the host's part of the engine could not go on (KVM) */
 };
 
 struct input {

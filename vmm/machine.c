@@ -400,8 +400,8 @@ int machine_create(struct machine **out, const struct machine_config *config, st
         XXH3_64bits_reset(&m->out[i].hash);
     int r = ram_create(&m->ram, config->memory, err);
     if (!r) {
-        struct engine_config ec = {config->model, &m->ram, &m->engine_env};
-        r = engine_dbt_create(&m->engine, &ec, err);
+        struct engine_config ec = {config->model, &m->ram, &m->engine_env, config->engine};
+        r = engine_create(&m->engine, &ec, err);
     }
     if (!r)
         r = create_devices(m, config, err);
@@ -692,6 +692,7 @@ int machine_run(struct machine *m, struct input_source *src, const struct run_li
               (unsigned long long)pos);
         switch (engine_run(m->engine, stop, err)) {
         case ENGINE_SHUTDOWN: *end = (struct run_end){RUN_TRIPLE_FAULT, 0}; return 0;
+        case ENGINE_FAILED: *end = (struct run_end){RUN_QUIT, QUIT_ENGINE}; return err->code;
         case ENGINE_UNSUPPORTED: *end = (struct run_end){RUN_UNSUPPORTED, 0}; return -1;
         default: debug_look(m); break;
         }

@@ -15,6 +15,7 @@
 #include "base/err.h"
 #include "base/state.h"
 #include "base/types.h"
+#include "cpu/engine.h"
 #include "cpu/model.h"
 #include "cpu/stats.h"
 #include "dev/device.h"
@@ -44,9 +45,10 @@ struct machine_gpu {
 struct machine_config {
     u64 memory; /* bytes of RAM, a multiple of 2 MiB */
     enum cpu_model model;
-    u64 seed;           /* entropy of the guest: SETUP_RNG_SEED is derived from it */
-    u64 wall_clock;     /* Unix time at power-on, seconds */
-    const char *append; /* kernel command line; NULL for "" */
+    enum engine_kind engine; /* what runs it; the same machine whichever does */
+    u64 seed;                /* entropy of the guest: SETUP_RNG_SEED is derived from it */
+    u64 wall_clock;          /* Unix time at power-on, seconds */
+    const char *append;      /* kernel command line; NULL for "" */
     const void *kernel; /* ELF64 vmlinux (already extracted), kept by the caller until created */
     size_t kernel_size;
     const void *kernel_header; /* the bzImage's first bytes (setup header), NULL for a bare ELF */
@@ -113,7 +115,8 @@ void machine_set_taken(struct machine *m, void (*fn)(void *opaque, const struct 
 void machine_set_trace(struct machine *m, void (*fn)(void *opaque, struct machine *m),
                        void *opaque);
 
-/* Runs until something ends it. 0, or <0 with a text (reason RUN_UNSUPPORTED or RUN_ERROR). */
+/* Runs until something ends it. 0, or <0 with a text: reason RUN_UNSUPPORTED, RUN_ERROR, or RUN_QUIT
+ * with QUIT_ENGINE, which nobody asked for yet (recorder_quit). */
 int machine_run(struct machine *m, struct input_source *src, const struct run_limits *limits,
                 struct run_end *end, struct err *err);
 

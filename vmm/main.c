@@ -18,7 +18,7 @@ static const struct verb commands[] = {
     {"symbols", cmd_symbols}, {"core", cmd_core},
     {"gdb", cmd_gdb},         {"checkpoint", cmd_checkpoint},
     {"disk", cmd_disk},       {"pcap", cmd_pcap},
-    {"gpu", cmd_gpu},
+    {"gpu", cmd_gpu},         {"doctor", cmd_doctor},
 };
 
 const char *argp_program_version = "reprise " REPRISE_VERSION;
@@ -38,7 +38,8 @@ static const char doc[] =
     "  core        a core dump of the guest, for crash, drgn and gdb\n"
     "  disk        its disks as they were at any point\n"
     "  pcap        what its networks carried, for Wireshark\n"
-    "  gpu         its stream of GPU commands\n\n"
+    "  gpu         its stream of GPU commands\n"
+    "  doctor      what this host can do for it\n\n"
     "`reprise COMMAND --help` says more about each." EXIT_HELP;
 
 /* A file of ours must not become descriptor 0, 1 or 2: what is printed would end up in it. */

@@ -209,12 +209,12 @@ static void init_vcpu(struct guest *g)
     set_seg(v, SEG_LDTR, 0, 0, 0);
 }
 
-int guest_create(struct guest **out, enum cpu_model model, bool handlers, const u8 *mem, char *why,
-                 size_t len)
+int guest_create(struct guest **out, enum cpu_model model, enum engine_kind engine, bool handlers,
+                 const u8 *mem, char *why, size_t len)
 {
     struct guest *g = calloc(1, sizeof *g);
     struct err err = {0};
-    struct engine_config config = {.model = model, .ram = &g->ram, .env = &g->env};
+    struct engine_config config = {.model = model, .ram = &g->ram, .env = &g->env, .kind = engine};
 
     g->env = (struct engine_env){g,        no_pio_read, no_pio_write, no_mmio_read, no_mmio_write,
                                  no_rdmsr, no_wrmsr,    no_get_cr8,   no_set_cr8,   guest_now};
@@ -232,7 +232,7 @@ int guest_create(struct guest **out, enum cpu_model model, bool handlers, const 
     }
     build_tables(g);
     memcpy(gptr(g, G_DATA), mem, DATA_SIZE);
-    if (engine_dbt_create(&g->engine, &config, &err) < 0) {
+    if (engine_create(&g->engine, &config, &err) < 0) {
         snprintf(why, len, "%s", err.text);
         ram_destroy(&g->ram);
         free(g);
@@ -448,12 +448,21 @@ struct engine *guest_engine(struct guest *g)
     return g->engine;
 }
 
+static void go(struct guest *g, pos_t until)
+{
+    g->last = engine_run(g->engine, until, &g->err);
+    if (g->last == ENGINE_FAILED) {
+        fprintf(stderr, "insn: %s\n", g->err.text);
+        exit(2);
+    }
+}
+
 void guest_go(struct guest *g, pos_t until)
 {
     /* HLT is over at once; a shutdown, or code that the engine cannot run, is for ever. */
     while (engine_position(g->engine) < until && g->last != ENGINE_SHUTDOWN &&
            g->last != ENGINE_UNSUPPORTED)
-        g->last = engine_run(g->engine, until, &g->err);
+        go(g, until);
 }
 
 /* A maskable interrupt, if the CPU takes one now. */

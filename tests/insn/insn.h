@@ -11,6 +11,7 @@
 
 #include <string.h>
 #include <Zydis/Zydis.h>
+#include "cpu/engine.h"
 #include "cpu/model.h"
 #include "cpu/vcpu.h"
 
@@ -203,8 +204,8 @@ void native_fini(void);
 /* guest.c */
 struct guest;
 /* `handlers`: exceptions are served by code that goes on one byte further, and code is writable. */
-int guest_create(struct guest **out, enum cpu_model model, bool handlers, const u8 *mem, char *why,
-                 size_t len);
+int guest_create(struct guest **out, enum cpu_model model, enum engine_kind engine, bool handlers,
+                 const u8 *mem, char *why, size_t len);
 void guest_destroy(struct guest *g);
 void guest_code(struct guest *g, u64 offset, const u8 *bytes, size_t len);
 void guest_code_changed(struct guest *g);
@@ -222,7 +223,8 @@ void guest_external(struct guest *g);
 bool guest_equal(struct guest *a, struct guest *b, char *text, size_t len);
 
 /* stops.c */
-int stops_main(enum cpu_model model, const struct forms *forms, u64 seed, u64 first, u64 count);
+int stops_main(enum cpu_model model, enum engine_kind stepped, const struct forms *forms, u64 seed,
+               u64 first, u64 count);
 
 /* rule.c: the arithmetic flags that are live in front of the instruction at `offset`. */
 u32 rule_live(enum cpu_model model, const u8 page[PAGE_SIZE], unsigned offset);

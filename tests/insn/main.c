@@ -31,6 +31,7 @@ struct trouble {
 
 struct run {
     enum cpu_model model;
+    enum engine_kind engine;
     const char *model_arg, *only;
     u64 seed, cases, first;
     u64 one; /* NEVER: all */
@@ -72,9 +73,9 @@ static void show(const struct run *run, const struct icase *c, const char *verdi
     printf("%s %s: %s\n", verdict, name_of(c), t->what);
     print_case(c, run->model);
     fputs(t->d.text, stdout);
-    printf("  again: tests/insn --model %s --seed %llu%s%s --case %llu\n", run->model_arg,
-           (unsigned long long)run->seed, run->only ? " --only " : "", run->only ? run->only : "",
-           (unsigned long long)c->number);
+    printf("  again: tests/insn --model %s --engine %s --seed %llu%s%s --case %llu\n",
+           run->model_arg, engine_kind_name(run->engine), (unsigned long long)run->seed,
+           run->only ? " --only " : "", run->only ? run->only : "", (unsigned long long)c->number);
 }
 
 static void run_native(struct run *run, const struct icase *c)
@@ -332,7 +333,7 @@ static void summary(struct run *run, double took)
 static void usage(FILE *f)
 {
     fputs("usage: insn [--cases N] [--seed S] [--model v2|v3] [--only MNEMONIC] [--case K]\n"
-          "            [--show N] [--native-only] [--stops]\n"
+          "            [--show N] [--native-only] [--stops] [--engine dbt|kvm]\n"
           "Runs random instructions natively and under the engine and compares; with --stops,\n"
           "random programs under the engine with and without stops.\n",
           f);
@@ -340,11 +341,17 @@ static void usage(FILE *f)
 
 static int parse(struct run *run, int argc, char **argv)
 {
-    static const struct option opts[] = {{"cases", 1, NULL, 'n'}, {"seed", 1, NULL, 's'},
-                                         {"model", 1, NULL, 'm'}, {"only", 1, NULL, 'o'},
-                                         {"case", 1, NULL, 'c'},  {"show", 1, NULL, 'w'},
-                                         {"help", 0, NULL, 'h'},  {"native-only", 0, NULL, 'N'},
-                                         {"stops", 0, NULL, 'S'}, {0}};
+    static const struct option opts[] = {{"cases", 1, NULL, 'n'},
+                                         {"seed", 1, NULL, 's'},
+                                         {"model", 1, NULL, 'm'},
+                                         {"only", 1, NULL, 'o'},
+                                         {"case", 1, NULL, 'c'},
+                                         {"show", 1, NULL, 'w'},
+                                         {"help", 0, NULL, 'h'},
+                                         {"native-only", 0, NULL, 'N'},
+                                         {"stops", 0, NULL, 'S'},
+                                         {"engine", 1, NULL, 'e'},
+                                         {0}};
     int o;
 
     if (getrandom(&run->seed, sizeof run->seed, 0) != sizeof run->seed)
@@ -360,6 +367,11 @@ static int parse(struct run *run, int argc, char **argv)
         case 'w': run->show = (unsigned)strtoul(optarg, NULL, 0); break;
         case 'N': run->native_only = true; break;
         case 'S': run->stops = true; break;
+        case 'e':
+            if (engine_kind_find(optarg) < 0)
+                return -1;
+            run->engine = (enum engine_kind)engine_kind_find(optarg);
+            break;
         case 'h': usage(stdout); exit(0);
         default: return -1;
         }
@@ -396,7 +408,7 @@ static int setup(struct run *run)
             memcpy(native_mem() + i * PAGE_SIZE, run->mem + i * PAGE_SIZE, PAGE_SIZE);
     native_seal();
     if (!run->native_only &&
-        guest_create(&run->guest, run->model, false, run->mem, why, sizeof why) < 0) {
+        guest_create(&run->guest, run->model, run->engine, false, run->mem, why, sizeof why) < 0) {
         fprintf(stderr, "insn: %s\n", why);
         return -1;
     }
@@ -417,8 +429,8 @@ int main(int argc, char **argv)
     printf("insn: seed %llu\n", (unsigned long long)run.seed);
     if (run.stops) {
         forms_build(&run.forms, run.model, NULL);
-        return stops_main(run.model, &run.forms, run.seed, run.one == NEVER ? 0 : run.one,
-                          run.one == NEVER ? run.cases : 1);
+        return stops_main(run.model, run.engine, &run.forms, run.seed,
+                          run.one == NEVER ? 0 : run.one, run.one == NEVER ? run.cases : 1);
     }
     if (setup(&run) < 0)
         return 2;

@@ -3,7 +3,8 @@
  * handler skips, REP, stores into their own code, interrupts) run under three engines: in a
  * straight line, with stops at random positions, and one position at a time. At each stop, and
  * wherever the first has run to, the complete state and the RAM in use must be equal. A third of
- * the programs run in ring 0, where they may ruin tables and control registers as they like.
+ * the programs run in ring 0, where they may ruin tables and control registers as they like. With
+ * --engine kvm the third is the KVM engine.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,7 @@ struct stops {
     struct guest *straight, *stopped, *stepped;
     const struct forms *forms;
     enum cpu_model model;
+    enum engine_kind kind; /* of the stepped one */
     u64 seed;
 };
 
@@ -100,10 +102,10 @@ static bool same(struct stops *s, struct guest *a, struct guest *b, const char *
     if (guest_equal(a, b, text, sizeof text))
         return true;
     printf("FAIL stops: %s, at position %llu of program %llu:\n%s"
-           "  again: tests/insn --stops --model %s --seed %llu --case %llu\n",
+           "  again: tests/insn --stops --model %s --engine %s --seed %llu --case %llu\n",
            what, (unsigned long long)at, (unsigned long long)number, text,
-           s->model == CPU_X86_64_V2 ? "v2" : "v3", (unsigned long long)s->seed,
-           (unsigned long long)number);
+           s->model == CPU_X86_64_V2 ? "v2" : "v3", engine_kind_name(s->kind),
+           (unsigned long long)s->seed, (unsigned long long)number);
     return false;
 }
 
@@ -170,16 +172,18 @@ static bool run_program(struct stops *s, u64 number, u64 *stops)
     return true;
 }
 
-int stops_main(enum cpu_model model, const struct forms *forms, u64 seed, u64 first, u64 count)
+int stops_main(enum cpu_model model, enum engine_kind stepped, const struct forms *forms, u64 seed,
+               u64 first, u64 count)
 {
-    struct stops s = {.forms = forms, .model = model, .seed = seed};
+    struct stops s = {.forms = forms, .model = model, .kind = stepped, .seed = seed};
     struct guest **const all[] = {&s.straight, &s.stopped, &s.stepped};
     u8 *mem = calloc(1, DATA_SIZE);
     u64 failed = 0, stops = 0;
     char why[256];
 
     for (unsigned i = 0; i < 3; i++)
-        if (guest_create(all[i], model, true, mem, why, sizeof why) < 0) {
+        if (guest_create(all[i], model, i == 2 ? stepped : ENGINE_DBT, true, mem, why, sizeof why) <
+            0) {
             fprintf(stderr, "insn: %s\n", why);
             return 2;
         }
@@ -188,7 +192,8 @@ int stops_main(enum cpu_model model, const struct forms *forms, u64 seed, u64 fi
             failed++;
             for (unsigned i = 0; i < 3; i++) { /* fresh ones: the old differ for ever */
                 guest_destroy(*all[i]);
-                if (guest_create(all[i], model, true, mem, why, sizeof why) < 0)
+                if (guest_create(all[i], model, i == 2 ? stepped : ENGINE_DBT, true, mem, why,
+                                 sizeof why) < 0)
                     return 2;
             }
         }
@@ -198,6 +203,11 @@ int stops_main(enum cpu_model model, const struct forms *forms, u64 seed, u64 fi
            "dropped code %lu times, ran %lu instructions by hand\n",
            (unsigned long)st.blocks, (unsigned long)st.exceptions, (unsigned long)st.interrupts,
            (unsigned long)st.smc, (unsigned long)st.careful);
+    engine_stats(guest_engine(s.stepped), &st);
+    if (stepped == ENGINE_KVM)
+        printf("stops: KVM ran %lu of the stepping engine's instructions; its emulator did not "
+               "know %lu\n",
+               (unsigned long)st.kvm_steps, (unsigned long)st.kvm_refused);
     for (unsigned i = 0; i < 3; i++)
         guest_destroy(*all[i]);
     free(mem);

@@ -26,8 +26,8 @@ int main(void)
         printf("%llu %s%s", (unsigned long long)i, run_reason_name(i),
                i < RUN_ERROR ? ", " : ".\n");
     printf("\n### Values of `quit`\n\n");
-    for (u64 i = QUIT_USER; i <= QUIT_IDLE; i++)
+    for (u64 i = QUIT_USER; i <= QUIT_ENGINE; i++)
         printf("%llu %s%s", (unsigned long long)i, quit_reason_name(i),
-               i < QUIT_IDLE ? ", " : ".\n");
+               i < QUIT_ENGINE ? ", " : ".\n");
     return 0;
 }

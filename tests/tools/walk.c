@@ -4,6 +4,7 @@
  * position: all digests of CPU, devices, output and, at some, of RAM.
  *
  *     walk DIR [--seed S] [--places N] [--moves N] [--memory MIB] [--no-files] [--each-file]
+ *              [--engine dbt|kvm]: which walks; the straight replay is dbt's
  *
  * Prints the seed; exits 1 at the first difference with the moves that led there. With --each-file
  * it goes to the instant of every checkpoint file instead, each from that file, and to a few places
@@ -369,13 +370,10 @@ static void warn(void *opaque, const char *text)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"seed", 1, NULL, 's'},
-                                            {"places", 1, NULL, 'p'},
-                                            {"moves", 1, NULL, 'm'},
-                                            {"memory", 1, NULL, 'M'},
-                                            {"no-files", 0, NULL, 'f'},
-                                            {"each-file", 0, NULL, 'e'},
-                                            {0}};
+    static const struct option options[] = {{"seed", 1, NULL, 's'},     {"places", 1, NULL, 'p'},
+                                            {"moves", 1, NULL, 'm'},    {"memory", 1, NULL, 'M'},
+                                            {"no-files", 0, NULL, 'f'}, {"each-file", 0, NULL, 'e'},
+                                            {"engine", 1, NULL, 'E'},   {0}};
     struct timeline_config config = {.warn = warn};
     unsigned n = 50, moves = 100;
     bool files = false;
@@ -392,6 +390,11 @@ int main(int argc, char **argv)
         case 'M': config.memory = strtoull(optarg, NULL, 0) << 20; break;
         case 'f': config.ignore_files = true; break;
         case 'e': files = true; break;
+        case 'E':
+            if (engine_kind_find(optarg) < 0)
+                return 2;
+            config.engine = (enum engine_kind)engine_kind_find(optarg);
+            break;
         default: return 2;
         }
     if (optind != argc - 1 || n < 2)

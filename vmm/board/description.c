@@ -93,6 +93,8 @@ static const struct row rows[] = {
     PORT(6),
     PORT(7),
     FIELD("input", "devices", KIND_U32, input),
+    FIELD("engine", "name", KIND_TEXT, engine),
+    FIELD("engine", "counter", KIND_TEXT, counter),
 };
 
 /* Nodes that are there only if the machine has what they describe. */
@@ -100,7 +102,7 @@ static bool optional(const char *node)
 {
     return !strncmp(node, "disk", 4) || !strncmp(node, "net", 3) || !strcmp(node, "gpu") ||
            !strncmp(node, "port", 4) || !strcmp(node, "console") || !strcmp(node, "input") ||
-           !strcmp(node, "refresh") || !strcmp(node, "virgl");
+           !strcmp(node, "refresh") || !strcmp(node, "virgl") || !strcmp(node, "engine");
 }
 
 static bool absent(const struct machine_description *d, const char *node)
@@ -113,6 +115,8 @@ static bool absent(const struct machine_description *d, const char *node)
         return !d->gpu_hz;
     if (!strcmp(node, "virgl"))
         return !d->capset_size;
+    if (!strcmp(node, "engine"))
+        return !d->engine[0];
     if (!strncmp(node, "port", 4))
         return !d->port[node[4] - '0'].name[0];
     if (!strcmp(node, "console"))
@@ -249,6 +253,10 @@ static int check_values(const struct machine_description *d, struct err *err)
             return err_set(err, -EINVAL, "port %u is missing", i);
     if (d->hvc0 > 1 || d->input > 1)
         return err_set(err, -EINVAL, "the console or the input devices make no sense");
+    if (d->engine[0] &&
+        (strcmp(d->engine, "kvm") || (strcmp(d->counter, "step") && strcmp(d->counter, "pmu"))))
+        return err_set(err, -EINVAL, "there is no engine \"%s\" with counter \"%s\"", d->engine,
+                       d->counter);
     return 0;
 }
 

@@ -82,6 +82,11 @@ struct machine_description {
 
     u32 input; /* there are a keyboard and a tablet (1) */
 
+    /* What ran the machine, and how it counted positions: for people, any engine replays what
+     * counts in the same unit. */
+    char engine[16];  /* "kvm"; "": dbt */
+    char counter[16]; /* "step" or "pmu", of "kvm" */
+
     u32 realtime; /* recorded with pacing (1) or without (0) */
 };
 

@@ -53,6 +53,7 @@ int cmd_checkpoint(int argc, char **argv);
 int cmd_disk(int argc, char **argv);
 int cmd_pcap(int argc, char **argv);
 int cmd_gpu(int argc, char **argv);
+int cmd_doctor(int argc, char **argv);
 
 /* A word of the command line that says what is to be done; the rest of the line belongs to it. */
 struct verb {

@@ -88,7 +88,7 @@ const char *option_endpoint(struct argp_state *state)
 int run_exit_code(const struct run_end *end, bool panicked)
 {
     bool quit = end->reason == RUN_QUIT;
-    if (end->reason == RUN_ERROR || (quit && end->arg == QUIT_DISK))
+    if (end->reason == RUN_ERROR || (quit && (end->arg == QUIT_DISK || end->arg == QUIT_ENGINE)))
         return EX_ERROR;
     if (end->reason == RUN_UNSUPPORTED)
         return EX_UNSUPPORTED;
@@ -123,6 +123,7 @@ void run_end_sentence(const struct run_end *end, bool panicked, char *out, size_
         [QUIT_TEXT] = "ended because the text of --stop-at was printed",
         [QUIT_INSNS] = "ended by the limit of --max-insns",
         [QUIT_DISK] = "ended because the log could not be written",
+        [QUIT_ENGINE] = "ended because this host's KVM could not go on",
         [QUIT_IDLE] = "ended (no input is left and the guest only waits; see record --idle-limit)",
     };
     const char *panic = panicked ? "the guest's kernel panicked; " : "";

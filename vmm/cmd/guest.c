@@ -383,6 +383,11 @@ int guest_load(struct guest *g, const struct guest_config *c, struct err *err)
     d->seed = c->seed;
     d->wall_clock = (u64)time(NULL);
     d->realtime = c->realtime;
+    g->engine = c->engine;
+    if (c->engine != ENGINE_DBT) {
+        snprintf(d->engine, sizeof(d->engine), "%s", engine_kind_name(c->engine));
+        snprintf(d->counter, sizeof(d->counter), "step");
+    }
     d->gpu_width = c->gpu_width;
     d->gpu_height = c->gpu_height;
     d->gpu_hz = c->gpu_hz;
@@ -438,6 +443,7 @@ int guest_create_machine(struct guest *g, struct machine **m, struct err *err)
         .nnets = machine_nets(&g->desc, nets),
         .memory = g->desc.memory,
         .model = cpu_model_find(g->desc.cpu_model),
+        .engine = g->engine,
         .seed = g->desc.seed,
         .wall_clock = g->desc.wall_clock,
         .append = g->desc.append,

@@ -32,6 +32,7 @@ struct guest_config {
     const char *input;                   /* file of events; NULL: none */
     bool keyboard;                       /* keyboard and tablet also without it */
     u64 memory, seed;
+    enum engine_kind engine;
     bool realtime;
     u32 gpu_width, gpu_height; /* 0: no GPU */
     u32 gpu_hz;                /* 0: as usual */
@@ -42,6 +43,7 @@ struct guest_config {
 
 struct guest {
     struct machine_description desc;
+    enum engine_kind engine;
     struct kernel_image image;
     void *kernel_file;
     size_t kernel_size;

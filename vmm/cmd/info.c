@@ -73,6 +73,11 @@ static void find_additions(const struct opened *o, struct additions *a)
     marks_each(o->rec.path, count_mark, a, &ignored);
 }
 
+static const char *unit_text(const char *unit)
+{
+    return strcmp(unit, "insn") ? "conditional branches" : "instructions";
+}
+
 static void print_text(const char *dir, const struct opened *o, const struct log_summary *s,
                        const char *files)
 {
@@ -81,6 +86,8 @@ static void print_text(const char *dir, const struct opened *o, const struct log
     char a[32], b[32], hash[HASH_TEXT], how[256], name[sizeof(d->append)];
     printf("recording     %s\n", dir);
     printf("recorded by   %s, on a CPU by %s\n", d->creator, d->host_cpu);
+    printf("engine        %s%s%s, positions are %s\n", d->engine[0] ? d->engine : "dbt",
+           d->engine[0] ? " with counter " : "", d->counter, unit_text(d->position_unit));
     printf("machine       %s of RAM, CPU model %s, seed %" PRIu64 "\n", text_bytes(d->memory, a),
            d->cpu_model, d->seed);
     hash_line(d->kernel_hash, hash);
@@ -148,6 +155,14 @@ static void json_member(const char *name, const char *value)
     putchar(',');
 }
 
+static void json_engine(const struct machine_description *d)
+{
+    json_member("engine", d->engine[0] ? d->engine : "dbt");
+    if (d->counter[0])
+        json_member("counter", d->counter);
+    json_member("position_unit", d->position_unit);
+}
+
 static void print_json(const struct opened *o, const struct log_summary *s, const char *files)
 {
     const struct machine_description *d = &o->desc;
@@ -158,6 +173,7 @@ static void print_json(const struct opened *o, const struct log_summary *s, cons
     json_member("creator", d->creator);
     json_member("host_cpu", d->host_cpu);
     json_member("cpu", d->cpu_model);
+    json_engine(d);
     json_member("append", d->append);
     json_member("kernel", d->kernel_name);
     hash_line(d->kernel_hash, hash);

@@ -35,6 +35,7 @@ enum {
     O_PORT,
     O_INPUT,
     O_DISK,
+    O_ENGINE,
     O_NET,
     O_GPU,
     O_GPU_LOG,
@@ -64,6 +65,8 @@ static const struct argp_option options[] = {
     {"append", O_APPEND_, "STR", 0, "Kernel command line; a Linux kernel gets console=ttyS0 (see --console) and panic=-1 in front unless STR has its own", 0},
     {"memory", 'm', "SIZE", 0, "RAM, a multiple of 2M (default 512M)", 0},
     {"cpu", O_CPU, "MODEL", 0, "x86-64-v2 (default) or x86-64-v3", 0},
+    {"engine", O_ENGINE, "dbt|kvm|auto", 0, "What runs the machine: dbt, the translator; kvm, /dev/kvm by single steps, exact and slow; auto (default): kvm where it is exact at full speed, else dbt (-v says why)", 0},
+    {"verbose", 'v', NULL, 0, "Say which engine runs the machine, and why", 0},
     {"seed", O_SEED, "N", 0, "The guest's entropy (default: random, and recorded)", 0},
     {"disk", O_DISK, "FILE[,OPTION]...", 0, "A disk with the contents of the image FILE, which is never written; up to 4. FILE may be nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH. Options: format=raw, qcow2, vmdk, vdi, vhdx ... (default auto: by first bytes and name), readonly, serial=TEXT, timeout=SECONDS for a server's answer (default 30)", 0},
     {"net", O_NET, "user[,OPTION=...]|tap,ifname=NAME[,OPTION=...]|none", 0, "A network; up to 4 (default: none). Options: mac=, mtu=; of user also hostfwd=tcp|udp:[ADDRESS]:PORT-[ADDRESS]:PORT (repeatable; from port 0: any free one), restrict=on, ipv6=off, net=, dhcpstart=, dns=, hostname=", 0},
@@ -95,6 +98,8 @@ struct record_args {
     const char *output, *kernel, *initrd, *append, *stop_at;
     const char *boot_entry;
     const char *cpu;
+    int engine; /* enum engine_kind; -1: auto */
+    bool verbose;
     u64 memory, seed;
     pos_t max_position;
     double timeout, idle_limit; /* negative: not given */
@@ -182,6 +187,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case 'o': a->output = arg; break;
     case 'm': a->memory = option_size(state, arg, "--memory"); break;
     case O_KERNEL: a->kernel = arg; break;
+    case 'v': a->verbose = true; break;
+    case O_ENGINE:
+        a->engine = engine_kind_find(arg);
+        if (a->engine < 0 && strcmp(arg, "auto"))
+            argp_error(state, "--engine: '%s' is none of dbt, kvm, auto", arg);
+        break;
     case O_BOOT_ENTRY: a->boot_entry = arg; break;
     case O_INITRD: a->initrd = arg; break;
     case O_APPEND_: a->append = arg; break;
@@ -446,6 +457,14 @@ static void summary(struct session *s, const struct record_args *a, const struct
     fprintf(stderr, " The log has %s; recording took %s. To replay it: reprise replay %s\n",
             text_bytes(recorder_log_bytes(s->recorder), size), text_seconds(host, wall), name);
     free(name);
+    struct machine_stats st;
+    machine_stats(s->m, &st);
+    if (a->verbose && st.kvm_steps)
+        fprintf(stderr,
+                "reprise: KVM ran %" PRIu64 " instructions and REP iterations in %" PRIu64
+                " entries; the rest was executed here, %" PRIu64
+                " times because KVM's emulator does not know the instruction\n",
+                st.kvm_steps, st.kvm_exits, st.kvm_refused);
 }
 
 /* To the end, with what gdb wants on the way. */
@@ -470,6 +489,9 @@ static int run_machine(struct session *s, const struct record_args *a, struct ru
     }
     if (s->attach)
         attach_ended(s->attach, end);
+    struct err ignored; /* recorder_finish says it again */
+    if (failed && end->reason == RUN_QUIT)
+        recorder_quit(s->recorder, s->m, end->arg, &ignored);
     return failed;
 }
 
@@ -532,11 +554,30 @@ static int run(struct session *s, const struct record_args *a)
     return code;
 }
 
+/* --engine, and with -v what came of it. */
+static enum engine_kind choose_engine(const struct record_args *a)
+{
+    struct err why = {0};
+    if (a->engine >= 0) {
+        if (a->verbose)
+            fprintf(stderr, "reprise: the engine is %s, as asked for\n",
+                    engine_kind_name((enum engine_kind)a->engine));
+        return (enum engine_kind)a->engine;
+    }
+    enum engine_kind kind = engine_best(&why);
+    if (a->verbose && kind == ENGINE_DBT)
+        fprintf(stderr, "reprise: the engine is dbt, and not kvm: %s\n", why.text);
+    else if (a->verbose)
+        fprintf(stderr, "reprise: the engine is kvm, which is exact here at full speed\n");
+    return kind;
+}
+
 int cmd_record(int argc, char **argv)
 {
     static const struct argp argp = {.options = options, .parser = parse, .doc = doc};
     struct record_args a = {.memory = DEFAULT_MEMORY,
                             .cpu = "x86-64-v2",
+                            .engine = -1,
                             .max_position = NEVER,
                             .idle_limit = -1,
                             .nports = 1,
@@ -567,6 +608,7 @@ int cmd_record(int argc, char **argv)
                                   .cpu = a.cpu,
                                   .memory = a.memory,
                                   .seed = a.seed,
+                                  .engine = choose_engine(&a),
                                   .realtime = a.realtime};
     memcpy(config.disk, a.disk, sizeof(config.disk));
     memcpy(config.net, a.net, sizeof(config.net));

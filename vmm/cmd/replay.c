@@ -17,6 +17,7 @@
 
 enum {
     O_FORCE = 256,
+    O_ENGINE,
     O_JSON,
     O_QUIET,
     O_VERIFY,
@@ -34,6 +35,7 @@ enum {
 /* clang-format off */
 static const struct argp_option options[] = {
     {"verify", O_VERIFY, NULL, 0, "Compare every digest in the log, not only time, output and the end", 0},
+    {"engine", O_ENGINE, "dbt|kvm", 0, "What runs the machine (default dbt), whatever it was recorded with", 0},
     {"output", 'o', "DIR2", 0, "Record the replay into DIR2, for `reprise diff`", 0},
     {"force", O_FORCE, NULL, 0, "Replace a recording that is in DIR2, or the screenshot's FILE", 0},
     {"quiet", O_QUIET, NULL, 0, "Do not print the guest's console", 0},
@@ -62,6 +64,7 @@ struct replay_args {
     bool verify, json, quiet, force, realtime;
     struct display_options display;
     struct visit visit;
+    enum engine_kind engine;
     bool visits;
 };
 
@@ -69,6 +72,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct replay_args *a = state->input;
     switch (key) {
+    case O_ENGINE: {
+        int kind = engine_kind_find(arg);
+        if (kind < 0)
+            argp_error(state, "--engine: '%s' is neither dbt nor kvm", arg);
+        a->engine = (enum engine_kind)kind;
+        break;
+    }
     case O_VERIFY: a->verify = true; break;
     case O_JSON: a->json = true; break;
     case O_QUIET: a->quiet = true; break;
@@ -124,6 +134,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "--checkpoint-memory is for --to and --gdb");
         a->visit.dir = a->dir;
         a->visit.json = a->json;
+        a->visit.engine = a->engine;
         break;
     default: return ARGP_ERR_UNKNOWN;
     }
@@ -309,6 +320,7 @@ int cmd_replay(int argc, char **argv)
         return cmd_fail(&err);
     struct replay_screen *screen = replay_screen_create(a.dir);
     log_summarise(o.log, &summary);
+    o.engine = a.engine;
     code = build_machine(&o, &m, &err);
     if (!code)
         code = open_displays(&o, &a, m, screen, &displays, &err);

@@ -73,11 +73,21 @@ static bool holds(void *opaque, unsigned point)
 
 int travel_open(struct travel *tr, const char *dir, u64 memory, struct err *err)
 {
+    return travel_open_on(tr, dir, ENGINE_DBT, memory, err);
+}
+
+int travel_open_on(struct travel *tr, const char *dir, enum engine_kind engine, u64 memory,
+                   struct err *err)
+{
     memset(tr, 0, sizeof(*tr));
     tr->progress = isatty(STDERR_FILENO);
     tr->next = host_ns() + DRAW_FIRST_NS;
-    struct timeline_config config = {
-        .memory = memory, .warn = warn, .poll = look, .holds = holds, .opaque = tr};
+    struct timeline_config config = {.engine = engine,
+                                     .memory = memory,
+                                     .warn = warn,
+                                     .poll = look,
+                                     .holds = holds,
+                                     .opaque = tr};
     return timeline_open(&tr->t, dir, &config, err);
 }
 

@@ -28,6 +28,9 @@ struct travel {
 
 /* `memory`: bytes for checkpoints, 0: default. tr is zeroed first. */
 int travel_open(struct travel *tr, const char *dir, u64 memory, struct err *err);
+/* The same on another engine than dbt. */
+int travel_open_on(struct travel *tr, const char *dir, enum engine_kind engine, u64 memory,
+                   struct err *err);
 /* Both in one, for commands that then do one thing; the error is printed. EX_DAMAGE: at the end of
  * a damaged recording, and said so. Close it in any case. */
 int travel_open_at(struct travel *tr, const char *dir, const struct point *p);

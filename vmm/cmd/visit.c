@@ -19,7 +19,7 @@ int visit(const struct visit *v)
         signal(SIGINT, SIG_IGN);
     else
         travel_catch_interrupt(&interrupted);
-    int code = travel_open(&tr, v->dir, v->budget, &err);
+    int code = travel_open_on(&tr, v->dir, v->engine, v->budget, &err);
     if (code)
         return cmd_fail(&err);
     if (piped)

@@ -10,6 +10,7 @@ struct visit {
     const char *dir;
     struct point to;
     bool have_to;
+    enum engine_kind engine;
     u64 budget; /* --checkpoint-memory; 0: default */
     bool registers, console, json;
     const char *memory[VISIT_MEMORIES];

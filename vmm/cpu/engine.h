@@ -1,7 +1,8 @@
 /*
  * The engine interface: what runs the guest's instructions. machine.c is its only user besides the
- * tests. Implementations: dbt/ (portable), later kvm/. An engine owns its vCPU and knows nothing
- * of devices: everything outside the CPU and RAM is reached through engine_env.
+ * tests. Implementations: dbt/ (portable), kvm/ (stock /dev/kvm); engine.c hands each call to the
+ * one that was created. An engine owns its vCPU and knows nothing of devices: everything outside
+ * the CPU and RAM is reached through engine_env.
  */
 #ifndef REPRISE_ENGINE_H
 #define REPRISE_ENGINE_H
@@ -36,19 +37,33 @@ enum engine_exit {
     ENGINE_SHUTDOWN,    /* triple fault */
     ENGINE_UNSUPPORTED, /* an instruction form outside the table; text in err; state exact before it
                          */
+    ENGINE_FAILED,      /* the host's KVM; text in err; state exact before the instruction */
     ENGINE_DEBUG,       /* a debug point was hit: engine_debug_hit() */
 };
+
+enum engine_kind { ENGINE_DBT, ENGINE_KVM };
 
 struct engine_config {
     enum cpu_model model;
     struct ram *ram;
     const struct engine_env *env;
+    enum engine_kind kind;
 };
 
 struct engine;
 
-int engine_dbt_create(struct engine **out, const struct engine_config *config, struct err *err);
+/* *out is the caller's until engine_destroy(). <0 with a text: what this host lacks. */
+int engine_create(struct engine **out, const struct engine_config *config, struct err *err);
 void engine_destroy(struct engine *e);
+
+/* "dbt", "kvm"; -1 if there is no such engine. */
+const char *engine_kind_name(enum engine_kind kind);
+int engine_kind_find(const char *name);
+/*
+ * What `auto` means here: ENGINE_KVM where it is exact at the hardware's own speed, else
+ * ENGINE_DBT; *why says why not KVM, and what would change that.
+ */
+enum engine_kind engine_best(struct err *why);
 
 /* The vCPU. After engine_sync() it is canonical; after changing it call engine_changed(). */
 struct vcpu *engine_vcpu(struct engine *e);

@@ -162,11 +162,17 @@ static int verdict(const char *name, int code, int status, int exec_error,
     return 0;
 }
 
-/* Where the program is, malloc'ed: PATH, and where tools for administrators are. */
+/* Where the program is, malloc'ed: PATH, and where tools for administrators are; or its path. */
 static char *find(const char *name, struct err *err)
 {
     const char *path = getenv("PATH");
     char *places, *rest, *dir, *found = NULL;
+    if (strchr(name, '/')) {
+        found = access(name, X_OK) ? NULL : strdup(name);
+        if (!found)
+            err_set(err, -ENOENT, "there is no program %s", name);
+        return found;
+    }
     if (asprintf(&places, "%s:/usr/sbin:/sbin", path && *path ? path : "/usr/bin:/bin") < 0) {
         err_set(err, -ENOMEM, "no memory to run %s", name);
         return NULL;

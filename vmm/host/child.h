@@ -15,11 +15,11 @@ struct child_limits {
 };
 
 /*
- * Runs argv[0] (looked for in PATH, /usr/sbin and /sbin) to its end. *out: what it printed,
- * malloc'ed, NUL behind it. Not started: -ENOENT when there is no such program. Ended with a status
- * other than 0, or with a signal: -EIO, the text being the last line of its stderr. Took too long:
- * -ETIMEDOUT; printed too much: -EFBIG. A SIGINT, SIGTERM or SIGHUP that the caller has blocked
- * ends it: -EINTR. With an error *out is NULL.
+ * Runs argv[0] (a path, or looked for in PATH, /usr/sbin and /sbin) to its end. *out: what it
+ * printed, malloc'ed, NUL behind it. Not started: -ENOENT when there is no such program. Ended with
+ * a status other than 0, or with a signal: -EIO, the text being the last line of its stderr. Took
+ * too long: -ETIMEDOUT; printed too much: -EFBIG. A SIGINT, SIGTERM or SIGHUP that the caller has
+ * blocked ends it: -EINTR. With an error *out is NULL.
  */
 int child_run(const char *const *argv, const struct child_limits *limits, char **out, size_t *size,
               struct err *err);

@@ -16,7 +16,7 @@
 #define FIRST_FD 3
 #define ARGS_MAX 16u
 
-static int beside(const char *name, char *path, size_t size, struct err *err)
+int companion_path(const char *name, char *path, size_t size, struct err *err)
 {
     ssize_t n = readlink("/proc/self/exe", path, size - 1);
     if (n < 0)
@@ -64,7 +64,7 @@ int companion_start(pid_t *pid, const struct companion_config *c, struct err *er
     const char *program = c->program;
     int high[COMPANION_FDS], e = 0;
     if (!program) {
-        int code = beside(c->name, path, sizeof(path), err);
+        int code = companion_path(c->name, path, sizeof(path), err);
         if (code)
             return code;
         program = path;

@@ -21,6 +21,9 @@ struct companion_config {
     int voice; /* its stderr; -1: ours */
 };
 
+/* Where a program beside this one is. */
+int companion_path(const char *name, char *path, size_t size, struct err *err);
+
 /* Starts it, in a process group of its own (^C at the terminal is for the machine), with no
  * signals blocked. */
 int companion_start(pid_t *pid, const struct companion_config *c, struct err *err);

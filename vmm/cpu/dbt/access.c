@@ -18,7 +18,7 @@ static void copy(u8 *to, const u8 *from, unsigned n)
 }
 
 /* Non-canonical addresses and alignment checks; then data breakpoints. */
-static int check_linear(struct engine *d, u64 va, unsigned len, unsigned seg)
+static int check_linear(struct dbt *d, u64 va, unsigned len, unsigned seg)
 {
     if (UNLIKELY(!is_canonical(va) || !is_canonical(va + len - 1)))
         return raise_error(d, seg == SEG_SS ? EXC_SS : EXC_GP, 0);
@@ -27,7 +27,7 @@ static int check_linear(struct engine *d, u64 va, unsigned len, unsigned seg)
 
 /* DR0-3 data breakpoints (SDM vol. 3, 17.2.4): reported as traps behind the instruction. And the
  * debugger's, which the guest does not see. */
-static void watch(struct engine *d, u64 va, unsigned len, const gpa_t gpa[2], bool write)
+static void watch(struct dbt *d, u64 va, unsigned len, const gpa_t gpa[2], bool write)
 {
     static const u8 lengths[4] = {1, 2, 8, 4};
     u64 dr7 = d->cpu.dr[7];
@@ -46,7 +46,7 @@ static void watch(struct engine *d, u64 va, unsigned len, const gpa_t gpa[2], bo
 }
 
 /* One part of an access, inside a page: the physical address. Uses and fills the TLB. */
-static int translate_part(struct engine *d, u64 va, enum access acc, unsigned idx, gpa_t *gpa,
+static int translate_part(struct dbt *d, u64 va, enum access acc, unsigned idx, gpa_t *gpa,
                           u8 **host)
 {
     struct tlb_entry *t = &d->tlb[idx][tlb_slot(va)];
@@ -68,7 +68,7 @@ static int translate_part(struct engine *d, u64 va, enum access acc, unsigned id
 }
 
 /* Physical memory that is not RAM, in naturally sized pieces. */
-static void io_read(struct engine *d, gpa_t gpa, unsigned len, u8 *out)
+void io_read(struct dbt *d, gpa_t gpa, unsigned len, u8 *out)
 {
     dbt_park(d);
     while (len) {
@@ -82,7 +82,7 @@ static void io_read(struct engine *d, gpa_t gpa, unsigned len, u8 *out)
     }
 }
 
-static void io_write(struct engine *d, gpa_t gpa, unsigned len, const u8 *in)
+void io_write(struct dbt *d, gpa_t gpa, unsigned len, const u8 *in)
 {
     dbt_park(d);
     while (len) {
@@ -101,7 +101,7 @@ static void io_write(struct engine *d, gpa_t gpa, unsigned len, const u8 *in)
 #define SMC_MISSES 64
 
 /* The CPU's one RAM-write function for everything but the fast path. */
-static void page_store(struct engine *d, gpa_t gpa, unsigned len, const u8 *in)
+static void page_store(struct dbt *d, gpa_t gpa, unsigned len, const u8 *in)
 {
     if (ram_is_rom(gpa))
         return;
@@ -128,7 +128,7 @@ static void page_store(struct engine *d, gpa_t gpa, unsigned len, const u8 *in)
 /* An instruction is about to write the page it lies in, whose bytes the liveness rule reads, or a
  * table through which that page is mapped: the dead flags become zero now, in every mode (flags.c).
  * Tables on the path are tracked, because the fetch walked through them. */
-static void own_page(struct engine *d, gpa_t gpa)
+static void own_page(struct dbt *d, gpa_t gpa)
 {
     if (!d->executing)
         return;
@@ -139,7 +139,7 @@ static void own_page(struct engine *d, gpa_t gpa)
         flags_make_visible(d);
 }
 
-static int store_part(struct engine *d, gpa_t gpa, u8 *host, unsigned len, const u8 *in)
+static int store_part(struct dbt *d, gpa_t gpa, u8 *host, unsigned len, const u8 *in)
 {
     if (host)
         copy(host, in, len);
@@ -150,7 +150,7 @@ static int store_part(struct engine *d, gpa_t gpa, u8 *host, unsigned len, const
     return DONE;
 }
 
-static void load_part(struct engine *d, gpa_t gpa, const u8 *host, unsigned len, u8 *out)
+static void load_part(struct dbt *d, gpa_t gpa, const u8 *host, unsigned len, u8 *out)
 {
     if (host)
         copy(out, host, len);
@@ -160,7 +160,7 @@ static void load_part(struct engine *d, gpa_t gpa, const u8 *host, unsigned len,
         io_read(d, gpa, len, out);
 }
 
-static int read_idx(struct engine *d, u64 va, unsigned len, u8 *out, unsigned seg, unsigned idx)
+static int read_idx(struct dbt *d, u64 va, unsigned len, u8 *out, unsigned seg, unsigned idx)
 {
     struct tlb_entry *t = &d->tlb[idx][tlb_slot(va)];
     if (LIKELY((va ^ t->rtag) <= PAGE_SIZE - len && !d->dr_active)) {
@@ -183,8 +183,7 @@ static int read_idx(struct engine *d, u64 va, unsigned len, u8 *out, unsigned se
     return DONE;
 }
 
-static int write_idx(struct engine *d, u64 va, unsigned len, const u8 *in, unsigned seg,
-                     unsigned idx)
+static int write_idx(struct dbt *d, u64 va, unsigned len, const u8 *in, unsigned seg, unsigned idx)
 {
     struct tlb_entry *t = &d->tlb[idx][tlb_slot(va)];
     if (LIKELY((va ^ t->wtag) <= PAGE_SIZE - len && !d->dr_active)) {
@@ -215,7 +214,7 @@ static int write_idx(struct engine *d, u64 va, unsigned len, const u8 *in, unsig
 
 /* EFLAGS.AC (SDM vol. 3, table 6-7). A non-canonical address comes first; its end, if only that is
  * non-canonical, later. Unaligned forms of 16 and 32 bytes are not checked. */
-static int align_check(struct engine *d, u64 va, unsigned len, unsigned seg)
+static int align_check(struct dbt *d, u64 va, unsigned len, unsigned seg)
 {
     if (LIKELY(!d->ac_check))
         return DONE;
@@ -236,20 +235,20 @@ static int align_check(struct engine *d, u64 va, unsigned len, unsigned seg)
     return va & (a - 1) ? raise_error(d, EXC_AC, 0) : DONE;
 }
 
-int mem_read(struct engine *d, u64 va, unsigned len, void *out, unsigned seg)
+int mem_read(struct dbt *d, u64 va, unsigned len, void *out, unsigned seg)
 {
     TRY(align_check(d, va, len, seg));
     return read_idx(d, va, len, out, seg, d->idx);
 }
 
-int mem_write(struct engine *d, u64 va, unsigned len, const void *in, unsigned seg)
+int mem_write(struct dbt *d, u64 va, unsigned len, const void *in, unsigned seg)
 {
     TRY(align_check(d, va, len, seg));
     return write_idx(d, va, len, in, seg, d->idx);
 }
 
 /* Would the access fault? Sets accessed and dirty bits as the access would. */
-int mem_check(struct engine *d, u64 va, unsigned len, enum access acc, unsigned seg)
+int mem_check(struct dbt *d, u64 va, unsigned len, enum access acc, unsigned seg)
 {
     TRY(align_check(d, va, len, seg));
     TRY(check_linear(d, va, len, seg));
@@ -262,7 +261,7 @@ int mem_check(struct engine *d, u64 va, unsigned len, enum access acc, unsigned 
 }
 
 /* A state image: the CPU looks at its first item, then at its last byte. */
-int mem_check_image(struct engine *d, u64 va, unsigned len, enum access acc, unsigned seg)
+int mem_check_image(struct dbt *d, u64 va, unsigned len, enum access acc, unsigned seg)
 {
     TRY(align_check(d, va, len, seg));
     TRY(mem_check(d, va, len == 14 || len == 94 ? 2 : 4, acc, seg));
@@ -270,35 +269,32 @@ int mem_check_image(struct engine *d, u64 va, unsigned len, enum access acc, uns
 }
 
 /* Implicit supervisor accesses (descriptor tables, TSS, interrupt stacks): AC does not matter. */
-static unsigned sys_idx(const struct engine *d)
+static unsigned sys_idx(const struct dbt *d)
 {
     return d->cpu.cr4 & CR4_SMAP ? IDX_SUP : IDX_SUPU;
 }
 
-int sys_read(struct engine *d, u64 va, unsigned len, void *out)
+int sys_read(struct dbt *d, u64 va, unsigned len, void *out)
 {
     return read_idx(d, va, len, out, SEG_DS, sys_idx(d));
 }
 
-int sys_write(struct engine *d, u64 va, unsigned len, const void *in)
+int sys_write(struct dbt *d, u64 va, unsigned len, const void *in)
 {
     return write_idx(d, va, len, in, SEG_DS, sys_idx(d));
 }
 
-/*
- * Opens an operand for a native instruction. If it lies in one page of RAM with a fast path, the
- * instruction works on it directly; else in a bounce buffer with the same low six address bits,
- * so that alignment faults are the hardware's own.
- */
-int operand_open(struct engine *d, struct operand *op)
+/* What the access would meet: faults, page walks with their accessed and dirty bits, breakpoints.
+ * host[]: where its parts are if they have a fast path. */
+static int operand_look(struct dbt *d, struct operand *op, u8 *host[2])
 {
     u64 va = op->va;
     unsigned len = op->len;
+    host[0] = host[1] = NULL;
     TRY(align_check(d, va, len, op->seg));
     TRY(check_linear(d, va, len == 10 ? 8 : len, op->seg)); /* significand, then exponent */
     unsigned left = PAGE_SIZE - (va & (PAGE_SIZE - 1));
     op->part = MIN(len, left);
-    u8 *host[2] = {NULL, NULL};
     TRY(translate_part(d, va, op->acc, d->idx, &op->gpa[0], &host[0]));
     if (len == 10)
         TRY(check_linear(d, va, len, op->seg));
@@ -316,6 +312,26 @@ int operand_open(struct engine *d, struct operand *op)
             own_page(d, op->gpa[1]);
     }
     op->bounced = !host[0] || op->part < len;
+    return DONE;
+}
+
+int operand_check(struct dbt *d, struct operand *op)
+{
+    u8 *host[2];
+    return operand_look(d, op, host);
+}
+
+/*
+ * Opens an operand for a native instruction. If it lies in one page of RAM with a fast path, the
+ * instruction works on it directly; else in a bounce buffer with the same low six address bits,
+ * so that alignment faults are the hardware's own.
+ */
+int operand_open(struct dbt *d, struct operand *op)
+{
+    u64 va = op->va;
+    unsigned len = op->len;
+    u8 *host[2];
+    TRY(operand_look(d, op, host));
     if (!op->bounced) {
         d->ptr = host[0];
         return DONE;
@@ -330,7 +346,7 @@ int operand_open(struct engine *d, struct operand *op)
     return DONE;
 }
 
-int operand_close(struct engine *d, struct operand *op)
+int operand_close(struct dbt *d, struct operand *op)
 {
     if (!op->bounced || op->acc != ACC_W)
         return DONE;
@@ -340,21 +356,37 @@ int operand_close(struct engine *d, struct operand *op)
     return DONE;
 }
 
-void engine_ram_written(struct engine *d, gpa_t gpa, u64 len)
+/* The RAM page of gpa has other bytes, behind the back of page_store(). */
+static void page_changed(struct dbt *d, gpa_t gpa)
 {
+    u64 index = ram_page_index(d->ram, gpa);
+    struct page *pg = &d->pages[index];
+    note_written(d, pg, index);
+    if (pg->flags & PG_CODE)
+        cache_invalidate_page(d, pg);
+    if (pg->flags & PG_PT) {
+        mmu_flush_all(d);
+        pg->flags &= (u8) ~(PG_PT | PG_PTMULTI);
+    }
+}
+
+void operand_stored(struct dbt *d, const struct operand *op)
+{
+    if (op->acc != ACC_W || !op->bounced)
+        return;
+    if (ram_ptr(d->ram, op->gpa[0], 1))
+        page_changed(d, op->gpa[0]);
+    if (op->part < op->len && ram_ptr(d->ram, op->gpa[1], 1))
+        page_changed(d, op->gpa[1]);
+}
+
+void dbt_ram_written(struct engine *e, gpa_t gpa, u64 len)
+{
+    struct dbt *d = dbt_of(e);
     while (len) {
         u64 n = MIN(len, PAGE_SIZE - (gpa & (PAGE_SIZE - 1)));
-        if (ram_ptr(d->ram, gpa, n)) {
-            u64 index = ram_page_index(d->ram, gpa);
-            struct page *pg = &d->pages[index];
-            note_written(d, pg, index);
-            if (pg->flags & PG_CODE)
-                cache_invalidate_page(d, pg);
-            if (pg->flags & PG_PT) {
-                mmu_flush_all(d);
-                pg->flags &= (u8) ~(PG_PT | PG_PTMULTI);
-            }
-        }
+        if (ram_ptr(d->ram, gpa, n))
+            page_changed(d, gpa);
         if (d->debug.nwatch)
             debug_dma(d, gpa, n);
         gpa += n;
@@ -362,8 +394,9 @@ void engine_ram_written(struct engine *d, gpa_t gpa, u64 len)
     }
 }
 
-bool engine_peek(struct engine *d, gva_t va, void *out, size_t len)
+bool dbt_peek(struct engine *e, gva_t va, void *out, size_t len)
 {
+    struct dbt *d = dbt_of(e);
     u8 *to = out;
     while (len) {
         unsigned n = MIN(len, PAGE_SIZE - (va & (PAGE_SIZE - 1)));

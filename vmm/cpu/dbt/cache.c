@@ -26,7 +26,7 @@ static void *map(size_t size)
     return p == MAP_FAILED ? NULL : p;
 }
 
-int cache_init(struct engine *d, struct err *err)
+int cache_init(struct dbt *d, struct err *err)
 {
     d->memfd = memfd_create("reprise-code", MFD_CLOEXEC);
     if (d->memfd < 0 || ftruncate(d->memfd, CODE_SIZE) < 0)
@@ -59,7 +59,7 @@ int cache_init(struct engine *d, struct err *err)
     return 0;
 }
 
-void cache_fini(struct engine *d)
+void cache_fini(struct dbt *d)
 {
     if (d->rw)
         munmap(d->rw, CODE_SIZE);
@@ -81,7 +81,7 @@ void cache_fini(struct engine *d)
 
 /* ---- the jump cache ---- */
 
-void jc_set(struct engine *d, unsigned idx, struct block *b)
+void jc_set(struct dbt *d, unsigned idx, struct block *b)
 {
     u32 slot = jc_slot(b->lin);
     u32 bi = (u32)(b - d->blocks);
@@ -98,13 +98,13 @@ void jc_set(struct engine *d, unsigned idx, struct block *b)
     d->jc[idx][slot] = (u64)(uintptr_t)(d->rx + b->ient);
 }
 
-static void jc_clear(struct engine *d, unsigned idx, u32 slot)
+static void jc_clear(struct dbt *d, unsigned idx, u32 slot)
 {
     d->jc_block[idx][slot] = 0;
     d->jc[idx][slot] = (u64)(uintptr_t)(d->rx + d->ind_miss);
 }
 
-static void jc_clear_list(struct engine *d, struct filled *f)
+static void jc_clear_list(struct dbt *d, struct filled *f)
 {
     if (f->n <= MAX_FILLED) {
         for (u32 i = 0; i < f->n; i++)
@@ -118,13 +118,13 @@ static void jc_clear_list(struct engine *d, struct filled *f)
     f->n = 0;
 }
 
-void mmu_forget_jc(struct engine *d)
+void mmu_forget_jc(struct dbt *d)
 {
     jc_clear_list(d, &d->jc_user);
     jc_clear_list(d, &d->jc_kernel);
 }
 
-void jc_drop_range(struct engine *d, u64 lin, u64 len)
+void jc_drop_range(struct dbt *d, u64 lin, u64 len)
 {
     struct filled *f = lin >> 63 ? &d->jc_kernel : &d->jc_user;
     if (f->n > MAX_FILLED || len >= 1ull << 47) {
@@ -146,7 +146,7 @@ void jc_drop_range(struct engine *d, u64 lin, u64 len)
 
 /* ---- blocks ---- */
 
-struct block *cache_find(struct engine *d, u64 lin, u64 phys, u32 mode)
+struct block *cache_find(struct dbt *d, u64 lin, u64 phys, u32 mode)
 {
     for (u32 i = d->block_hash[hash(lin, phys, mode)]; i; i = d->blocks[i].hash_next) {
         struct block *b = &d->blocks[i];
@@ -156,7 +156,7 @@ struct block *cache_find(struct engine *d, u64 lin, u64 phys, u32 mode)
     return NULL;
 }
 
-void cache_link(struct engine *d, struct block *b)
+void cache_link(struct dbt *d, struct block *b)
 {
     u32 bi = (u32)(b - d->blocks), h = hash(b->lin, b->phys, b->mode);
     b->hash_next = d->block_hash[h];
@@ -171,7 +171,7 @@ void cache_link(struct engine *d, struct block *b)
     }
 }
 
-void cache_invalidate_page(struct engine *d, struct page *pg)
+void cache_invalidate_page(struct dbt *d, struct page *pg)
 {
     for (u32 i = pg->blocks; i; i = d->blocks[i].page_next) {
         struct block *b = &d->blocks[i];
@@ -193,7 +193,7 @@ void cache_invalidate_page(struct engine *d, struct page *pg)
     d->stale = true;
 }
 
-void cache_flush(struct engine *d)
+void cache_flush(struct dbt *d)
 {
     mmu_forget_jc(d);
     for (u32 i = 1; i < d->nblocks; i++) {

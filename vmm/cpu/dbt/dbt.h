@@ -13,7 +13,7 @@
 #define REPRISE_DBT_H
 
 #include "base/check.h"
-#include "cpu/engine.h"
+#include "cpu/engine_ops.h"
 #include "insn.h"
 
 #define TLB_BITS  12
@@ -125,6 +125,8 @@ enum {
     STOP_HALT = 1,
     STOP_SHUTDOWN,
     STOP_UNSUPPORTED,
+    STOP_FAILED, /* of the host: the stepper's text is in d->err */
+    NOT_STEPPED, /* from a stepper: nothing happened, exec() is to do it */
 };
 
 /* Debug points as the engine looks at them (debug.c). */
@@ -150,7 +152,8 @@ struct filled {
     u32 slot[MAX_FILLED];
 };
 
-struct engine {
+struct dbt {
+    struct engine base;
     struct vcpu cpu; /* gpr[] are the register slots */
     /* Slots that translated code uses. */
     u64 flags;  /* the six arithmetic flags (other bits junk); rflags has the rest */
@@ -205,6 +208,10 @@ struct engine {
     enum cpu_model model;
     struct ram *ram;
     const struct engine_env *env;
+    /* Executes an instruction elsewhere (the KVM engine), as exec() would; or NOT_STEPPED. While
+     * there is one, instructions run one at a time. Vector state is parked when it is called. */
+    int (*stepper)(struct dbt *d, struct insn *in);
+    void *stepper_opaque;
     void (*trace)(void *);
     void *trace_opaque;
     struct debug debug;
@@ -260,29 +267,29 @@ static inline u64 tlb_invalid(u32 slot)
     return (u64)(slot ^ 1) << 12 | 1ull << 63;
 }
 
-static inline u64 get_rflags(const struct engine *d)
+static inline u64 get_rflags(const struct dbt *d)
 {
     return (d->cpu.rflags & ~(u64)FL_ARITH) | (d->flags & FL_ARITH);
 }
 
-static inline void set_rflags(struct engine *d, u64 v)
+static inline void set_rflags(struct dbt *d, u64 v)
 {
     d->cpu.rflags = v | 2;
     d->flags = v & FL_ARITH;
 }
 
-static inline pos_t position(const struct engine *d)
+static inline pos_t position(const struct dbt *d)
 {
     return d->target_pos - (u64)d->budget;
 }
 
-static inline int raise_fault(struct engine *d, unsigned vector)
+static inline int raise_fault(struct dbt *d, unsigned vector)
 {
     d->fault = (struct fault){.vector = (u8)vector};
     return FAULT;
 }
 
-static inline int raise_error(struct engine *d, unsigned vector, u32 error)
+static inline int raise_error(struct dbt *d, unsigned vector, u32 error)
 {
     d->fault = (struct fault){.vector = (u8)vector, .has_error = true, .error = error};
     return FAULT;
@@ -300,36 +307,36 @@ static inline int raise_error(struct engine *d, unsigned vector, u32 error)
 
 /* mmu.c: page walks, the soft TLB, tracked pages */
 enum access { ACC_R, ACC_W, ACC_X };
-int mmu_walk(struct engine *d, u64 va, enum access acc, unsigned idx, gpa_t *gpa);
-bool mmu_peek(struct engine *d, u64 va, gpa_t *gpa);
+int mmu_walk(struct dbt *d, u64 va, enum access acc, unsigned idx, gpa_t *gpa);
+bool mmu_peek(struct dbt *d, u64 va, gpa_t *gpa);
 /* Is the page at gpa one of the tables through which va is mapped? No side effects. */
-bool mmu_on_path(struct engine *d, u64 va, gpa_t gpa);
-u8 *mmu_fill(struct engine *d, u64 va, enum access acc, unsigned idx);
-void mmu_flush_all(struct engine *d);
-void mmu_flush_user(struct engine *d);
-void mmu_set_cr3(struct engine *d, u64 old, u64 cr3);
-void mmu_protect_page(struct engine *d, struct page *pg, u64 index);
-void mmu_revoke_all_writes(struct engine *d);
-u64 slow_mem(struct engine *d);
-void mmu_mode_changed(struct engine *d); /* recompute mode, idx, careful_only after any change */
-void mmu_forget_jc(struct engine *d);
+bool mmu_on_path(struct dbt *d, u64 va, gpa_t gpa);
+u8 *mmu_fill(struct dbt *d, u64 va, enum access acc, unsigned idx);
+void mmu_flush_all(struct dbt *d);
+void mmu_flush_user(struct dbt *d);
+void mmu_set_cr3(struct dbt *d, u64 old, u64 cr3);
+void mmu_protect_page(struct dbt *d, struct page *pg, u64 index);
+void mmu_revoke_all_writes(struct dbt *d);
+u64 slow_mem(struct dbt *d);
+void mmu_mode_changed(struct dbt *d); /* recompute mode, idx, careful_only after any change */
+void mmu_forget_jc(struct dbt *d);
 /* A write of len bytes at gpa (one page, RAM) is about to replace `old` (now there) by `new`. */
-void mmu_write_tracked(struct engine *d, struct page *pg, gpa_t gpa, unsigned len, const u8 *old,
+void mmu_write_tracked(struct dbt *d, struct page *pg, gpa_t gpa, unsigned len, const u8 *old,
                        const u8 *new_);
 
 /* debug.c */
 void debug_bloom_add(struct debug *g, u64 rip);
-bool debug_exec_at(const struct engine *d, u64 rip, u32 *point);
-static inline bool debug_stops_at(const struct engine *d, u64 rip)
+bool debug_exec_at(const struct dbt *d, u64 rip, u32 *point);
+static inline bool debug_stops_at(const struct dbt *d, u64 rip)
 {
     return UNLIKELY(d->debug.nexec) && debug_exec_at(d, rip, NULL);
 }
 /* Is any byte of the page, at its linear and its physical address, watched for this access? */
-bool debug_watches_page(const struct engine *d, u64 page, gpa_t gpa, bool write);
+bool debug_watches_page(const struct dbt *d, u64 page, gpa_t gpa, bool write);
 /* An access of `len` bytes: gpa[0] up to the end of the page, then gpa[1]. Notes a hit. */
-void debug_access(struct engine *d, u64 va, unsigned len, const gpa_t gpa[2], bool write);
-void debug_dma(struct engine *d, gpa_t gpa, u64 len);
-static inline void note_written(struct engine *d, struct page *pg, u64 index)
+void debug_access(struct dbt *d, u64 va, unsigned len, const gpa_t gpa[2], bool write);
+void debug_dma(struct dbt *d, gpa_t gpa, u64 len);
+static inline void note_written(struct dbt *d, struct page *pg, u64 index)
 {
     if (UNLIKELY(pg->flags & PG_CLEAN)) {
         pg->flags &= (u8)~PG_CLEAN;
@@ -338,12 +345,12 @@ static inline void note_written(struct engine *d, struct page *pg, u64 index)
 }
 
 /* access.c: guest memory by linear address, from C */
-int mem_read(struct engine *d, u64 va, unsigned len, void *out, unsigned seg);
-int mem_write(struct engine *d, u64 va, unsigned len, const void *in, unsigned seg);
-int mem_check(struct engine *d, u64 va, unsigned len, enum access acc, unsigned seg);
-int mem_check_image(struct engine *d, u64 va, unsigned len, enum access acc, unsigned seg);
-int sys_read(struct engine *d, u64 va, unsigned len, void *out);
-int sys_write(struct engine *d, u64 va, unsigned len, const void *in);
+int mem_read(struct dbt *d, u64 va, unsigned len, void *out, unsigned seg);
+int mem_write(struct dbt *d, u64 va, unsigned len, const void *in, unsigned seg);
+int mem_check(struct dbt *d, u64 va, unsigned len, enum access acc, unsigned seg);
+int mem_check_image(struct dbt *d, u64 va, unsigned len, enum access acc, unsigned seg);
+int sys_read(struct dbt *d, u64 va, unsigned len, void *out);
+int sys_write(struct dbt *d, u64 va, unsigned len, const void *in);
 /* Prepares [va, va+len) for a native instruction; d->ptr is where it may operate. */
 struct operand {
     u64 va;
@@ -354,48 +361,63 @@ struct operand {
     unsigned part;
     u8 before[64];
 };
-int operand_open(struct engine *d, struct operand *op);
-int operand_close(struct engine *d, struct operand *op);
+int operand_open(struct dbt *d, struct operand *op);
+int operand_close(struct dbt *d, struct operand *op);
+/* The same for an instruction that somebody else executes: all that may stop it, before; what its
+ * store has made stale, behind it. */
+int operand_check(struct dbt *d, struct operand *op);
+void operand_stored(struct dbt *d, const struct operand *op);
+/* Physical memory that is not RAM, in naturally sized pieces. */
+void io_read(struct dbt *d, gpa_t gpa, unsigned len, u8 *out);
+void io_write(struct dbt *d, gpa_t gpa, unsigned len, const u8 *in);
 
 /* cache.c: blocks, code cache, the jump cache */
-int cache_init(struct engine *d, struct err *err);
-void cache_fini(struct engine *d);
-void cache_flush(struct engine *d);
-struct block *cache_find(struct engine *d, u64 lin, u64 phys, u32 mode);
-void cache_link(struct engine *d, struct block *b);
-void cache_invalidate_page(struct engine *d, struct page *pg);
-void jc_set(struct engine *d, unsigned idx, struct block *b);
-void jc_drop_page(struct engine *d, struct page *pg);
-void jc_drop_range(struct engine *d, u64 lin, u64 len);
+int cache_init(struct dbt *d, struct err *err);
+void cache_fini(struct dbt *d);
+void cache_flush(struct dbt *d);
+struct block *cache_find(struct dbt *d, u64 lin, u64 phys, u32 mode);
+void cache_link(struct dbt *d, struct block *b);
+void cache_invalidate_page(struct dbt *d, struct page *pg);
+void jc_set(struct dbt *d, unsigned idx, struct block *b);
+void jc_drop_page(struct dbt *d, struct page *pg);
+void jc_drop_range(struct dbt *d, u64 lin, u64 len);
 
 /* translate.c */
-struct block *translate(struct engine *d, u64 lin, u64 phys, const u8 *bytes);
-void translate_snippet(struct engine *d, struct insn *in);
-void translate_common(struct engine *d);
+struct block *translate(struct dbt *d, u64 lin, u64 phys, const u8 *bytes);
+void translate_snippet(struct dbt *d, struct insn *in);
+void translate_common(struct dbt *d);
 
 /* flags.c */
-u32 flags_live(struct engine *d, const u8 *page_bytes, unsigned offset);
-u32 flags_live_at(struct engine *d, u64 lin);
-void flags_make_visible(struct engine *d); /* masks d->flags by what is live at RIP */
+u32 flags_live(struct dbt *d, const u8 *page_bytes, unsigned offset);
+u32 flags_live_at(struct dbt *d, u64 lin);
+void flags_make_visible(struct dbt *d); /* masks d->flags by what is live at RIP */
 
 /* icache.c: decoded instructions by their bytes: 15 and the number that could be read */
-struct insn *icache_get(struct engine *d, const u8 key[16]);
+struct insn *icache_get(struct dbt *d, const u8 key[16]);
 size_t icache_bytes(void);
 /* The liveness rule stops here: branches and what may not be looked beyond. */
 bool ends_scan(const struct insn *in);
 
 /* exec.c: one instruction; careful.c */
-int exec(struct engine *d, struct insn *in);
-int fetch(struct engine *d, struct insn **in);
-int exec_native(struct engine *d, struct insn *in);
-u64 insn_ea(struct engine *d, const struct insn *in);
+int exec(struct dbt *d, struct insn *in);
+int fetch(struct dbt *d, struct insn **in);
+int exec_native(struct dbt *d, struct insn *in);
+u64 insn_ea(struct dbt *d, const struct insn *in);
+/* exec()'s part in front of the instruction proper: sets d->next; #UD, #NM and the like. */
+int exec_begin(struct dbt *d, struct insn *in);
+/* x87 pointers behind an x87 instruction at RIP. */
+void exec_x87_pointers(struct dbt *d, struct insn *in);
+
+/* msr.c: an MSR as RDMSR and WRMSR see it; false: #GP */
+bool msr_read(struct dbt *d, u32 msr, u64 *v);
+bool msr_write(struct dbt *d, u32 msr, u64 v);
 
 /* sys.c */
-int check_io(struct engine *d, u16 port, unsigned size); /* IOPL and the TSS bitmap */
+int check_io(struct dbt *d, u16 port, unsigned size); /* IOPL and the TSS bitmap */
 
 /* except.c */
-int deliver(struct engine *d, unsigned vector, bool has_error, u32 error, bool soft);
-int deliver_fault(struct engine *d); /* d->fault: double fault and shutdown logic */
+int deliver(struct dbt *d, unsigned vector, bool has_error, u32 error, bool soft);
+int deliver_fault(struct dbt *d); /* d->fault: double fault and shutdown logic */
 
 /* seg.c */
 struct desc {
@@ -405,27 +427,52 @@ struct desc {
     u64 raw[2];
     u64 addr;
 };
-int read_desc(struct engine *d, u16 sel, struct desc *out, unsigned vector, u32 error);
-void load_seg_cache(struct engine *d, unsigned seg, u16 sel, const struct desc *desc);
-int load_seg(struct engine *d, unsigned seg, u16 sel);
+int read_desc(struct dbt *d, u16 sel, struct desc *out, unsigned vector, u32 error);
+void load_seg_cache(struct dbt *d, unsigned seg, u16 sel, const struct desc *desc);
+int load_seg(struct dbt *d, unsigned seg, u16 sel);
 /* IRET and far RET: loads CS:RIP (into d->next) and, when `stack`, SS:RSP. */
-int return_far(struct engine *d, u16 cs_sel, u64 rip, u16 ss_sel, u64 rsp, bool stack);
+int return_far(struct dbt *d, u16 cs_sel, u64 rip, u16 ss_sel, u64 rsp, bool stack);
 
 /* fpu.c */
-void dbt_park(struct engine *d);
-void dbt_unpark(struct engine *d);
-void fpu_init_image(struct engine *d);
-bool fpu_pending(struct engine *d);      /* an unmasked x87 exception waits: FSW.ES */
-unsigned fpu_unmasked(struct engine *d); /* which, as bits of FSW */
+void dbt_park(struct dbt *d);
+void dbt_unpark(struct dbt *d);
+void fpu_init_image(struct dbt *d);
+/* An XSAVE image (standard format) of the guest's registers into cpu.xsave, canonical. */
+void fpu_take_image(struct dbt *d, const u8 *image);
+bool fpu_pending(struct dbt *d);      /* an unmasked x87 exception waits: FSW.ES */
+unsigned fpu_unmasked(struct dbt *d); /* which, as bits of FSW */
 
 /* host.c: signals, GS base */
-int host_init(struct engine *d, struct err *err);
-void host_fini(struct engine *d);
-void host_enter(struct engine *d);
+int host_init(struct dbt *d, struct err *err);
+void host_fini(struct dbt *d);
+void host_enter(struct dbt *d);
+
+/* engine.c, run.c, except.c, access.c: the engine interface (cpu/engine.h) */
+static inline struct dbt *dbt_of(struct engine *e)
+{
+    return (struct dbt *)e;
+}
+static inline const struct dbt *dbt_of_const(const struct engine *e)
+{
+    return (const struct dbt *)e;
+}
+int dbt_create(struct dbt **out, const struct engine_config *config, struct err *err);
+void dbt_destroy(struct engine *e);
+void dbt_sync(struct engine *e);
+void dbt_changed(struct engine *e);
+enum engine_exit dbt_run(struct engine *e, pos_t stop_at, struct err *err);
+bool dbt_can_interrupt(const struct engine *e);
+bool dbt_can_nmi(const struct engine *e);
+int dbt_interrupt(struct engine *e, u8 vector);
+int dbt_nmi(struct engine *e);
+void dbt_ram_written(struct engine *e, gpa_t gpa, u64 len);
+bool dbt_peek(struct engine *e, gva_t va, void *out, size_t len);
+void dbt_debug_pass(struct engine *e, bool pass);
+extern const struct engine_ops dbt_ops;
 
 /* Helpers named by insn.def */
 #define HELPER(name)                                                                               \
     helper_fn help_##name;                                                                         \
-    int help_##name(struct engine *d, struct insn *in)
+    int help_##name(struct dbt *d, struct insn *in)
 
 #endif

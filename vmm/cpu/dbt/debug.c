@@ -16,7 +16,7 @@ void debug_bloom_add(struct debug *g, u64 rip)
     g->bloom[b >> 6] |= 1ull << (b & 63);
 }
 
-bool debug_exec_at(const struct engine *d, u64 rip, u32 *point)
+bool debug_exec_at(const struct dbt *d, u64 rip, u32 *point)
 {
     const struct debug *g = &d->debug;
     u32 b = bloom_bit(rip);
@@ -47,7 +47,7 @@ static bool overlaps(const struct watch *w, u64 at, u64 len)
     return at <= w->last && at + (len - 1) >= w->first;
 }
 
-bool debug_watches_page(const struct engine *d, u64 page, gpa_t gpa, bool write)
+bool debug_watches_page(const struct dbt *d, u64 page, gpa_t gpa, bool write)
 {
     for (u32 i = 0; i < d->debug.nwatch; i++) {
         const struct watch *w = &d->debug.watch[i];
@@ -57,13 +57,13 @@ bool debug_watches_page(const struct engine *d, u64 page, gpa_t gpa, bool write)
     return false;
 }
 
-static void hit(struct engine *d, const struct watch *w, u64 address, bool write)
+static void hit(struct dbt *d, const struct watch *w, u64 address, bool write)
 {
     d->debug.hit = true;
     d->debug.at = (struct debug_hit){w->point, write, address, position(d)};
 }
 
-void debug_access(struct engine *d, u64 va, unsigned len, const gpa_t gpa[2], bool write)
+void debug_access(struct dbt *d, u64 va, unsigned len, const gpa_t gpa[2], bool write)
 {
     unsigned n = MIN(len, PAGE_SIZE - (unsigned)(va & (PAGE_SIZE - 1)));
     for (u32 i = 0; i < d->debug.nwatch && !d->debug.hit; i++) {
@@ -79,7 +79,7 @@ void debug_access(struct engine *d, u64 va, unsigned len, const gpa_t gpa[2], bo
     }
 }
 
-void debug_dma(struct engine *d, gpa_t gpa, u64 len)
+void debug_dma(struct dbt *d, gpa_t gpa, u64 len)
 {
     for (u32 i = 0; i < d->debug.nwatch && !d->debug.hit; i++) {
         const struct watch *w = &d->debug.watch[i];

@@ -6,16 +6,17 @@
 #include <string.h>
 #include <sys/mman.h>
 
-int engine_dbt_create(struct engine **out, const struct engine_config *config, struct err *err)
+int dbt_create(struct dbt **out, const struct engine_config *config, struct err *err)
 {
     const char *lacks = cpu_model_host_lacks(config->model);
     if (lacks)
         return err_set(err, -ENOTSUP, "this host's CPU lacks %s, which CPU model %s needs", lacks,
                        cpu_model_name(config->model));
-    struct engine *d = mmap(NULL, sizeof(*d), PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    struct dbt *d = mmap(NULL, sizeof(*d), PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (d == MAP_FAILED)
         return err_set(err, -ENOMEM, "out of memory");
+    d->base.ops = &dbt_ops;
     d->memfd = -1;
     d->model = config->model;
     d->ram = config->ram;
@@ -31,11 +32,11 @@ int engine_dbt_create(struct engine **out, const struct engine_config *config, s
     if (ret == 0)
         ret = cache_init(d, err);
     if (ret) {
-        engine_destroy(d);
+        dbt_destroy(&d->base);
         return ret;
     }
     fpu_init_image(d);
-    engine_changed(d);
+    dbt_changed(&d->base);
     *out = d;
     return 0;
 }
@@ -47,8 +48,9 @@ static void debug_free(struct debug *g)
     free(g->watch);
 }
 
-void engine_destroy(struct engine *d)
+void dbt_destroy(struct engine *e)
 {
+    struct dbt *d = dbt_of(e);
     if (!d)
         return;
     debug_free(&d->debug);
@@ -59,13 +61,15 @@ void engine_destroy(struct engine *d)
     munmap(d, sizeof(*d));
 }
 
-struct vcpu *engine_vcpu(struct engine *d)
+static struct vcpu *dbt_vcpu(struct engine *e)
 {
+    struct dbt *d = dbt_of(e);
     return &d->cpu;
 }
 
-void engine_sync(struct engine *d)
+void dbt_sync(struct engine *e)
 {
+    struct dbt *d = dbt_of(e);
     dbt_park(d);
     u64 live = flags_live_at(d, d->cpu.rip);
     d->cpu.position = position(d);
@@ -73,8 +77,9 @@ void engine_sync(struct engine *d)
     d->cpu.shadow = d->shadow_pos == position(d) ? (d->mov_ss ? 2 : 1) : 0;
 }
 
-void engine_changed(struct engine *d)
+void dbt_changed(struct engine *e)
 {
+    struct dbt *d = dbt_of(e);
     struct vcpu *c = &d->cpu;
     d->target_pos = c->position;
     d->budget = 0;
@@ -90,36 +95,42 @@ void engine_changed(struct engine *d)
     mmu_mode_changed(d);
 }
 
-pos_t engine_position(const struct engine *d)
+static pos_t dbt_position(const struct engine *e)
 {
+    const struct dbt *d = dbt_of_const(e);
     return position(d);
 }
 
-void engine_attention(struct engine *d)
+static void dbt_attention(struct engine *e)
 {
+    struct dbt *d = dbt_of(e);
     d->attention = true;
 }
 
-void engine_kick(struct engine *d)
+static void dbt_kick(struct engine *e)
 {
+    struct dbt *d = dbt_of(e);
     d->kicked = 1;
 }
 
-void engine_want_window(struct engine *d, bool interrupt, bool nmi)
+static void dbt_want_window(struct engine *e, bool interrupt, bool nmi)
 {
+    struct dbt *d = dbt_of(e);
     d->want_int = interrupt;
     d->want_nmi = nmi;
 }
 
-void engine_set_trace(struct engine *d, void (*fn)(void *opaque), void *opaque)
+static void dbt_set_trace(struct engine *e, void (*fn)(void *opaque), void *opaque)
 {
+    struct dbt *d = dbt_of(e);
     d->trace = fn;
     d->trace_opaque = opaque;
     mmu_mode_changed(d);
 }
 
-bool engine_linear_to_physical(struct engine *d, gva_t va, gpa_t *gpa)
+static bool dbt_linear_to_physical(struct engine *e, gva_t va, gpa_t *gpa)
 {
+    struct dbt *d = dbt_of(e);
     return mmu_peek(d, va, gpa);
 }
 
@@ -161,7 +172,7 @@ static int debug_build(struct debug *g, const struct debug_point *points, unsign
 }
 
 /* Blocks that run into or across an instruction at which the run now stops. */
-static void drop_blocks(struct engine *d, const struct debug *old)
+static void drop_blocks(struct dbt *d, const struct debug *old)
 {
     const struct debug *g = &d->debug;
     bool grown = false;
@@ -185,8 +196,9 @@ static void drop_blocks(struct engine *d, const struct debug *old)
     }
 }
 
-int engine_debug_set(struct engine *d, const struct debug_point *points, unsigned n)
+static int dbt_debug_set(struct engine *e, const struct debug_point *points, unsigned n)
 {
+    struct dbt *d = dbt_of(e);
     struct debug old = d->debug, new_ = {.pass = old.pass};
     int r = debug_build(&new_, points, n);
     if (r) {
@@ -203,27 +215,31 @@ int engine_debug_set(struct engine *d, const struct debug_point *points, unsigne
     return r;
 }
 
-bool engine_debug_hit(struct engine *d, struct debug_hit *out)
+static bool dbt_debug_hit(struct engine *e, struct debug_hit *out)
 {
+    struct dbt *d = dbt_of(e);
     bool hit = d->debug.hit;
     *out = d->debug.at;
     d->debug.hit = false;
     return hit;
 }
 
-void engine_debug_pass(struct engine *d, bool pass)
+void dbt_debug_pass(struct engine *e, bool pass)
 {
+    struct dbt *d = dbt_of(e);
     d->debug.pass = pass ? position(d) : NEVER;
 }
 
-const u32 *engine_written(const struct engine *d, size_t *n)
+static const u32 *dbt_written(const struct engine *e, size_t *n)
 {
+    const struct dbt *d = dbt_of_const(e);
     *n = d->nwritten;
     return d->written;
 }
 
-int engine_written_reset(struct engine *d)
+static int dbt_written_reset(struct engine *e)
 {
+    struct dbt *d = dbt_of(e);
     if (!d->written) {
         void *p = mmap(NULL, d->npages * sizeof(*d->written), PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -241,7 +257,43 @@ int engine_written_reset(struct engine *d)
     return 0;
 }
 
-void engine_stats(const struct engine *d, struct machine_stats *out)
+static void dbt_stats(const struct engine *e, struct machine_stats *out)
 {
+    const struct dbt *d = dbt_of_const(e);
     *out = d->st;
+}
+
+const struct engine_ops dbt_ops = {
+    .destroy = dbt_destroy,
+    .vcpu = dbt_vcpu,
+    .sync = dbt_sync,
+    .changed = dbt_changed,
+    .position = dbt_position,
+    .run = dbt_run,
+    .attention = dbt_attention,
+    .kick = dbt_kick,
+    .can_interrupt = dbt_can_interrupt,
+    .can_nmi = dbt_can_nmi,
+    .want_window = dbt_want_window,
+    .interrupt = dbt_interrupt,
+    .nmi = dbt_nmi,
+    .ram_written = dbt_ram_written,
+    .set_trace = dbt_set_trace,
+    .linear_to_physical = dbt_linear_to_physical,
+    .peek = dbt_peek,
+    .debug_set = dbt_debug_set,
+    .debug_hit = dbt_debug_hit,
+    .debug_pass = dbt_debug_pass,
+    .written = dbt_written,
+    .written_reset = dbt_written_reset,
+    .stats = dbt_stats,
+};
+
+int engine_dbt_create(struct engine **out, const struct engine_config *config, struct err *err)
+{
+    struct dbt *d;
+    int r = dbt_create(&d, config, err);
+    if (!r)
+        *out = &d->base;
+    return r;
 }

@@ -7,12 +7,12 @@
 
 #include <Zydis/Mnemonic.h>
 
-static int gate_error(struct engine *d, unsigned vector, unsigned exc, bool soft)
+static int gate_error(struct dbt *d, unsigned vector, unsigned exc, bool soft)
 {
     return raise_error(d, exc, vector * 8 + 2 + (soft ? 0 : 1));
 }
 
-static int not_64bit(struct engine *d, u16 sel)
+static int not_64bit(struct dbt *d, u16 sel)
 {
     return REPORT(
         d,
@@ -21,7 +21,7 @@ static int not_64bit(struct engine *d, u16 sel)
         sel, (unsigned long long)d->cpu.rip, (unsigned long long)position(d));
 }
 
-static void set_flat(struct engine *d, unsigned seg, u16 sel, u16 attr)
+static void set_flat(struct dbt *d, unsigned seg, u16 sel, u16 attr)
 {
     d->cpu.seg_sel[seg] = sel;
     d->cpu.seg_attr[seg] = attr;
@@ -29,7 +29,7 @@ static void set_flat(struct engine *d, unsigned seg, u16 sel, u16 attr)
     d->cpu.seg_limit[seg] = attr ? 0xffffffff : 0;
 }
 
-static int tss_stack(struct engine *d, unsigned offset, u64 *rsp)
+static int tss_stack(struct dbt *d, unsigned offset, u64 *rsp)
 {
     if (offset + 7 > d->cpu.seg_limit[SEG_TR])
         return raise_error(d, EXC_TS, d->cpu.seg_sel[SEG_TR] & ~3u);
@@ -40,7 +40,7 @@ static int tss_stack(struct engine *d, unsigned offset, u64 *rsp)
  * Delivers `vector`; the pushed RIP is cpu.rip. DONE, FAULT (nothing changed, d->fault set) or a
  * stop. Counting and the choice of RF are the caller's: d->push_rf.
  */
-int deliver(struct engine *d, unsigned vector, bool has_error, u32 error, bool soft)
+int deliver(struct dbt *d, unsigned vector, bool has_error, u32 error, bool soft)
 {
     struct vcpu *c = &d->cpu;
     u64 gate[2];
@@ -118,8 +118,7 @@ static bool contributory(unsigned v)
 
 /* Delivers until something sticks: a fault during delivery is served itself, becomes a double
  * fault, or shuts the CPU down (SDM vol. 3, table 6-5). */
-static int deliver_loop(struct engine *d, unsigned vector, bool has_error, u32 error,
-                        bool exception)
+static int deliver_loop(struct dbt *d, unsigned vector, bool has_error, u32 error, bool exception)
 {
     for (;;) {
         int r = deliver(d, vector, has_error, error, false);
@@ -146,7 +145,7 @@ static int deliver_loop(struct engine *d, unsigned vector, bool has_error, u32 e
     }
 }
 
-int deliver_fault(struct engine *d)
+int deliver_fault(struct dbt *d)
 {
     struct fault f = d->fault;
     flags_make_visible(d);
@@ -166,7 +165,7 @@ int deliver_fault(struct engine *d)
     return r;
 }
 
-static int external(struct engine *d, unsigned vector)
+static int external(struct dbt *d, unsigned vector)
 {
     flags_make_visible(d);
     d->push_rf = d->cpu.rep_resume;
@@ -176,28 +175,32 @@ static int external(struct engine *d, unsigned vector)
     return r == DONE ? 0 : r == STOP_SHUTDOWN ? (int)ENGINE_SHUTDOWN : (int)ENGINE_UNSUPPORTED;
 }
 
-int engine_interrupt(struct engine *d, u8 vector)
+int dbt_interrupt(struct engine *e, u8 vector)
 {
+    struct dbt *d = dbt_of(e);
     d->st.interrupts++;
     d->cpu.halted = 0;
     return external(d, vector);
 }
 
-int engine_nmi(struct engine *d)
+int dbt_nmi(struct engine *e)
 {
+    struct dbt *d = dbt_of(e);
     d->cpu.halted = 0;
     int r = external(d, EXC_NMI);
     d->cpu.nmi_blocked = 1;
     return r;
 }
 
-bool engine_can_interrupt(const struct engine *d)
+bool dbt_can_interrupt(const struct engine *e)
 {
+    const struct dbt *d = dbt_of_const(e);
     return (d->cpu.rflags & FL_IF) && d->shadow_pos != position(d);
 }
 
-bool engine_can_nmi(const struct engine *d)
+bool dbt_can_nmi(const struct engine *e)
 {
+    const struct dbt *d = dbt_of_const(e);
     return !d->cpu.nmi_blocked && d->shadow_pos != position(d);
 }
 
@@ -222,7 +225,7 @@ HELPER(int)
 }
 
 /* Data segments too privileged for the new CPL are nulled (SDM vol. 2, IRET). */
-static void drop_segments(struct engine *d, unsigned cpl)
+static void drop_segments(struct dbt *d, unsigned cpl)
 {
     static const u8 segs[] = {SEG_ES, SEG_DS, SEG_FS, SEG_GS};
     for (unsigned i = 0; i < ARRAY_SIZE(segs); i++) {
@@ -237,7 +240,7 @@ static void drop_segments(struct engine *d, unsigned cpl)
 
 /* Loads CS:RIP and, when `stack`, SS:RSP for a return to the privilege in cs' RPL; shared by IRET
  * and far RET. All checks come before any change. */
-int return_far(struct engine *d, u16 cs_sel, u64 rip, u16 ss_sel, u64 rsp, bool stack)
+int return_far(struct dbt *d, u16 cs_sel, u64 rip, u16 ss_sel, u64 rsp, bool stack)
 {
     struct vcpu *c = &d->cpu;
     struct desc cs, ss;

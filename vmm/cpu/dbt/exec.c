@@ -13,7 +13,7 @@ static u64 mask_of(unsigned size)
 }
 
 /* Linear address of the memory operand. */
-u64 insn_ea(struct engine *d, const struct insn *in)
+u64 insn_ea(struct dbt *d, const struct insn *in)
 {
     u64 ea = (u64)in->disp;
     if (in->rip_rel)
@@ -30,7 +30,7 @@ u64 insn_ea(struct engine *d, const struct insn *in)
 }
 
 /* #UD and #NM for the state it needs (SDM vol. 3, 2.5 and 13.1). */
-static int check_state(struct engine *d, const struct insn *in)
+static int check_state(struct dbt *d, const struct insn *in)
 {
     const struct vcpu *c = &d->cpu;
     switch (in->needs) {
@@ -59,7 +59,7 @@ static int check_state(struct engine *d, const struct insn *in)
  * nothing is stored and the address does not matter: #MF at the next x87 instruction. So try it
  * on a buffer first.
  */
-static int exec_x87_store(struct engine *d, struct insn *in, int fault)
+static int exec_x87_store(struct dbt *d, struct insn *in, int fault)
 {
     u8 saved[160];
     u8 *x = d->cpu.xsave;
@@ -78,7 +78,23 @@ static int exec_x87_store(struct engine *d, struct insn *in, int fault)
     return fault;
 }
 
-static int exec_gen(struct engine *d, struct insn *in)
+void exec_x87_pointers(struct dbt *d, struct insn *in)
+{
+    if (in->needs != N_X87 || in->fpu_nowait)
+        return;
+    d->fip = d->cpu.rip;
+    d->fop = in->fop;
+    if (in->mem)
+        d->fdp = insn_ea(d, in);
+    /* They live in the image when parked. */
+    if (d->parked) {
+        *(u16 *)(void *)(d->cpu.xsave + 6) = d->fop & 0x7ff;
+        *(u64 *)(void *)(d->cpu.xsave + 8) = d->fip;
+        *(u64 *)(void *)(d->cpu.xsave + 16) = d->fdp;
+    }
+}
+
+static int exec_gen(struct dbt *d, struct insn *in)
 {
     if (!in->mem) {
         TRY(exec_native(d, in));
@@ -114,22 +130,11 @@ static int exec_gen(struct engine *d, struct insn *in)
                 TRY(operand_close(d, &op));
         }
     }
-    if (in->needs == N_X87 && !in->fpu_nowait) {
-        d->fip = d->cpu.rip;
-        d->fop = in->fop;
-        if (in->mem)
-            d->fdp = insn_ea(d, in);
-        /* They live in the image when parked. */
-        if (d->parked) {
-            *(u16 *)(void *)(d->cpu.xsave + 6) = d->fop & 0x7ff;
-            *(u64 *)(void *)(d->cpu.xsave + 8) = d->fip;
-            *(u64 *)(void *)(d->cpu.xsave + 16) = d->fdp;
-        }
-    }
+    exec_x87_pointers(d, in);
     return DONE;
 }
 
-static int push(struct engine *d, u64 v, unsigned size)
+static int push(struct dbt *d, u64 v, unsigned size)
 {
     u64 sp = d->cpu.gpr[RSP] - size;
     TRY(mem_write(d, sp, size, &v, SEG_SS));
@@ -137,7 +142,7 @@ static int push(struct engine *d, u64 v, unsigned size)
     return DONE;
 }
 
-static int exec_push(struct engine *d, struct insn *in)
+static int exec_push(struct dbt *d, struct insn *in)
 {
     unsigned size = in->opsize == 2 ? 2 : 8;
     u64 v = 0;
@@ -152,7 +157,7 @@ static int exec_push(struct engine *d, struct insn *in)
     return push(d, v, size);
 }
 
-static void set_gpr(struct engine *d, int r, u64 v, unsigned size)
+static void set_gpr(struct dbt *d, int r, u64 v, unsigned size)
 {
     if (size >= 4)
         d->cpu.gpr[r] = size == 4 ? (u32)v : v;
@@ -160,7 +165,7 @@ static void set_gpr(struct engine *d, int r, u64 v, unsigned size)
         d->cpu.gpr[r] = (d->cpu.gpr[r] & ~mask_of(size)) | (v & mask_of(size));
 }
 
-static int exec_pop(struct engine *d, struct insn *in)
+static int exec_pop(struct dbt *d, struct insn *in)
 {
     unsigned size = in->opsize == 2 ? 2 : 8;
     u64 v = 0, sp = d->cpu.gpr[RSP];
@@ -184,7 +189,7 @@ static int exec_pop(struct engine *d, struct insn *in)
     return DONE;
 }
 
-static int jump(struct engine *d, u64 target)
+static int jump(struct dbt *d, u64 target)
 {
     if (!is_canonical(target))
         return raise_error(d, EXC_GP, 0);
@@ -192,7 +197,7 @@ static int jump(struct engine *d, u64 target)
     return DONE;
 }
 
-static int exec_call(struct engine *d, struct insn *in, bool call)
+static int exec_call(struct dbt *d, struct insn *in, bool call)
 {
     u64 target;
     if (in->op0_kind == OP_IMM)
@@ -212,7 +217,7 @@ static int exec_call(struct engine *d, struct insn *in, bool call)
     return r;
 }
 
-static int exec_ret(struct engine *d, struct insn *in)
+static int exec_ret(struct dbt *d, struct insn *in)
 {
     u64 target;
     TRY(mem_read(d, d->cpu.gpr[RSP], 8, &target, SEG_SS));
@@ -221,7 +226,7 @@ static int exec_ret(struct engine *d, struct insn *in)
     return DONE;
 }
 
-static bool condition(const struct engine *d, unsigned cc)
+static bool condition(const struct dbt *d, unsigned cc)
 {
     u64 f = d->flags;
     bool cf = f & FL_CF, zf = f & FL_ZF, sf = f & FL_SF, of = f & FL_OF, pf = f & FL_PF, v;
@@ -238,7 +243,7 @@ static bool condition(const struct engine *d, unsigned cc)
     return v != (bool)(cc & 1);
 }
 
-static int exec_loop(struct engine *d, struct insn *in)
+static int exec_loop(struct dbt *d, struct insn *in)
 {
     u64 rcx = d->cpu.gpr[RCX];
     bool taken;
@@ -259,7 +264,7 @@ static int exec_loop(struct engine *d, struct insn *in)
     return DONE;
 }
 
-static int exec_leave(struct engine *d, struct insn *in)
+static int exec_leave(struct dbt *d, struct insn *in)
 {
     unsigned size = in->opsize == 2 ? 2 : 8;
     u64 v = 0, bp = d->cpu.gpr[RBP];
@@ -269,7 +274,7 @@ static int exec_leave(struct engine *d, struct insn *in)
     return DONE;
 }
 
-static int unsupported(struct engine *d, const struct insn *in)
+static int unsupported(struct dbt *d, const struct insn *in)
 {
     dbt_park(d);
     char hex[3 * 15 + 1] = "", text[128];
@@ -286,15 +291,19 @@ static int unsupported(struct engine *d, const struct insn *in)
         text, hex, (unsigned long long)d->cpu.rip, d->cpl, (unsigned long long)position(d));
 }
 
-int exec(struct engine *d, struct insn *in)
+int exec_begin(struct dbt *d, struct insn *in)
 {
     d->next = d->cpu.rip + in->len;
     if (in->treat == T_UD)
         return raise_fault(d, EXC_UD);
     if (in->treat == T_GP_LONG)
         return raise_error(d, EXC_GP, 0);
-    if (in->needs != N_BASE)
-        TRY(check_state(d, in));
+    return in->needs != N_BASE ? check_state(d, in) : DONE;
+}
+
+int exec(struct dbt *d, struct insn *in)
+{
+    TRY(exec_begin(d, in));
     switch (in->treat) {
     case T_GEN: return exec_gen(d, in);
     case T_NOP: return DONE;

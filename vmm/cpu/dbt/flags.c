@@ -16,7 +16,7 @@
  */
 #include "dbt.h"
 
-static struct insn *cached(struct engine *d, const u8 *page, unsigned offset)
+static struct insn *cached(struct dbt *d, const u8 *page, unsigned offset)
 {
     u8 buf[16] __attribute__((aligned(8)));
     unsigned avail = MIN(15u, PAGE_SIZE - offset);
@@ -26,7 +26,7 @@ static struct insn *cached(struct engine *d, const u8 *page, unsigned offset)
     return icache_get(d, buf);
 }
 
-u32 flags_live(struct engine *d, const u8 *page, unsigned offset)
+u32 flags_live(struct dbt *d, const u8 *page, unsigned offset)
 {
     u32 live = 0, unknown = FL_ARITH;
     while (unknown && offset < PAGE_SIZE) {
@@ -40,7 +40,7 @@ u32 flags_live(struct engine *d, const u8 *page, unsigned offset)
     return live | unknown;
 }
 
-u32 flags_live_at(struct engine *d, u64 lin)
+u32 flags_live_at(struct dbt *d, u64 lin)
 {
     gpa_t gpa;
     if (!is_canonical(lin) || !mmu_peek(d, lin, &gpa))
@@ -49,7 +49,7 @@ u32 flags_live_at(struct engine *d, u64 lin)
     return page ? flags_live(d, page, gpa & (PAGE_SIZE - 1)) : FL_ARITH;
 }
 
-void flags_make_visible(struct engine *d)
+void flags_make_visible(struct dbt *d)
 {
     d->flags &= flags_live_at(d, d->cpu.rip);
 }

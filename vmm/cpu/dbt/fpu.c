@@ -65,7 +65,7 @@ static void set_fsw(u8 *x, u16 fsw)
 }
 
 /* FNINIT and FNSAVE empty the registers but leave what is in them. */
-static void reset_x87(struct engine *d)
+static void reset_x87(struct dbt *d)
 {
     u8 *x = d->cpu.xsave;
     set_fsw(x, 0);
@@ -76,7 +76,7 @@ static void reset_x87(struct engine *d)
     d->fop = 0;
 }
 
-void fpu_init_image(struct engine *d)
+void fpu_init_image(struct dbt *d)
 {
     u8 *x = d->cpu.xsave;
     zero(x, XSAVE_SIZE);
@@ -102,14 +102,9 @@ static u64 in_use(const u8 *x)
     return bv;
 }
 
-void dbt_park(struct engine *d)
+void fpu_take_image(struct dbt *d, const u8 *h)
 {
-    if (d->parked)
-        return;
-    u8 *h = d->xs_park, *x = d->cpu.xsave;
-    __asm__ volatile("xsave64 (%0)" : : "r"(h), "a"((u32)d->xmask), "d"(0) : "memory");
-    static const u32 mxcsr = 0x1f80;
-    __asm__ volatile("fninit; ldmxcsr %0" : : "m"(mxcsr));
+    u8 *x = d->cpu.xsave;
     u64 bv = get64(h + 512);
     if (bv & XF_X87) {
         for (unsigned i = 0; i < 24; i += 8)
@@ -119,7 +114,7 @@ void dbt_park(struct engine *d)
     } else {
         init_x87(x);
     }
-    put32(x + 24, *(u32 *)(h + 24)); /* MXCSR: saved whenever SSE or AVX is asked for */
+    put32(x + 24, *(const u32 *)(h + 24)); /* MXCSR: saved whenever SSE or AVX is asked for */
     put32(x + 28, 0xffff);
     if (bv & XF_SSE) {
         for (unsigned i = 160; i < 416; i += 8)
@@ -143,7 +138,18 @@ void dbt_park(struct engine *d)
     d->parked = true;
 }
 
-void dbt_unpark(struct engine *d)
+void dbt_park(struct dbt *d)
+{
+    if (d->parked)
+        return;
+    u8 *h = d->xs_park;
+    __asm__ volatile("xsave64 (%0)" : : "r"(h), "a"((u32)d->xmask), "d"(0) : "memory");
+    static const u32 mxcsr = 0x1f80;
+    __asm__ volatile("fninit; ldmxcsr %0" : : "m"(mxcsr));
+    fpu_take_image(d, h);
+}
+
+void dbt_unpark(struct dbt *d)
 {
     if (!d->parked)
         return;
@@ -160,7 +166,7 @@ void dbt_unpark(struct engine *d)
     d->parked = false;
 }
 
-bool fpu_pending(struct engine *d)
+bool fpu_pending(struct dbt *d)
 {
     u16 fsw = *(u16 *)(d->cpu.xsave + 2);
     if (!d->parked)
@@ -168,7 +174,7 @@ bool fpu_pending(struct engine *d)
     return fsw & 0x80;
 }
 
-unsigned fpu_unmasked(struct engine *d)
+unsigned fpu_unmasked(struct dbt *d)
 {
     u16 fcw = *(u16 *)d->cpu.xsave, fsw = *(u16 *)(d->cpu.xsave + 2);
     if (!d->parked)
@@ -177,7 +183,7 @@ unsigned fpu_unmasked(struct engine *d)
 }
 
 /* CR0.EM/TS checks of the state instructions; SDM vol. 3, 2.5. */
-static int check_fpu(struct engine *d)
+static int check_fpu(struct dbt *d)
 {
     return d->cpu.cr0 & (CR0_EM | CR0_TS) ? raise_fault(d, EXC_NM) : DONE;
 }
@@ -311,7 +317,7 @@ HELPER(x87_env)
 }
 
 /* The legacy region as FXSAVE/XSAVE store it: 64-bit pointers with REX.W, else 32-bit ones. */
-static void legacy_image(const struct engine *d, const struct insn *in, u8 *out)
+static void legacy_image(const struct dbt *d, const struct insn *in, u8 *out)
 {
     const u8 *x = d->cpu.xsave;
     for (unsigned i = 0; i < 416; i += 8)
@@ -323,7 +329,7 @@ static void legacy_image(const struct engine *d, const struct insn *in, u8 *out)
 }
 
 /* Where alignment is checked (EFLAGS.AC), words of four bytes are; else, and beyond, #GP. */
-static int check_alignment(struct engine *d, u64 ea, unsigned mask, unsigned seg)
+static int check_alignment(struct dbt *d, u64 ea, unsigned mask, unsigned seg)
 {
     if (d->ac_check && is_canonical(ea) && (ea & 3))
         return raise_error(d, EXC_AC, 0);
@@ -347,7 +353,7 @@ HELPER(fxsave)
     return mem_write(d, ea, 160, img, in->seg);
 }
 
-static void load_x87(struct engine *d, const u8 *in, bool wide)
+static void load_x87(struct dbt *d, const u8 *in, bool wide)
 {
     u8 *x = d->cpu.xsave;
     for (unsigned i = 0; i < 8; i += 8)
@@ -398,7 +404,7 @@ HELPER(fxrstor)
     return DONE;
 }
 
-static int check_xsave(struct engine *d)
+static int check_xsave(struct dbt *d)
 {
     if (!(d->cpu.cr4 & CR4_OSXSAVE))
         return raise_fault(d, EXC_UD);

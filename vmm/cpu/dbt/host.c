@@ -23,7 +23,7 @@
 #define SS_AUTODISARM (1u << 31)
 #endif
 
-static _Thread_local struct engine *current;
+static _Thread_local struct dbt *current;
 
 static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 
@@ -31,7 +31,7 @@ static void on_signal(int sig, siginfo_t *si, void *ctx)
 {
     ucontext_t *uc = ctx;
     greg_t *g = uc->uc_mcontext.gregs;
-    struct engine *d = current;
+    struct dbt *d = current;
     u64 rip = (u64)g[REG_RIP];
     if (!d || rip - (u64)(uintptr_t)d->rx >= CODE_SIZE) {
         /* Not translated code: a bug of ours. Let it kill the process with its own report. */
@@ -51,7 +51,7 @@ static void on_signal(int sig, siginfo_t *si, void *ctx)
     (void)si;
 }
 
-int host_init(struct engine *d, struct err *err)
+int host_init(struct dbt *d, struct err *err)
 {
     d->altstack = mmap(NULL, ALTSTACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (d->altstack == MAP_FAILED) {
@@ -77,7 +77,7 @@ int host_init(struct engine *d, struct err *err)
     return 0;
 }
 
-void host_fini(struct engine *d)
+void host_fini(struct dbt *d)
 {
     if (current == d)
         current = NULL;
@@ -86,7 +86,7 @@ void host_fini(struct engine *d)
     free(d->xs_park);
 }
 
-void host_enter(struct engine *d)
+void host_enter(struct dbt *d)
 {
     if (current != d) {
         stack_t ss = {.ss_sp = d->altstack, .ss_size = ALTSTACK, .ss_flags = (int)SS_AUTODISARM};

@@ -18,7 +18,7 @@ size_t icache_bytes(void)
     return sizeof(struct insn) << ICACHE_BITS;
 }
 
-struct insn *icache_get(struct engine *d, const u8 key[16])
+struct insn *icache_get(struct dbt *d, const u8 key[16])
 {
     struct insn *in = &d->icache[hash_key(key)];
     const u64 *k = (const void *)key, *have = (const void *)in->bytes;

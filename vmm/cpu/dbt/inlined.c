@@ -7,7 +7,7 @@
 helper_fn help_cli, help_sti, help_cld, help_std, help_clac, help_stac, help_swapgs, help_pushf,
     help_bits;
 
-enum inlined tr_inline_of(const struct engine *d, const struct insn *in)
+enum inlined tr_inline_of(const struct dbt *d, const struct insn *in)
 {
     if (in->treat != T_HELP)
         return IN_NONE;
@@ -83,7 +83,7 @@ static void put_sti(struct tr *t, unsigned i)
 /* STAC and CLAC go on in another TLB index. */
 static void put_ac(struct tr *t, unsigned i, bool set)
 {
-    struct engine *d = t->d;
+    struct dbt *d = t->d;
     put_flag_change(t, i, FL_AC, set);
     unsigned idx = set || !(d->mode & MODE_SMAP) ? IDX_SUPU : IDX_SUP;
     e_store_imm32(&t->e, OFF(idx), idx);

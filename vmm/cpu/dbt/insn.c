@@ -46,7 +46,7 @@ static const struct insn_row insn_rows[ZYDIS_MNEMONIC_MAX_VALUE + 1] = {
 };
 
 /* Treatments that need no helper. */
-int help_none(struct engine *d, struct insn *in)
+int help_none(struct dbt *d, struct insn *in)
 {
     (void)d;
     (void)in;

@@ -32,9 +32,9 @@ enum treat {
 /* State an instruction needs, beyond BASE. */
 enum needs { N_BASE, N_X87, N_MMX, N_SSE, N_AVX, N_V3, N_ABSENT };
 
-struct engine;
+struct dbt;
 struct insn;
-typedef int helper_fn(struct engine *d, struct insn *in);
+typedef int helper_fn(struct dbt *d, struct insn *in);
 
 #define MEM_R 1
 #define MEM_W 2

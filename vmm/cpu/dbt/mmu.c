@@ -27,25 +27,25 @@
 /* Tracked writes to one table before it is dropped whole and untracked: a bulk change. */
 #define PT_WRITES_MAX 4
 
-static struct page *page_at(struct engine *d, gpa_t gpa)
+static struct page *page_at(struct dbt *d, gpa_t gpa)
 {
     return &d->pages[ram_page_index(d->ram, gpa)];
 }
 
-static void filled_add(struct engine *d, struct filled *f, u32 slot)
+static void filled_add(struct dbt *d, struct filled *f, u32 slot)
 {
     if (f->n < MAX_FILLED)
         f->slot[f->n] = slot;
     f->n++;
 }
 
-static void tlb_clear_entry(struct engine *d, unsigned idx, u32 slot)
+static void tlb_clear_entry(struct dbt *d, unsigned idx, u32 slot)
 {
     struct tlb_entry *t = &d->tlb[idx][slot];
     t->rtag = t->wtag = tlb_invalid(slot);
 }
 
-static void tlb_flush_list(struct engine *d, struct filled *f, bool user)
+static void tlb_flush_list(struct dbt *d, struct filled *f, bool user)
 {
     if (f->n <= MAX_FILLED) {
         for (u32 i = 0; i < f->n; i++)
@@ -59,14 +59,14 @@ static void tlb_flush_list(struct engine *d, struct filled *f, bool user)
     (void)user;
 }
 
-void mmu_flush_user(struct engine *d)
+void mmu_flush_user(struct dbt *d)
 {
     tlb_flush_list(d, &d->tlb_user, true);
     jc_drop_range(d, 0, 1ull << 47);
     d->st.tlb_flushes++;
 }
 
-void mmu_flush_all(struct engine *d)
+void mmu_flush_all(struct dbt *d)
 {
     tlb_flush_list(d, &d->tlb_user, true);
     tlb_flush_list(d, &d->tlb_kernel, false);
@@ -75,7 +75,7 @@ void mmu_flush_all(struct engine *d)
 }
 
 /* Takes the write fast path to a page away, under all its addresses. */
-static void revoke_writes(struct engine *d, struct page *pg, u64 index)
+static void revoke_writes(struct dbt *d, struct page *pg, u64 index)
 {
     if (!(pg->flags & PG_WTLB))
         return;
@@ -102,7 +102,7 @@ static void revoke_writes(struct engine *d, struct page *pg, u64 index)
     pg->flags &= (u8) ~(PG_WTLB | PG_WMULTI);
 }
 
-void mmu_revoke_all_writes(struct engine *d)
+void mmu_revoke_all_writes(struct dbt *d)
 {
     for (unsigned x = 0; x < IDX_COUNT; x++)
         for (u32 s = 0; s < TLB_SIZE; s++) {
@@ -115,12 +115,12 @@ void mmu_revoke_all_writes(struct engine *d)
         }
 }
 
-void mmu_protect_page(struct engine *d, struct page *pg, u64 index)
+void mmu_protect_page(struct dbt *d, struct page *pg, u64 index)
 {
     revoke_writes(d, pg, index);
 }
 
-static void track_table(struct engine *d, gpa_t table, unsigned level, u64 va)
+static void track_table(struct dbt *d, gpa_t table, unsigned level, u64 va)
 {
     if (!ram_ptr(d->ram, table, PAGE_SIZE))
         return;
@@ -141,7 +141,7 @@ static void track_table(struct engine *d, gpa_t table, unsigned level, u64 va)
 }
 
 /* Drops what was derived from linear range [lin, lin + len). */
-static void drop_range(struct engine *d, u64 lin, u64 len)
+static void drop_range(struct dbt *d, u64 lin, u64 len)
 {
     struct filled *f = lin >> 63 ? &d->tlb_kernel : &d->tlb_user;
     if (len == PAGE_SIZE) {
@@ -169,7 +169,7 @@ static u64 sign_extend(u64 lin)
     return (u64)((i64)(lin << 16) >> 16);
 }
 
-void mmu_write_tracked(struct engine *d, struct page *pg, gpa_t gpa, unsigned len, const u8 *old,
+void mmu_write_tracked(struct dbt *d, struct page *pg, gpa_t gpa, unsigned len, const u8 *old,
                        const u8 *new_)
 {
     d->st.pt_writes++;
@@ -211,7 +211,7 @@ void mmu_write_tracked(struct engine *d, struct page *pg, gpa_t gpa, unsigned le
     }
 }
 
-static int page_fault(struct engine *d, u64 va, u32 error)
+static int page_fault(struct dbt *d, u64 va, u32 error)
 {
     d->fault = (struct fault){.vector = EXC_PF, .has_error = true, .error = error, .cr2 = va};
     return FAULT;
@@ -226,8 +226,7 @@ struct walk {
 
 /* The walk proper. No side effects unless `commit`; returns DONE or FAULT (d->fault set only when
  * commit). */
-static int walk(struct engine *d, u64 va, enum access acc, unsigned idx, bool commit,
-                struct walk *w)
+static int walk(struct dbt *d, u64 va, enum access acc, unsigned idx, bool commit, struct walk *w)
 {
     u64 reserved = ~d->phys_mask & PTE_ADDR;
     if (!(d->cpu.efer & EFER_NX))
@@ -296,13 +295,13 @@ static int walk(struct engine *d, u64 va, enum access acc, unsigned idx, bool co
     return DONE;
 }
 
-static void track_walk(struct engine *d, u64 va, const struct walk *w)
+static void track_walk(struct dbt *d, u64 va, const struct walk *w)
 {
     for (unsigned l = 4; l >= w->leaf; l--)
         track_table(d, w->table[l], l, va);
 }
 
-int mmu_walk(struct engine *d, u64 va, enum access acc, unsigned idx, gpa_t *gpa)
+int mmu_walk(struct dbt *d, u64 va, enum access acc, unsigned idx, gpa_t *gpa)
 {
     struct walk w;
     int r = walk(d, va, acc, idx, true, &w);
@@ -314,7 +313,7 @@ int mmu_walk(struct engine *d, u64 va, enum access acc, unsigned idx, gpa_t *gpa
     return DONE;
 }
 
-bool mmu_peek(struct engine *d, u64 va, gpa_t *gpa)
+bool mmu_peek(struct dbt *d, u64 va, gpa_t *gpa)
 {
     struct walk w;
     struct fault saved = d->fault;
@@ -329,7 +328,7 @@ bool mmu_peek(struct engine *d, u64 va, gpa_t *gpa)
     return true;
 }
 
-bool mmu_on_path(struct engine *d, u64 va, gpa_t gpa)
+bool mmu_on_path(struct dbt *d, u64 va, gpa_t gpa)
 {
     struct walk w = {.leaf = 5};
     struct fault saved = d->fault;
@@ -345,7 +344,7 @@ bool mmu_on_path(struct engine *d, u64 va, gpa_t gpa)
  * Walks and fills the TLB. Returns the host address of va's byte, or NULL: a fault (d->fault set,
  * vector != 0) or a page that has no fast path for this access (vector == 0).
  */
-u8 *mmu_fill(struct engine *d, u64 va, enum access acc, unsigned idx)
+u8 *mmu_fill(struct dbt *d, u64 va, enum access acc, unsigned idx)
 {
     struct walk w;
     d->fault.vector = 0;
@@ -398,7 +397,7 @@ u8 *mmu_fill(struct engine *d, u64 va, enum access acc, unsigned idx)
 
 /* A page with watched bytes, right behind mmu_fill: an access beside them needs no look. NULL:
  * exec() must do it. */
-static u8 *beside_watched(struct engine *d, u64 va, unsigned size, enum access acc)
+static u8 *beside_watched(struct dbt *d, u64 va, unsigned size, enum access acc)
 {
     gpa_t gpa[2] = {d->filled_gpa, 0};
     if (d->debug.hit)
@@ -427,7 +426,7 @@ static u8 *beside_watched(struct engine *d, u64 va, unsigned size, enum access a
  * A load or store in translated code missed the TLB. d->slow_ea is the address; bit 31 of resume's
  * companion (d->tmp2) says size and kind. Returns the host address, or 0: exec() must do it.
  */
-u64 slow_mem(struct engine *d)
+u64 slow_mem(struct dbt *d)
 {
     u64 va = d->slow_ea;
     unsigned size = d->tmp2 & 0xff;
@@ -444,7 +443,7 @@ u64 slow_mem(struct engine *d)
     return d->stale ? 0 : host;
 }
 
-void mmu_set_cr3(struct engine *d, u64 old, u64 cr3)
+void mmu_set_cr3(struct dbt *d, u64 old, u64 cr3)
 {
     u64 a = old & d->phys_mask & PTE_ADDR, b = cr3 & d->phys_mask & PTE_ADDR;
     if (a == b)
@@ -475,7 +474,7 @@ void mmu_set_cr3(struct engine *d, u64 old, u64 cr3)
     track_table(d, b, 4, 0);
 }
 
-void mmu_mode_changed(struct engine *d)
+void mmu_mode_changed(struct dbt *d)
 {
     struct vcpu *c = &d->cpu;
     u32 old = d->mode & ~(MODE_IDX | MODE_CPL0);
@@ -502,7 +501,7 @@ void mmu_mode_changed(struct engine *d)
     d->ac_check = d->cpl == 3 && (c->cr0 & CR0_AM) && (c->rflags & FL_AC);
     d->dr_active = (c->dr[7] & 0xff) != 0;
     d->watching = d->dr_active || d->debug.nwatch;
-    d->careful_only = (c->rflags & FL_TF) || d->dr_active || d->ac_check || d->trace;
+    d->careful_only = (c->rflags & FL_TF) || d->dr_active || d->ac_check || d->trace || d->stepper;
     /* CPL 0 and CPL 1, 2 share an index of the jump cache: leaving one for another forgets it. */
     bool inner = d->cpl == 1 || d->cpl == 2;
     if ((mode & ~(MODE_IDX | MODE_CPL0)) != old || inner || d->was_inner)

@@ -40,7 +40,7 @@ static const u32 mtrr_fixed[11] = {0x250, 0x258, 0x259, 0x268, 0x269, 0x26a,
 /* Plain 64-bit registers, and what a write must satisfy. */
 enum rule { ANY, CANONICAL, LOW32, READONLY };
 
-static u64 *plain(struct engine *d, u32 msr, enum rule *rule)
+static u64 *plain(struct dbt *d, u32 msr, enum rule *rule)
 {
     struct vcpu *c = &d->cpu;
     *rule = ANY;
@@ -74,12 +74,12 @@ static bool is_apic(u32 msr)
            (msr >= MSR_X2APIC && msr <= MSR_X2APIC + 0xff);
 }
 
-static u64 tsc(struct engine *d)
+static u64 tsc(struct dbt *d)
 {
     return d->env->now(d->env->machine) + d->cpu.tsc_adjust;
 }
 
-static bool read_msr(struct engine *d, u32 msr, u64 *v)
+bool msr_read(struct dbt *d, u32 msr, u64 *v)
 {
     struct vcpu *c = &d->cpu;
     if (is_apic(msr)) {
@@ -124,7 +124,7 @@ static bool mtrr_type_ok(unsigned type)
     return type < 7 && type != 2 && type != 3;
 }
 
-static bool mtrr_ok(struct engine *d, u32 msr, u64 v)
+static bool mtrr_ok(struct dbt *d, u32 msr, u64 v)
 {
     if (msr >= MSR_MTRR_PHYS && msr < MSR_MTRR_PHYS + 2 * MTRR_VARIABLE) {
         u64 reserved = ~d->phys_mask | (msr & 1 ? 0x7ff : 0xf00);
@@ -138,7 +138,7 @@ static bool mtrr_ok(struct engine *d, u32 msr, u64 v)
     return true;
 }
 
-static bool set_adjust(struct engine *d, u64 adjust)
+static bool set_adjust(struct dbt *d, u64 adjust)
 {
     d->cpu.tsc_adjust = adjust;
     dbt_park(d);
@@ -147,7 +147,7 @@ static bool set_adjust(struct engine *d, u64 adjust)
     return true;
 }
 
-static bool write_msr(struct engine *d, u32 msr, u64 v)
+bool msr_write(struct dbt *d, u32 msr, u64 v)
 {
     struct vcpu *c = &d->cpu;
     if (is_apic(msr)) {
@@ -201,7 +201,7 @@ static bool write_msr(struct engine *d, u32 msr, u64 v)
 HELPER(rdmsr)
 {
     u64 v = 0;
-    if (d->cpl || !read_msr(d, (u32)d->cpu.gpr[RCX], &v))
+    if (d->cpl || !msr_read(d, (u32)d->cpu.gpr[RCX], &v))
         return raise_error(d, EXC_GP, 0);
     d->cpu.gpr[RAX] = (u32)v;
     d->cpu.gpr[RDX] = v >> 32;
@@ -211,7 +211,7 @@ HELPER(rdmsr)
 HELPER(wrmsr)
 {
     u64 v = (u32)d->cpu.gpr[RAX] | d->cpu.gpr[RDX] << 32;
-    if (d->cpl || !write_msr(d, (u32)d->cpu.gpr[RCX], v))
+    if (d->cpl || !msr_write(d, (u32)d->cpu.gpr[RCX], v))
         return raise_error(d, EXC_GP, 0);
     return DONE;
 }

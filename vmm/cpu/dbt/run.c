@@ -10,14 +10,14 @@
 
 #define FAST_MIN (DBT_SLACK + 1)
 
-static int enter(struct engine *d, u32 code)
+static int enter(struct dbt *d, u32 code)
 {
     dbt_unpark(d);
     return ((int (*)(const void *))(uintptr_t)(d->rx + d->enter))(d->rx + code);
 }
 
 /* Host registers of an interrupted block back into the slots. */
-static void merge_registers(struct engine *d, u16 loaded, u16 spilled)
+static void merge_registers(struct dbt *d, u16 loaded, u16 spilled)
 {
     const u16 stolen = 1u << R10 | 1u << R11;
     for (unsigned r = 0; r < 16; r++) {
@@ -30,7 +30,7 @@ static void merge_registers(struct engine *d, u16 loaded, u16 spilled)
 }
 
 /* Fault of a copied instruction, as the host's CPU raised it in a guest instruction's place. */
-static int signal_fault(struct engine *d)
+static int signal_fault(struct dbt *d)
 {
     switch (d->signal_trap) {
     case EXC_DE: return raise_fault(d, EXC_DE);
@@ -43,7 +43,7 @@ static int signal_fault(struct engine *d)
     }
 }
 
-int exec_native(struct engine *d, struct insn *in)
+int exec_native(struct dbt *d, struct insn *in)
 {
     if (in->snip_gen != d->code_gen || !in->snippet) {
         dbt_park(d);
@@ -58,7 +58,7 @@ int exec_native(struct engine *d, struct insn *in)
 }
 
 /* The page bytes at linear address lin, fetched with the rights of the current mode. */
-static int fetch_page(struct engine *d, u64 lin, gpa_t *gpa, const u8 **page)
+static int fetch_page(struct dbt *d, u64 lin, gpa_t *gpa, const u8 **page)
 {
     if (UNLIKELY(!is_canonical(lin)))
         return raise_error(d, EXC_GP, 0);
@@ -73,7 +73,7 @@ static int fetch_page(struct engine *d, u64 lin, gpa_t *gpa, const u8 **page)
 }
 
 /* The instruction at RIP. */
-int fetch(struct engine *d, struct insn **out)
+int fetch(struct dbt *d, struct insn **out)
 {
     u8 key[16] __attribute__((aligned(8)));
     gpa_t gpa;
@@ -100,7 +100,7 @@ int fetch(struct engine *d, struct insn **out)
 }
 
 /* Budget correction and RIP for an exit at instruction i of a block. */
-static void settle(struct engine *d, const struct block *b, unsigned i)
+static void settle(struct dbt *d, const struct block *b, unsigned i)
 {
     if (i >= b->check_at && b->count)
         d->budget += (i64)b->count - (i64)i; /* the check took all of the block */
@@ -109,7 +109,7 @@ static void settle(struct engine *d, const struct block *b, unsigned i)
     d->cpu.rip = b->lin + d->insn_off[b->insns + i].guest;
 }
 
-static struct insn *block_insn(struct engine *d, const struct block *b, unsigned i)
+static struct insn *block_insn(struct dbt *d, const struct block *b, unsigned i)
 {
     u8 key[16] __attribute__((aligned(8)));
     u64 phys = b->phys + d->insn_off[b->insns + i].guest;
@@ -124,7 +124,7 @@ static struct insn *block_insn(struct engine *d, const struct block *b, unsigned
 }
 
 /* What follows every instruction that exec() ran, and every fault. */
-static int finish(struct engine *d, int r, bool tf)
+static int finish(struct dbt *d, int r, bool tf)
 {
     if (UNLIKELY(r == STOP_HALT && (tf || d->db_pending))) {
         d->cpu.halted = 0; /* a debug trap behind HLT wakes it at once */
@@ -176,7 +176,7 @@ static int finish(struct engine *d, int r, bool tf)
 }
 
 /* One instruction at RIP; `in` if it is known already. */
-static int step(struct engine *d, struct insn *in)
+static int step(struct dbt *d, struct insn *in)
 {
     bool tf = d->cpu.rflags & FL_TF;
     d->stale = false;
@@ -205,7 +205,13 @@ static int step(struct engine *d, struct insn *in)
         d->st.careful++;
         d->executing = true;
         d->pinned = in;
-        r = exec(d, in);
+        r = NOT_STEPPED;
+        if (d->stepper) {
+            dbt_park(d);
+            r = d->stepper(d, in);
+        }
+        if (r == NOT_STEPPED)
+            r = exec(d, in);
         d->pinned = NULL;
         d->executing = false;
     }
@@ -214,7 +220,7 @@ static int step(struct engine *d, struct insn *in)
 
 /* An instruction that crosses into the next page is in no block: looked at before anything is
  * made ready for translating it, because a hot loop may have one. */
-static bool crosses(struct engine *d, const u8 *page, unsigned offset)
+static bool crosses(struct dbt *d, const u8 *page, unsigned offset)
 {
     u8 key[16] __attribute__((aligned(8))) = {0};
     unsigned avail = PAGE_SIZE - offset;
@@ -228,7 +234,7 @@ static bool crosses(struct engine *d, const u8 *page, unsigned offset)
 }
 
 /* The block at RIP, translated if need be. NULL: run one instruction by hand. */
-static struct block *lookup(struct engine *d, int *result, bool remember)
+static struct block *lookup(struct dbt *d, int *result, bool remember)
 {
     u64 rip = d->cpu.rip;
     u32 slot = jc_slot(rip);
@@ -270,7 +276,7 @@ static struct block *lookup(struct engine *d, int *result, bool remember)
 }
 
 /* A branch to a non-canonical address faults at the branch, before any effect. */
-static int bad_target(struct engine *d)
+static int bad_target(struct dbt *d)
 {
     u32 id = d->ind_id;
     struct block *b = &d->blocks[EXIT_BLOCK(id)];
@@ -287,7 +293,7 @@ static int bad_target(struct engine *d)
 }
 
 /* An inlined STI left its budget: if nothing retired since, its shadow holds now. */
-static void note_shadow(struct engine *d)
+static void note_shadow(struct dbt *d)
 {
     if (UNLIKELY(d->sti_budget + DBT_SLACK == d->budget)) {
         d->shadow_pos = position(d);
@@ -296,7 +302,7 @@ static void note_shadow(struct engine *d)
 }
 
 /* Runs translated code from block b until something needs C. */
-static int run_block(struct engine *d, struct block *b)
+static int run_block(struct dbt *d, struct block *b)
 {
     u32 gen = d->code_gen;
     d->stale = false;
@@ -377,7 +383,7 @@ static int run_block(struct engine *d, struct block *b)
 }
 
 /* In front of an instruction that a debugger stops at? */
-static bool debug_stop(struct engine *d)
+static bool debug_stop(struct dbt *d)
 {
     u32 point;
     if (!debug_exec_at(d, d->cpu.rip, &point) || d->cpu.rep_resume || position(d) == d->debug.pass)
@@ -387,8 +393,9 @@ static bool debug_stop(struct engine *d)
     return true;
 }
 
-enum engine_exit engine_run(struct engine *d, pos_t stop_at, struct err *err)
+enum engine_exit dbt_run(struct engine *e, pos_t stop_at, struct err *err)
 {
+    struct dbt *d = dbt_of(e);
     host_enter(d);
     pos_t pos = position(d);
     d->target_pos = stop_at;
@@ -399,11 +406,11 @@ enum engine_exit engine_run(struct engine *d, pos_t stop_at, struct err *err)
     int r = DONE;
     enum engine_exit result = ENGINE_STOP;
     while (d->budget > 0) {
-        if (d->want_int && engine_can_interrupt(d)) {
+        if (d->want_int && dbt_can_interrupt(&d->base)) {
             result = ENGINE_WINDOW;
             break;
         }
-        if (d->want_nmi && engine_can_nmi(d)) {
+        if (d->want_nmi && dbt_can_nmi(&d->base)) {
             result = ENGINE_WINDOW;
             break;
         }
@@ -428,6 +435,7 @@ enum engine_exit engine_run(struct engine *d, pos_t stop_at, struct err *err)
         if (UNLIKELY(r)) {
             result = r == STOP_HALT       ? ENGINE_HALT
                      : r == STOP_SHUTDOWN ? ENGINE_SHUTDOWN
+                     : r == STOP_FAILED   ? ENGINE_FAILED
                                           : ENGINE_UNSUPPORTED;
             break;
         }
@@ -442,7 +450,7 @@ enum engine_exit engine_run(struct engine *d, pos_t stop_at, struct err *err)
     }
     d->kicked = 0;
     dbt_park(d);
-    if (result == ENGINE_UNSUPPORTED)
+    if (result == ENGINE_UNSUPPORTED || result == ENGINE_FAILED)
         *err = d->err;
     return result;
 }

@@ -8,7 +8,7 @@
 
 /* Reads a descriptor (16 bytes for system types in long mode). Outside the table: `vector` with
  * `error`. */
-int read_desc(struct engine *d, u16 sel, struct desc *out, unsigned vector, u32 error)
+int read_desc(struct dbt *d, u16 sel, struct desc *out, unsigned vector, u32 error)
 {
     const struct vcpu *c = &d->cpu;
     u64 base = c->gdt_base;
@@ -41,7 +41,7 @@ int read_desc(struct engine *d, u16 sel, struct desc *out, unsigned vector, u32 
 }
 
 /* The accessed bit is set in memory at every load. */
-static int touch(struct engine *d, struct desc *desc)
+static int touch(struct dbt *d, struct desc *desc)
 {
     if ((desc->attr & ATTR_S) && !(desc->attr & 1)) {
         u8 type = (u8)(desc->raw[0] >> 40) | 1;
@@ -51,7 +51,7 @@ static int touch(struct engine *d, struct desc *desc)
     return DONE;
 }
 
-void load_seg_cache(struct engine *d, unsigned seg, u16 sel, const struct desc *desc)
+void load_seg_cache(struct dbt *d, unsigned seg, u16 sel, const struct desc *desc)
 {
     struct desc copy = *desc;
     touch(d, &copy);
@@ -62,7 +62,7 @@ void load_seg_cache(struct engine *d, unsigned seg, u16 sel, const struct desc *
     d->cpu.seg_base[seg] = copy.base;
 }
 
-int load_seg(struct engine *d, unsigned seg, u16 sel)
+int load_seg(struct dbt *d, unsigned seg, u16 sel)
 {
     struct vcpu *c = &d->cpu;
     if (seg == SEG_CS)
@@ -116,7 +116,7 @@ HELPER(load_far)
     return DONE;
 }
 
-static int check_target(struct engine *d, const struct desc *cs, u16 sel, bool direct)
+static int check_target(struct dbt *d, const struct desc *cs, u16 sel, bool direct)
 {
     unsigned dpl = ATTR_DPL(cs->attr);
     u32 e = sel & ~3u;
@@ -138,7 +138,7 @@ static int check_target(struct engine *d, const struct desc *cs, u16 sel, bool d
     return DONE;
 }
 
-static int push_n(struct engine *d, u64 *sp, u64 v, unsigned size, bool sys)
+static int push_n(struct dbt *d, u64 *sp, u64 v, unsigned size, bool sys)
 {
     *sp -= size;
     if (!is_canonical(*sp))
@@ -147,7 +147,7 @@ static int push_n(struct engine *d, u64 *sp, u64 v, unsigned size, bool sys)
 }
 
 /* CALL and JMP through a 64-bit call gate (SDM vol. 3, 5.8.3.1). */
-static int through_gate(struct engine *d, u16 sel, const struct desc *gate, bool call)
+static int through_gate(struct dbt *d, u16 sel, const struct desc *gate, bool call)
 {
     struct vcpu *c = &d->cpu;
     u32 e = sel & ~3u;
@@ -247,7 +247,7 @@ HELPER(far_branch)
     return DONE;
 }
 
-static int selector_operand(struct engine *d, const struct insn *in, u16 *sel)
+static int selector_operand(struct dbt *d, const struct insn *in, u16 *sel)
 {
     if (in->mem)
         return mem_read(d, insn_ea(d, in), 2, sel, in->seg);

@@ -29,19 +29,19 @@ static unsigned size_of(const struct insn *in)
     return in->opcode & 1 ? in->opsize : 1;
 }
 
-static u64 seg_base(const struct engine *d, const struct insn *in)
+static u64 seg_base(const struct dbt *d, const struct insn *in)
 {
     return in->seg == SEG_FS || in->seg == SEG_GS ? d->cpu.seg_base[in->seg] : 0;
 }
 
 /* RSI/RDI/RCX with the address size's wrap: a 32-bit write clears the upper half. */
-static void advance(struct engine *d, const struct insn *in, int r, i64 by)
+static void advance(struct dbt *d, const struct insn *in, int r, i64 by)
 {
     d->cpu.gpr[r] = (d->cpu.gpr[r] + (u64)by) & addr_mask(in);
 }
 
 /* Flags of CMP a, b at this size, by the CPU itself. */
-static void compare(struct engine *d, u64 a, u64 b, unsigned size)
+static void compare(struct dbt *d, u64 a, u64 b, unsigned size)
 {
     u64 f;
     switch (size) {
@@ -53,7 +53,7 @@ static void compare(struct engine *d, u64 a, u64 b, unsigned size)
     d->flags = f & FL_ARITH;
 }
 
-static int once(struct engine *d, const struct insn *in, enum op op, unsigned size)
+static int once(struct dbt *d, const struct insn *in, enum op op, unsigned size)
 {
     u64 m = addr_mask(in), si = (d->cpu.gpr[RSI] & m) + seg_base(d, in), di = d->cpu.gpr[RDI] & m;
     i64 by = d->cpu.rflags & FL_DF ? -(i64)size : (i64)size;
@@ -95,7 +95,7 @@ static int once(struct engine *d, const struct insn *in, enum op op, unsigned si
 }
 
 /* Host address if [va, va + n) of one page may be accessed directly. */
-static u8 *direct(struct engine *d, u64 va, enum access acc)
+static u8 *direct(struct dbt *d, u64 va, enum access acc)
 {
     struct tlb_entry *t = &d->tlb[d->idx][tlb_slot(va)];
     u64 tag = acc == ACC_W ? t->wtag : t->rtag;
@@ -104,7 +104,7 @@ static u8 *direct(struct engine *d, u64 va, enum access acc)
 
 /* Does the element at va lie in a page that holds the instruction itself? The next iteration is a
  * position of its own and must see the new bytes, as it would after a stop. */
-static bool own_code(struct engine *d, u64 va, unsigned size)
+static bool own_code(struct dbt *d, u64 va, unsigned size)
 {
     for (int k = 0; k < 2; k++, va += size - 1) {
         struct tlb_entry *t = &d->tlb[d->idx][tlb_slot(va)];
@@ -119,7 +119,7 @@ static bool own_code(struct engine *d, u64 va, unsigned size)
  * Many iterations at once: forwards, inside the pages, and not overlapping in a way that a block
  * copy would show. Returns how many were done.
  */
-static u64 run(struct engine *d, const struct insn *in, enum op op, unsigned size, u64 n)
+static u64 run(struct dbt *d, const struct insn *in, enum op op, unsigned size, u64 n)
 {
     if ((d->cpu.rflags & FL_DF) || d->dr_active || d->ac_check || in->addrsize == 4)
         return 0;

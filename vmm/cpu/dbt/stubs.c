@@ -8,7 +8,7 @@
  * One instruction for exec(): its memory operand, if it has one, at d->ptr; no checks. Register
  * forms and implicit operands as they are.
  */
-void translate_snippet(struct engine *d, struct insn *in)
+void translate_snippet(struct dbt *d, struct insn *in)
 {
     if (d->code_used > CODE_SIZE - 65536)
         cache_flush(d);
@@ -61,7 +61,7 @@ static void put_return(struct emit *e, u32 value)
     e1(e, 0xc3);
 }
 
-void translate_common(struct engine *d)
+void translate_common(struct dbt *d)
 {
     struct emit e = {d->rw + 64};
 

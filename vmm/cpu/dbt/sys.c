@@ -6,12 +6,12 @@
 
 #include <Zydis/Mnemonic.h>
 
-static int need_cpl0(struct engine *d)
+static int need_cpl0(struct dbt *d)
 {
     return d->cpl ? raise_error(d, EXC_GP, 0) : DONE;
 }
 
-static void set_reg(struct engine *d, const struct insn *in, u64 v)
+static void set_reg(struct dbt *d, const struct insn *in, u64 v)
 {
     u64 *r = &d->cpu.gpr[in->reg0];
     if (in->opsize == 2)
@@ -25,7 +25,7 @@ static void set_reg(struct engine *d, const struct insn *in, u64 v)
     (CR4_TSD | CR4_DE | CR4_PSE | CR4_PAE | CR4_MCE | CR4_PGE | CR4_PCE | CR4_OSFXSR |             \
      CR4_OSXMMEXCPT | CR4_UMIP | CR4_FSGSBASE | CR4_PCIDE | CR4_OSXSAVE | CR4_SMEP | CR4_SMAP)
 
-static int write_cr0(struct engine *d, u64 v)
+static int write_cr0(struct dbt *d, u64 v)
 {
     struct vcpu *c = &d->cpu;
     v = (v & (CR0_PE | CR0_MP | CR0_EM | CR0_TS | CR0_NE | CR0_WP | CR0_AM | CR0_NW | CR0_CD |
@@ -45,7 +45,7 @@ static int write_cr0(struct engine *d, u64 v)
     return DONE;
 }
 
-static int write_cr3(struct engine *d, u64 v)
+static int write_cr3(struct dbt *d, u64 v)
 {
     struct vcpu *c = &d->cpu;
     if (c->cr4 & CR4_PCIDE)
@@ -58,7 +58,7 @@ static int write_cr3(struct engine *d, u64 v)
     return DONE;
 }
 
-static int write_cr4(struct engine *d, u64 v)
+static int write_cr4(struct dbt *d, u64 v)
 {
     struct vcpu *c = &d->cpu;
     if ((v & ~(u64)CR4_ALLOWED) || !(v & CR4_PAE))
@@ -73,7 +73,7 @@ static int write_cr4(struct engine *d, u64 v)
     return DONE;
 }
 
-static int move_cr(struct engine *d, const struct insn *in, bool load)
+static int move_cr(struct dbt *d, const struct insn *in, bool load)
 {
     struct vcpu *c = &d->cpu;
     int gpr = load ? in->reg1 : in->reg0;
@@ -110,7 +110,7 @@ static int move_cr(struct engine *d, const struct insn *in, bool load)
     }
 }
 
-static int move_dr(struct engine *d, const struct insn *in, bool load)
+static int move_dr(struct dbt *d, const struct insn *in, bool load)
 {
     struct vcpu *c = &d->cpu;
     unsigned n = in->sreg;
@@ -209,7 +209,7 @@ HELPER(lgdt)
     return DONE;
 }
 
-static int check_umip(struct engine *d)
+static int check_umip(struct dbt *d)
 {
     return (d->cpu.cr4 & CR4_UMIP) && d->cpl ? raise_error(d, EXC_GP, 0) : DONE;
 }
@@ -267,7 +267,7 @@ HELPER(hlt)
     return STOP_HALT;
 }
 
-static bool iopl_ok(const struct engine *d)
+static bool iopl_ok(const struct dbt *d)
 {
     return d->cpl <= (d->cpu.rflags & FL_IOPL) >> 12;
 }
@@ -304,7 +304,7 @@ HELPER(std)
     return DONE;
 }
 
-static int set_ac(struct engine *d, bool on)
+static int set_ac(struct dbt *d, bool on)
 {
     if (d->cpl)
         return raise_fault(d, EXC_UD);
@@ -352,7 +352,7 @@ HELPER(popf)
 }
 
 /* IOPL, else the I/O permission bitmap of the TSS (SDM vol. 1, 19.5). */
-int check_io(struct engine *d, u16 port, unsigned size)
+int check_io(struct dbt *d, u16 port, unsigned size)
 {
     if (iopl_ok(d))
         return DONE;
@@ -375,7 +375,7 @@ static unsigned io_size(const struct insn *in)
     return in->opcode & 1 ? (in->opsize == 2 ? 2 : 4) : 1;
 }
 
-static u16 io_port(const struct engine *d, const struct insn *in, u64 imm)
+static u16 io_port(const struct dbt *d, const struct insn *in, u64 imm)
 {
     return in->opcode & 8 ? (u16)d->cpu.gpr[RDX] : (u8)imm;
 }

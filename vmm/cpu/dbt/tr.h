@@ -6,8 +6,8 @@
 #include "emit.h"
 
 #define STOLEN    (1u << R10 | 1u << R11)
-#define SLOT(r)   (offsetof(struct engine, cpu.gpr) + 8 * (size_t)(r))
-#define OFF(f)    offsetof(struct engine, f)
+#define SLOT(r)   (offsetof(struct dbt, cpu.gpr) + 8 * (size_t)(r))
+#define OFF(f)    offsetof(struct dbt, f)
 #define CHECK_MAX 15 /* deepest place of the budget check; DBT_SLACK covers it */
 
 struct cold {
@@ -21,7 +21,7 @@ struct cold {
 };
 
 struct tr {
-    struct engine *d;
+    struct dbt *d;
     struct emit e;
     unsigned n, count, ncold;
     u64 lin;
@@ -82,7 +82,7 @@ void put_call(struct tr *t, const struct insn *in, unsigned i);
 void put_ret(struct tr *t, const struct insn *in, unsigned i);
 void put_jcc(struct tr *t, const struct insn *in, unsigned i);
 void put_indirect(struct tr *t, unsigned i);
-enum inlined tr_inline_of(const struct engine *d, const struct insn *in);
+enum inlined tr_inline_of(const struct dbt *d, const struct insn *in);
 void put_inlined(struct tr *t, unsigned i);
 
 #endif

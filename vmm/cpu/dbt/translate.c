@@ -9,7 +9,7 @@
  */
 #include "tr.h"
 
-static bool fpu_ready(const struct engine *d, const struct insn *in)
+static bool fpu_ready(const struct dbt *d, const struct insn *in)
 {
     u32 m = d->mode;
     switch (in->needs) {
@@ -25,7 +25,7 @@ static bool fpu_ready(const struct engine *d, const struct insn *in)
 }
 
 /* Must exec() run it? */
-static bool is_tail(const struct engine *d, const struct insn *in)
+static bool is_tail(const struct dbt *d, const struct insn *in)
 {
     if (!fpu_ready(d, in))
         return true;
@@ -47,7 +47,7 @@ static bool is_tail(const struct engine *d, const struct insn *in)
     }
 }
 
-static bool is_branch(const struct engine *d, const struct insn *in)
+static bool is_branch(const struct dbt *d, const struct insn *in)
 {
     enum inlined k = tr_inline_of(d, in);
     return k == IN_STI || k == IN_CLAC || k == IN_STAC || in->treat == T_CALL ||
@@ -86,7 +86,7 @@ static void pick_scratch(struct tr *t)
 /* Decodes the block; returns false if its first instruction crosses the page. */
 static bool gather_insns(struct tr *t, const u8 *page, unsigned offset)
 {
-    struct engine *d = t->d;
+    struct dbt *d = t->d;
     unsigned start = offset;
     bool scratch = false;
     while (t->n < BLOCK_MAX && offset < PAGE_SIZE) {
@@ -180,7 +180,7 @@ static void put_insn(struct tr *t, unsigned i)
 static void put_cold(struct tr *t, const struct cold *c)
 {
     struct emit *e = &t->e;
-    struct engine *d = t->d;
+    struct dbt *d = t->d;
     e_fix(c->at, e->p);
     switch (c->kind) {
     case 0:
@@ -235,7 +235,7 @@ static void put_ient(struct tr *t)
  * Translates the block at lin (physical phys; `bytes` is the page). NULL if its first instruction
  * crosses the page. The caller links it into the tables.
  */
-struct block *translate(struct engine *d, u64 lin, u64 phys, const u8 *page)
+struct block *translate(struct dbt *d, u64 lin, u64 phys, const u8 *page)
 {
     if (d->code_used > CODE_SIZE - 65536 || d->nblocks + 1 >= MAX_BLOCKS ||
         d->ninsn_off + BLOCK_MAX > MAX_INSN_OFF)

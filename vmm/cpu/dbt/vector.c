@@ -28,14 +28,14 @@ static unsigned vex_reg(const struct insn *in)
 }
 
 /* Address of 8 bytes (aligned within the register) of ymm `reg` in the image. */
-static u8 *ymm(struct engine *d, unsigned reg, unsigned byte)
+static u8 *ymm(struct dbt *d, unsigned reg, unsigned byte)
 {
     return byte < 16 ? d->cpu.xsave + 160 + 16 * reg + byte
                      : d->cpu.xsave + 576 + 16 * reg + (byte - 16);
 }
 
 /* EFLAGS.AC does not concern the elements of masked and gathered accesses. */
-static int unaligned(struct engine *d, struct insn *in, helper_fn *fn)
+static int unaligned(struct dbt *d, struct insn *in, helper_fn *fn)
 {
     bool ac = d->ac_check;
     d->ac_check = false;
@@ -67,7 +67,7 @@ HELPER(maskmov)
     return r ? r : operand_close(d, &op);
 }
 
-static int vmaskmov(struct engine *d, struct insn *in)
+static int vmaskmov(struct dbt *d, struct insn *in)
 {
     struct vex v = vex_fields(in);
     unsigned elem =
@@ -109,7 +109,7 @@ HELPER(vmaskmov)
     return unaligned(d, in, vmaskmov);
 }
 
-static int gather(struct engine *d, struct insn *in)
+static int gather(struct dbt *d, struct insn *in)
 {
     struct vex v = vex_fields(in);
     unsigned dst = vex_reg(in), index = (in->bytes[in->modrm_off + 1] >> 3 & 7) | v.x << 3;

@@ -1,0 +1,202 @@
+"""The KVM engine: what is recorded with it replays on both engines, and the other way round.
+
+Everything here needs a /dev/kvm that single-steps; where there is none it is skipped, with what the
+program says about it. Each step costs some 30 microseconds, so long guests are cut in the middle."""
+import errno
+import os
+import pathlib
+import random
+import re
+
+from suite.harness import ERROR, FINE, IMAGES, ROOT, test
+from suite.tiny import COMMON, ENDS, OWN_TEST, answered, answers
+
+LONGEST = 60000  # positions of a guest that is cut
+WHOLE = {"debug", "exceptions", "fpu", "haltforever", "interrupts", "mmio", "msr", "triplefault"}
+KVM = ("--engine", "kvm")
+
+
+def need_kvm(t):
+    """What a host lacks is a reason to skip; anything else that goes wrong is a failure."""
+    r = t.tiny("try", "haltforever", *KVM, "--max-insns", 100, "--seed", 1, code=None)
+    if r.code == ERROR and re.search("/dev/kvm|lacks KVM_CAP|stops in no ring", r.error):
+        t.skip(r.error.strip().splitlines()[-1].removeprefix("reprise: "))
+    t.equal(r.code, FINE, "the exit code of a hundred steps")
+
+
+def record(t, name, guest, *options):
+    cut = () if guest in WHOLE else ("--max-insns", LONGEST)
+    return t.tiny(name, guest, "--no-realtime", "--seed", 1, *cut, *options, code=None, timeout=60)
+
+
+def guest(name):
+    @test(f"kvm/{name}", cost=10)
+    def run(t):
+        """Recorded on each engine and replayed on the other; the two recordings are one."""
+        need_kvm(t)
+        one = record(t, "kvm", name, *KVM)
+        two = record(t, "dbt", name)
+        t.equal(one.code, two.code, "the exit code")
+        t.lacks(one.text, "^FAIL")
+        t.equal(one.code, ENDS.get(name, FINE), "the exit code")
+        t.same("kvm", one)
+        t.same("kvm", one, *KVM)
+        t.same("dbt", two, *KVM)
+        ends = [t.events(name)[-1] for name in ("kvm", "dbt")]
+        t.equal(*[(e["position"], e["components"][0], e["ram"]) for e in ends],
+                "position, vCPU and RAM at the end")
+        info = t.info("kvm")
+        t.equal((info["engine"], info["counter"], info["position_unit"]), ("kvm", "step", "insn"),
+                "what info says")
+        t.equal(t.info("dbt")["engine"], "dbt", "what info says of the other")
+        progress = sum(e["type"] == "progress" for e in t.events("kvm"))
+        return f"{info['position']} positions, {progress} compared on the way"
+
+
+for path in sorted((ROOT / "images" / "tiny").glob("*.c")):
+    if path.stem not in OWN_TEST | COMMON:
+        guest(path.stem)
+
+
+@test("kvm/typed", cost=10)
+def typed(t):
+    """Console input at random positions, each with a digest of the vCPU in the log."""
+    need_kvm(t)
+    rnd = random.Random(7)
+    lines = [bytes(rnd.choice(b"abcdefgh ") for _ in range(rnd.randrange(1, 20)))
+             for _ in range(8)] + [b"exit"]
+    data = b"\n" + b"\n".join(lines) + b"\n"
+    for engine, other in (("kvm", "dbt"), ("dbt", "kvm")):
+        (t.dir / "typed").write_bytes(data)
+        with open(t.dir / "typed", "rb") as f:
+            r = t.tiny(engine, "echo", "--no-realtime", "--engine", engine, stdin=f, timeout=60)
+        t.equal(answered(r), answers(lines), f"the answers under {engine}")
+        t.same(engine, r, "--engine", other)
+
+
+def insn(name, cases, *options):
+    for model in ("v2", "v3"):
+        @test(f"kvm/{name}-{model}", cost=25)
+        def run(t, model=model):
+            """Random instructions and programs under KVM, against this CPU and against dbt."""
+            need_kvm(t)
+            if model == "v3":
+                t.need_v3()
+            seed = random.getrandbits(31)
+            r = t.run(t.build / "tests" / "insn" / "insn", "--engine", "kvm", "--model", model,
+                      "--seed", seed, "--cases", cases * int(os.environ.get("KVM_SOAK", 1)),
+                      *options, timeout=240 * int(os.environ.get("KVM_SOAK", 1)))
+            t.has(r.text, ", 0 failed")
+            return r.text.strip().splitlines()[-1]
+
+
+# A program has some ten stops with interrupts and complete comparisons; KVM_SOAK=60: 10,000 stops.
+insn("forms", 15000)
+insn("stops", 12, "--stops")
+
+
+@test("kvm/travel", cost=15)
+def travel(t):
+    """Seeks, steps back and breakpoints in a replay under KVM land where a straight one is."""
+    need_kvm(t)
+    t.tiny("rec", "interrupts", "--no-realtime", "--seed", 3, "--checkpoint-every", 0.01)
+    t.run(t.build / "tests" / "tools" / "walk", t.dir / "rec", *KVM, "--places", 12, "--moves", 25,
+          "--seed", 5, timeout=200)
+
+
+def asked(t, engine):
+    """What gdb sees of a recording."""
+    commands = ["set pagination off", "set confirm off", "set architecture i386:x86-64",
+                "set remotetimeout 60",
+                f"target remote | {t.reprise} replay {t.dir}/rec --engine {engine} --to insn:30000 "
+                "--gdb=- 2>/dev/null",
+                "info registers", "stepi 5", "x/3i $rip", "reverse-stepi", "info registers rip",
+                "break *$rip", "continue", "info registers", "reverse-continue", "detach"]
+    argv = ["gdb", "-q", "-nx", "-batch"]
+    for c in commands:
+        argv += ["-ex", c]
+    return t.run(*argv, IMAGES / "tiny" / "interrupts.elf", code=None, timeout=100)
+
+
+@test("kvm/gdb", cost=15)
+def gdb(t):
+    """gdb sees the same of a recording whichever engine replays it."""
+    need_kvm(t)
+    t.tiny("rec", "interrupts", "--no-realtime", "--seed", 3, *KVM)
+    dbt, kvm = asked(t, "dbt"), asked(t, "kvm")
+    t.has(dbt.text, r"^rip +0x")
+    t.equal(kvm.text, dbt.text, "what gdb prints")
+    regs = [t.run(t.reprise, "replay", t.dir / "rec", "--engine", e, "--to", "insn:12345",
+                  "--regs").text for e in ("dbt", "kvm")]
+    t.equal(regs[1], regs[0], "the registers at a point")
+
+
+@test("kvm/unasked")
+def unasked(t):
+    """auto says why it is dbt; an engine that is none is refused."""
+    r = t.tiny("rec", "haltforever", "-v", "--max-insns", 1000, "--seed", 1)
+    t.has(r.error, "^reprise: the engine is (dbt, and not kvm: .|kvm, which)")
+    t.equal(t.info("rec")["engine"], "dbt" if "is dbt" in r.error else "kvm", "the engine")
+    for argv in (["record", "-o", "x", "--kernel", "k", "--engine", "qemu"],
+                 ["replay", "rec", "--engine", "auto"], ["replay", "rec", "--engine", ""]):
+        t.has(t.run(t.reprise, *argv, code=2).error, "--engine: '.*' is n")
+
+
+def build_fake(t):
+    if t.mode == "asan":
+        t.skip("the preloaded library and the address sanitizer do not go together")
+    out = t.dir / "fake.so"
+    t.run("gcc", "-shared", "-fPIC", "-O1", "-o", out, ROOT / "tests/tools/kvm_fake.c", "-ldl")
+    return lambda what: {"LD_PRELOAD": out, "KVM_FAKE": what}
+
+
+@test("kvm/refused", cost=4)
+def refused(t):
+    """Hosts that cannot: a sentence that says what is missing, and nothing is left behind."""
+    fake = build_fake(t)
+    cases = {f"open={errno.EACCES}": "/dev/kvm: permission denied.*group kvm",
+             f"open={errno.ENOENT}": "there is no /dev/kvm here"}
+    if pathlib.Path("/dev/kvm").exists() and os.access("/dev/kvm", os.W_OK):
+        need_kvm(t)
+        cases.update({"cap=188": "lacks KVM_CAP_X86_USER_SPACE_MSR.*Linux 5.10",
+                      "cap=41": "lacks KVM_CAP_VCPU_EVENTS",
+                      "nostep": "stops in no ring",
+                      f"refuse={errno.EINVAL}": "setting up the single-step test"})
+    for what, sentence in cases.items():
+        r = t.tiny("rec", "haltforever", *KVM, "--seed", 1, code=ERROR, env=fake(what))
+        t.has(r.error, sentence, what)
+        t.check(not (t.dir / "rec").exists(), f"{what}: a recording was left behind")
+        t.has(t.tiny("auto", "haltforever", "-v", "--force", "--seed", 1, "--max-insns", 100,
+                     env=fake(what)).error, "the engine is dbt", what)
+
+
+@test("kvm/broken", cost=12)
+def broken(t):
+    """KVM fails in the middle: all it says is shown, and the recording replays up to there."""
+    need_kvm(t)
+    fake = build_fake(t)
+    for reason, sentence in ((17, "internal error of KVM.*suberror 3, data abcd 1234"),
+                             (9, "does not take the guest's state.*hardware reason 80000021"),
+                             (7, "has no answer: KVM_EXIT_IRQ_WINDOW_OPEN"),
+                             (99, "has no answer: an unnamed exit .99.")):
+        when = random.randrange(2000, 9000)
+        t.log.write(f"entry {when}\n")
+        r = t.tiny("rec", "interrupts", *KVM, "--no-realtime", "--seed", 1, "--force", code=ERROR,
+                   env=fake(f"exit={reason},{when}"))
+        t.has(r.error, sentence)
+        t.has(r.error, r"at position \d+, instruction at [0-9a-f]+ .ring 0., bytes( [0-9a-f]{2}){15}")
+        t.has(r.error, "RIP [0-9a-f]+ RFLAGS .* R15 ")
+        t.equal(t.events("rec")[-1]["reason"], "quit", "the end")
+        t.same("rec", r)
+        t.same("rec", r, *KVM)
+
+
+@test("kvm/signals", cost=8)
+def signals(t):
+    """A KVM_RUN that a signal interrupts, before the instruction or behind it."""
+    need_kvm(t)
+    fake = build_fake(t)
+    r = t.tiny("rec", "interrupts", *KVM, "--no-realtime", "--seed", 1, env=fake("eintr=3"))
+    t.same("rec", r)
+
+

@@ -1,0 +1,43 @@
+/* What an implementation of cpu/engine.h provides: its functions, one for one. */
+#ifndef REPRISE_ENGINE_OPS_H
+#define REPRISE_ENGINE_OPS_H
+
+#include "cpu/engine.h"
+
+struct engine_ops {
+    void (*destroy)(struct engine *e);
+    struct vcpu *(*vcpu)(struct engine *e);
+    void (*sync)(struct engine *e);
+    void (*changed)(struct engine *e);
+    pos_t (*position)(const struct engine *e);
+    enum engine_exit (*run)(struct engine *e, pos_t stop_at, struct err *err);
+    void (*attention)(struct engine *e);
+    void (*kick)(struct engine *e);
+    bool (*can_interrupt)(const struct engine *e);
+    bool (*can_nmi)(const struct engine *e);
+    void (*want_window)(struct engine *e, bool interrupt, bool nmi);
+    int (*interrupt)(struct engine *e, u8 vector);
+    int (*nmi)(struct engine *e);
+    void (*ram_written)(struct engine *e, gpa_t gpa, u64 len);
+    void (*set_trace)(struct engine *e, void (*fn)(void *opaque), void *opaque);
+    bool (*linear_to_physical)(struct engine *e, gva_t va, gpa_t *gpa);
+    bool (*peek)(struct engine *e, gva_t va, void *out, size_t len);
+    int (*debug_set)(struct engine *e, const struct debug_point *points, unsigned n);
+    bool (*debug_hit)(struct engine *e, struct debug_hit *out);
+    void (*debug_pass)(struct engine *e, bool pass);
+    const u32 *(*written)(const struct engine *e, size_t *n);
+    int (*written_reset)(struct engine *e);
+    void (*stats)(const struct engine *e, struct machine_stats *out);
+};
+
+/* The first member of each implementation's own struct. */
+struct engine {
+    const struct engine_ops *ops;
+};
+
+int engine_dbt_create(struct engine **out, const struct engine_config *config, struct err *err);
+int engine_kvm_create(struct engine **out, const struct engine_config *config, struct err *err);
+/* 0: KVM is exact here at the hardware's own speed; else <0 with a text. */
+int engine_kvm_exact(struct err *err);
+
+#endif

@@ -1,0 +1,130 @@
+/*
+ * The KVM engine behind cpu/engine.h. Its vCPU, page walks, debug points and bookkeeping of written
+ * pages are dbt's: a machine is the same whichever engine runs it. What it adds is who executes the
+ * instructions.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+
+#include "cpu/kvm/kvm.h"
+
+static struct kvm *kvm_of(const struct engine *e)
+{
+    return dbt_of_const(e)->stepper_opaque;
+}
+
+static void kvm_destroy(struct engine *e)
+{
+    struct kvm *k = kvm_of(e);
+    dbt_destroy(e);
+    kvm_close(&k->h);
+    free(k->image);
+    free(k);
+}
+
+static void kvm_stats(const struct engine *e, struct machine_stats *out)
+{
+    const struct kvm *k = kvm_of(e);
+    dbt_ops.stats(e, out);
+    out->kvm_steps = k->steps;
+    out->kvm_exits = k->exits;
+    out->kvm_refused = k->refused;
+}
+
+/* Guest-physical memory as board/ram.h maps it. */
+static int add_ram(struct kvm *k, const struct ram *ram, struct err *err)
+{
+    const struct {
+        gpa_t gpa;
+        u64 size;
+        bool readonly;
+    } parts[] = {
+        {0, ROM_BASE, false},
+        {ROM_BASE, ROM_END - ROM_BASE, true},
+        {ROM_END, ram->low_size - ROM_END, false},
+        {0x100000000ull, ram->size - ram->low_size, false},
+    };
+    for (u32 i = 0; i < ARRAY_SIZE(parts); i++) {
+        if (!parts[i].size)
+            continue;
+        int r = kvm_add_memory(&k->h, i, parts[i].gpa, parts[i].size,
+                               ram_ptr(ram, parts[i].gpa, parts[i].size), parts[i].readonly, err);
+        if (r)
+            return r;
+    }
+    return 0;
+}
+
+static int prove_rings(struct kvm *k, struct err *err)
+{
+    int r = kvm_prove_step(k->stop, &k->keeps, err);
+    for (unsigned cpl = 0; cpl < ARRAY_SIZE(k->stop) && !r; cpl++)
+        if (k->stop[cpl] != KVM_STOP_NONE)
+            return 0;
+    if (r)
+        return r;
+    return err_set(err, -ENOTSUP,
+                   "KVM's single step stops in no ring of this host, so the counter `step` cannot "
+                   "count (--engine=dbt needs no KVM)");
+}
+
+static int start(struct kvm *k, const struct engine_config *config, struct err *err)
+{
+    int r = kvm_open(&k->h, err);
+    if (!r)
+        r = add_ram(k, config->ram, err);
+    if (!r)
+        r = kvm_create_vcpu(&k->h, err);
+    if (!r)
+        r = kvm_set_cpuid(&k->h, config->model, err);
+    if (!r)
+        r = prove_rings(k, err);
+    return r;
+}
+
+int engine_kvm_create(struct engine **out, const struct engine_config *config, struct err *err)
+{
+    struct kvm *k = calloc(1, sizeof(*k));
+    if (k)
+        k->image = calloc(1, sizeof(*k->image));
+    if (!k || !k->image) {
+        free(k);
+        return err_set(err, -ENOMEM, "out of memory");
+    }
+    k->h = (struct kvm_vm){-1, -1, -1, NULL, 0};
+    int r = dbt_create(&k->core, config, err);
+    if (!r)
+        r = start(k, config, err);
+    if (r) {
+        if (k->core)
+            dbt_destroy(&k->core->base);
+        kvm_close(&k->h);
+        free(k->image);
+        free(k);
+        return r;
+    }
+    k->ops = dbt_ops;
+    k->ops.destroy = kvm_destroy;
+    k->ops.stats = kvm_stats;
+    k->core->base.ops = &k->ops;
+    k->core->stepper = kvm_step;
+    k->core->stepper_opaque = k;
+    mmu_mode_changed(k->core);
+    *out = &k->core->base;
+    return 0;
+}
+
+int engine_kvm_exact(struct err *err)
+{
+    struct kvm_vm h;
+    int r = kvm_open(&h, err);
+    if (r)
+        return r;
+    kvm_close(&h);
+    return err_set(err, -ENOTSUP,
+                   "KVM works here, but nothing stops it at an exact instruction at full speed: "
+                   "that needs the counter `pmu`; by single steps (--engine=kvm) it is exact and "
+                   "slow");
+}

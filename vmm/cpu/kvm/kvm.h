@@ -1,0 +1,84 @@
+/*
+ * The KVM engine, shared declarations of its files. See README.md for how it works.
+ *
+ * The vCPU's state is dbt's (`core`), canonical as there; KVM gets what an instruction needs, runs
+ * it, and its results are taken back. What KVM cannot do exactly dbt's exec() does.
+ */
+#ifndef REPRISE_KVM_H
+#define REPRISE_KVM_H
+
+#include <linux/kvm.h>
+
+#include "cpu/dbt/dbt.h"
+
+#define KVM_MNEMONICS 2048u /* more than Zydis has */
+
+/* How a single step ends in a ring. */
+enum kvm_stop {
+    KVM_STOP_NONE,     /* it does not: the ring is dbt's */
+    KVM_STOP_DEBUG,    /* KVM_EXIT_DEBUG */
+    KVM_STOP_SHUTDOWN, /* the trap went to the guest, which has no IDT then: KVM_EXIT_SHUTDOWN */
+};
+
+struct kvm_vm {
+    int dev, vm, vcpu; /* -1: none */
+    struct kvm_run *run;
+    size_t run_size;
+};
+
+struct kvm {
+    struct dbt *core; /* owns the vCPU; core->stepper_opaque is this */
+    struct kvm_vm h;
+    struct engine_ops ops; /* dbt's but for a few */
+    enum kvm_stop stop[4]; /* by ring */
+    bool keeps;            /* the registers, at a triple fault */
+    u64 flushes;           /* of the core's TLB, when KVM's was last in line with it */
+    bool armed;            /* single step is on for the registers as they are in KVM */
+    bool sent_regs, sent_sregs, sent_fpu, sent_xcr0;
+    struct kvm_regs regs;   /* as KVM has them */
+    struct kvm_sregs sregs; /* as they were sent */
+    u64 xcr0;
+    u8 fpu[XSAVE_SIZE];
+    struct kvm_xsave *image; /* a transfer buffer */
+    u64 steps;               /* instructions and REP iterations that KVM ran */
+    u64 exits;               /* of KVM_RUN, single steps included */
+    u64 corrected;           /* CPUIDs that KVM answered otherwise than the model */
+    u64 refused;             /* instructions that KVM's own emulator does not know */
+    u8 unknown[KVM_MNEMONICS];
+};
+
+/* vm.c: /dev/kvm and a machine in it. <0 with a text that says what to do. */
+int kvm_open(struct kvm_vm *h, struct err *err);
+int kvm_create_vcpu(struct kvm_vm *h, struct err *err);
+int kvm_add_memory(struct kvm_vm *h, u32 slot, gpa_t gpa, u64 size, void *host, bool readonly,
+                   struct err *err);
+void kvm_close(struct kvm_vm *h);
+int kvm_set_cpuid(struct kvm_vm *h, enum cpu_model model, struct err *err);
+
+/* ring.c: proves how a single step ends in each ring of this host, in a machine of its own, and
+ * whether a triple fault leaves the registers as they were. */
+int kvm_prove_step(enum kvm_stop stop[4], bool *keeps, struct err *err);
+
+/* state.c: the vCPU into KVM and back. <0 with a text. */
+void kvm_regs_of(struct dbt *d, struct kvm_regs *out);
+void kvm_sregs_of(const struct vcpu *c, unsigned cpl, struct kvm_sregs *out);
+int kvm_send(struct kvm *k, bool fpu, struct err *err);
+int kvm_take_fpu(struct kvm *k, struct err *err);
+int kvm_clear_events(struct kvm *k, struct err *err);
+/* KVM's own idea of registers is gone: the next kvm_send() sends all. */
+void kvm_forget(struct kvm *k);
+
+/* exit.c: what the guest came out for. */
+enum kvm_next {
+    KVM_AGAIN = 1,   /* answered: KVM_RUN completes the instruction */
+    KVM_STEPPED,     /* the instruction is done */
+    KVM_NOT_STEPPED, /* nothing of it happened */
+};
+int kvm_exit(struct kvm *k, const struct insn *in, struct err *err); /* <0 or enum kvm_next */
+/* Everything that KVM says about an exit that has no answer. -EIO. */
+int kvm_dump(struct kvm *k, const char *what, struct err *err);
+
+/* step.c: struct dbt's stepper. */
+int kvm_step(struct dbt *d, struct insn *in);
+
+#endif
