@@ -77,9 +77,17 @@ static void parts_that_may_be_absent(void **state)
     strcpy(d.port[1].backend, "unix:socket");
     strcpy(d.port[2].name, "x");
     d.net[0].mtu = 1500;
+    strcpy(d.engine, "kvm");
+    strcpy(d.counter, "step");
     n = write_ok(&d, dtb);
     assert_int_equal(description_read(dtb, n, &e, &err), 0);
     assert_memory_equal(&d, &e, sizeof(d));
+    strcpy(d.counter, "clock");
+    assert_int_equal(description_write(&d, dtb, &n, &err), -EINVAL);
+    strcpy(d.counter, "pmu");
+    strcpy(d.engine, "hvf");
+    assert_int_equal(description_write(&d, dtb, &n, &err), -EINVAL);
+    strcpy(d.engine, "kvm");
     d.hvc0 = 2;
     assert_int_equal(description_write(&d, dtb, &n, &err), -EINVAL);
     d.hvc0 = 0;
