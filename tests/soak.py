@@ -140,7 +140,8 @@ def kvm_steps(t, rnd):
         kvm.need_kvm(t)
     except harness.Skip:
         return
-    t.run(t.build / "tests/insn/insn", "--engine", "kvm", "--stops", "--model", model(rnd)[-2:],
+    often = rnd.choice([[], ["--interrupts"]])
+    t.run(t.build / "tests/insn/insn", "--engine", "kvm", "--stops", *often, "--model", model(rnd)[-2:],
           "--seed", rnd.getrandbits(32), "--cases", 150, timeout=1200)
 
 

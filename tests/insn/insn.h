@@ -223,8 +223,8 @@ void guest_external(struct guest *g);
 bool guest_equal(struct guest *a, struct guest *b, char *text, size_t len);
 
 /* stops.c */
-int stops_main(enum cpu_model model, enum engine_kind stepped, const struct forms *forms, u64 seed,
-               u64 first, u64 count);
+int stops_main(enum cpu_model model, enum engine_kind stepped, bool often,
+               const struct forms *forms, u64 seed, u64 first, u64 count);
 
 /* rule.c: the arithmetic flags that are live in front of the instruction at `offset`. */
 u32 rule_live(enum cpu_model model, const u8 page[PAGE_SIZE], unsigned offset);

@@ -36,7 +36,7 @@ struct run {
     u64 seed, cases, first;
     u64 one; /* NEVER: all */
     unsigned show;
-    bool native_only, stops;
+    bool native_only, stops, often;
     struct forms forms;
     struct guest *guest;
     struct icase *batch;
@@ -333,7 +333,7 @@ static void summary(struct run *run, double took)
 static void usage(FILE *f)
 {
     fputs("usage: insn [--cases N] [--seed S] [--model v2|v3] [--only MNEMONIC] [--case K]\n"
-          "            [--show N] [--native-only] [--stops] [--engine dbt|kvm]\n"
+          "            [--show N] [--native-only] [--stops [--interrupts]] [--engine dbt|kvm]\n"
           "Runs random instructions natively and under the engine and compares; with --stops,\n"
           "random programs under the engine with and without stops.\n",
           f);
@@ -341,17 +341,11 @@ static void usage(FILE *f)
 
 static int parse(struct run *run, int argc, char **argv)
 {
-    static const struct option opts[] = {{"cases", 1, NULL, 'n'},
-                                         {"seed", 1, NULL, 's'},
-                                         {"model", 1, NULL, 'm'},
-                                         {"only", 1, NULL, 'o'},
-                                         {"case", 1, NULL, 'c'},
-                                         {"show", 1, NULL, 'w'},
-                                         {"help", 0, NULL, 'h'},
-                                         {"native-only", 0, NULL, 'N'},
-                                         {"stops", 0, NULL, 'S'},
-                                         {"engine", 1, NULL, 'e'},
-                                         {0}};
+    static const struct option opts[] = {
+        {"cases", 1, NULL, 'n'},  {"seed", 1, NULL, 's'},        {"model", 1, NULL, 'm'},
+        {"only", 1, NULL, 'o'},   {"case", 1, NULL, 'c'},        {"show", 1, NULL, 'w'},
+        {"help", 0, NULL, 'h'},   {"native-only", 0, NULL, 'N'}, {"stops", 0, NULL, 'S'},
+        {"engine", 1, NULL, 'e'}, {"interrupts", 0, NULL, 'i'},  {0}};
     int o;
 
     if (getrandom(&run->seed, sizeof run->seed, 0) != sizeof run->seed)
@@ -367,6 +361,7 @@ static int parse(struct run *run, int argc, char **argv)
         case 'w': run->show = (unsigned)strtoul(optarg, NULL, 0); break;
         case 'N': run->native_only = true; break;
         case 'S': run->stops = true; break;
+        case 'i': run->often = true; break;
         case 'e':
             if (engine_kind_find(optarg) < 0)
                 return -1;
@@ -429,7 +424,7 @@ int main(int argc, char **argv)
     printf("insn: seed %llu\n", (unsigned long long)run.seed);
     if (run.stops) {
         forms_build(&run.forms, run.model, NULL);
-        return stops_main(run.model, run.engine, &run.forms, run.seed,
+        return stops_main(run.model, run.engine, run.often, &run.forms, run.seed,
                           run.one == NEVER ? 0 : run.one, run.one == NEVER ? run.cases : 1);
     }
     if (setup(&run) < 0)

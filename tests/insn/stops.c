@@ -4,7 +4,7 @@
  * straight line, with stops at random positions, and one position at a time. At each stop, and
  * wherever the first has run to, the complete state and the RAM in use must be equal. A third of
  * the programs run in ring 0, where they may ruin tables and control registers as they like. With
- * --engine kvm the third is the KVM engine.
+ * --engine kvm the third is the KVM engine; with --interrupts there is one every few positions.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +20,7 @@ struct stops {
     const struct forms *forms;
     enum cpu_model model;
     enum engine_kind kind; /* of the stepped one */
+    bool often;            /* interrupts: every few positions, wherever that falls */
     u64 seed;
 };
 
@@ -102,10 +103,10 @@ static bool same(struct stops *s, struct guest *a, struct guest *b, const char *
     if (guest_equal(a, b, text, sizeof text))
         return true;
     printf("FAIL stops: %s, at position %llu of program %llu:\n%s"
-           "  again: tests/insn --stops --model %s --engine %s --seed %llu --case %llu\n",
+           "  again: tests/insn --stops%s --model %s --engine %s --seed %llu --case %llu\n",
            what, (unsigned long long)at, (unsigned long long)number, text,
-           s->model == CPU_X86_64_V2 ? "v2" : "v3", engine_kind_name(s->kind),
-           (unsigned long long)s->seed, (unsigned long long)number);
+           s->often ? " --interrupts" : "", s->model == CPU_X86_64_V2 ? "v2" : "v3",
+           engine_kind_name(s->kind), (unsigned long long)s->seed, (unsigned long long)number);
     return false;
 }
 
@@ -132,6 +133,8 @@ static bool run_program(struct stops *s, u64 number, u64 *stops)
     c.st.rip = T_CODE + at;
     if (!rng_chance(&r, 3))
         c.st.rflags &= ~(u64)(FL_TF | FL_AC);
+    if (s->often)
+        c.st.rflags |= FL_IF;
     value_vector(&r, data, sizeof data);
     bool kernel = rng_chance(&r, 30);
     for (unsigned i = 0; i < 3; i++) {
@@ -144,7 +147,7 @@ static bool run_program(struct stops *s, u64 number, u64 *stops)
     pos_t end = start + 200 + rng_below(&r, P_LENGTH), pos = start;
 
     while (pos < end) { /* up to an interrupt, each of the three in its own way */
-        pos_t part = pos + 100 + rng_below(&r, 4000);
+        pos_t part = pos + (s->often ? 1 + rng_below(&r, 60) : 100 + rng_below(&r, 4000));
 
         part = MIN(part, end);
         guest_go(s->straight, part);
@@ -172,10 +175,11 @@ static bool run_program(struct stops *s, u64 number, u64 *stops)
     return true;
 }
 
-int stops_main(enum cpu_model model, enum engine_kind stepped, const struct forms *forms, u64 seed,
-               u64 first, u64 count)
+int stops_main(enum cpu_model model, enum engine_kind stepped, bool often,
+               const struct forms *forms, u64 seed, u64 first, u64 count)
 {
-    struct stops s = {.forms = forms, .model = model, .kind = stepped, .seed = seed};
+    struct stops s = {
+        .forms = forms, .model = model, .kind = stepped, .often = often, .seed = seed};
     struct guest **const all[] = {&s.straight, &s.stopped, &s.stepped};
     u8 *mem = calloc(1, DATA_SIZE);
     u64 failed = 0, stops = 0;

@@ -92,6 +92,7 @@ def insn(name, cases, *options):
 # A program has some fifteen stops with interrupts and complete comparisons; tests/soak.py has more.
 insn("forms", 15000)
 insn("stops", 12, "--stops")
+insn("injected", 20, "--stops", "--interrupts")
 
 
 @test("kvm/travel", cost=15)
