@@ -135,9 +135,18 @@ def buffers(t, rnd):
               rnd.getrandbits(31), 20000, timeout=1800)
 
 
+def kvm_steps(t, rnd):
+    try:
+        kvm.need_kvm(t)
+    except harness.Skip:
+        return
+    t.run(t.build / "tests/insn/insn", "--engine", "kvm", "--stops", "--model", model(rnd)[-2:],
+          "--seed", rnd.getrandbits(32), "--cases", 150, timeout=1200)
+
+
 KINDS = {"boot": (boot, 12), "workload": (workload, 1), "kill": (kill, 4), "flip": (flip, 2),
          "insn": (insn, 2), "devices": (devices, 1), "ring0": (ring0, 2), "fuzz": (fuzz, 1),
-         "renderer": (renderer, 4), "buffers": (buffers, 1), "pmu": (pmu, 1)}
+         "renderer": (renderer, 4), "buffers": (buffers, 1), "pmu": (pmu, 1), "kvm": (kvm_steps, 1)}
 
 
 def main():
