@@ -18,7 +18,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.dont_write_bytecode = True
 
-from suite import harness, virgl_hostile  # noqa: E402
+from suite import harness, kvm, virgl_hostile  # noqa: E402
 from suite.harness import DAMAGE, ERROR, IMAGES, ROOT, Session  # noqa: E402
 
 COMMANDS = ["cat /proc/uptime; sleep 0.3", "(for i in $(seq 50); do (echo $i); done) | md5sum",

@@ -208,7 +208,6 @@ static bool plan_system(struct dbt *d, const struct insn *in, struct plan *p)
     case ZYDIS_MNEMONIC_RDMSR:
     case ZYDIS_MNEMONIC_WRMSR: p->device = true; return d->cpl == 0;
     case ZYDIS_MNEMONIC_MOV:
-        p->device = true;
         p->cr8_load = in->op0_kind == OP_CR;
         return d->cpl == 0 && in->sreg == 8 && (in->op0_kind == OP_CR || in->op1_kind == OP_CR);
     case ZYDIS_MNEMONIC_INSB:
@@ -329,7 +328,7 @@ static void remove_guards(struct plan *p)
 static bool add_guards(struct dbt *d, const struct insn *in, struct plan *p)
 {
     bool two = p->branch && !p->always;
-    if (p->device || d->code_page2 != NEVER || (two && overlaps(p->target, 2, d->next, 2)))
+    if (d->code_page2 != NEVER || (two && overlaps(p->target, 2, d->next, 2)))
         return false;
     if (add_guard(d, in, p, p->branch ? p->target : d->next) &&
         (!two || add_guard(d, in, p, d->next)))
@@ -477,15 +476,14 @@ int kvm_step(struct dbt *d, struct insn *in)
         return NOT_STEPPED;
     if (exec_begin(d, in) || !plan(d, in, &p) || !look_at_operands(d, &p))
         return NOT_STEPPED;
+    if (k->keeps && !p.device && !add_guards(d, in, &p))
+        return NOT_STEPPED;
     u64 rcx = d->cpu.gpr[RCX];
     if (p.rep)
         d->cpu.gpr[RCX] = 1;
     k->h.run->cr8 = d->env->get_cr8(d->env->machine);
     int r = kvm_send(k, fpu, &d->err);
     d->cpu.gpr[RCX] = rcx;
-    bool guarded = k->keeps && add_guards(d, in, &p);
-    if (!guarded && k->stop[d->cpl] == KVM_STOP_SHUTDOWN && !p.device)
-        return NOT_STEPPED;
     if (!r)
         r = enter(k, in, &d->err);
     remove_guards(&p);
