@@ -49,6 +49,10 @@ $(B)/%.o: %.c
 	@echo "  CC $<"
 	@$(CC) $(CFLAGS) $(CFLAGS_$*) -c -o $@ $<
 
+# Loops over pixels: vector code makes them five times as fast.
+CFLAGS_virtio-gpu-log/picture := $(if $(filter rel,$(MODE)),-O3)
+CFLAGS_virtio-gpu-log/play/play_look := $(CFLAGS_virtio-gpu-log/picture)
+
 -include mk/*.mk
 
 clean:

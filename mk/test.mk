@@ -14,14 +14,14 @@ CFLAGS_tests/unit/test_live := -Itests/unit
 $(TOY_NAMES:%=$(B)/tests/unit/%): $(TOY_OBJ)
 GPU_OBJ := $(B)/tests/unit/gpu_stream.o
 $(B)/tests/unit/test_gpu_decode $(B)/tests/unit/test_gpu_log $(B)/tests/unit/test_gpu_state \
-	$(B)/tests/unit/test_gpu_drive: $(GPU_OBJ)
+	$(B)/tests/unit/test_gpu_drive $(B)/tests/unit/test_gpu_track: $(GPU_OBJ)
 $(UNIT_BIN): $(B)/tests/unit/%: $(B)/tests/unit/%.o $(B)/libreprise.a
 	@echo "  LD $@"
 	@$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libreprise.a -lcmocka $(LDLIBS)
 
 # What the tests use besides: the table in docs/format.md, programs that run inside the guest.
 TOOLS := $(B)/tests/tools/format_records $(B)/tests/tools/log_version $(B)/tests/tools/walk \
-	$(B)/tests/tools/gpu_log_sample $(B)/tests/tools/gpu_records
+	$(B)/tests/tools/gpu_log_sample $(B)/tests/tools/gpu_records $(B)/tests/tools/log_forge
 $(B)/tests/tools/gpu_log_sample: $(GPU_OBJ)
 $(TOOLS): $(B)/tests/tools/%: $(B)/tests/tools/%.o $(B)/libreprise.a
 	@$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libreprise.a $(LDLIBS)

@@ -4,7 +4,8 @@
 In turns: boots with random seeds and models, typed input or none, paced or not; recorders of boots
 killed at random moments; bits of boots flipped; renderers of recordings killed, stopped and led into
 errors; hostile command buffers; instruction tests, device tests and fuzz targets with fresh seeds.
-`--kind renderer` and `--kind buffers` alone are the campaigns against the GPU's renderer. Stops at the first failure, says how to repeat it, and keeps its recording.
+`--kind renderer` and `--kind buffers` alone are the campaigns against the GPU's renderer. Stops at the
+first failure, says how to repeat it, and keeps its recording.
 """
 import argparse
 import os
@@ -134,9 +135,18 @@ def buffers(t, rnd):
               rnd.getrandbits(31), 20000, timeout=1800)
 
 
+def kvm_steps(t, rnd):
+    try:
+        kvm.need_kvm(t)
+    except harness.Skip:
+        return
+    t.run(t.build / "tests/insn/insn", "--engine", "kvm", "--stops", "--model", model(rnd)[-2:],
+          "--seed", rnd.getrandbits(32), "--cases", 150, timeout=1200)
+
+
 KINDS = {"boot": (boot, 12), "workload": (workload, 1), "kill": (kill, 4), "flip": (flip, 2),
          "insn": (insn, 2), "devices": (devices, 1), "ring0": (ring0, 2), "fuzz": (fuzz, 1),
-         "renderer": (renderer, 4), "buffers": (buffers, 1), "pmu": (pmu, 1)}
+         "renderer": (renderer, 4), "buffers": (buffers, 1), "pmu": (pmu, 1), "kvm": (kvm_steps, 1)}
 
 
 def main():

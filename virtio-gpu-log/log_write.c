@@ -181,9 +181,14 @@ static u64 piece_number(void *opaque, const u8 *data, u32 size)
     cursor_put(&c, data, size);
     b->size = c.at;
     b->entries++;
-    *p = (struct piece){hash, ++w->sizes.contents};
+    u64 number = w->sizes.contents++;
+    *p = (struct piece){hash, number + 1};
     w->sizes.kept += size;
-    return p->number - 1;
+    /* One command may carry more than a chunk may hold. */
+    struct err kept_by_the_writer;
+    if (b->size >= GPU_CONTENTS_FULL && !w->failed.code)
+        flush(w, GPU_CHUNK_CONTENTS, &kept_by_the_writer);
+    return number;
 }
 
 /* Could the record be longer than this? */
@@ -224,6 +229,10 @@ static int add(struct gpu_log_writer *w, const struct gpu_record *rec, struct er
     if (w->no_memory) {
         err_set(&w->failed, -ENOMEM, "no memory for " GPU_LOG_NAME);
         return fail(w, err);
+    }
+    if (w->failed.code) {
+        *err = w->failed;
+        return err->code;
     }
     if (!n) {
         err_set(&w->failed, -EINVAL, "a GPU record at position %llu does not fit " GPU_LOG_NAME,

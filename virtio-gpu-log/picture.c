@@ -30,6 +30,30 @@ static void packed_row(const struct gpu_format *f, const u8 *in, u32 width, u8 *
     }
 }
 
+/* 4 bytes a texel, as nearly all that is shown: whole rows at a time. */
+static bool four_bytes(const struct gpu_format *f, const u8 *in, u32 width, u8 *out)
+{
+    static const char names[] = "RGBA";
+    u32 shift[4] = {32, 32, 32, 32}, known = 0;
+    for (u32 i = 0; f->bytes == 4 && i < 4 && f->layout[i]; i++) {
+        const char *channel = strchr(names, f->layout[i]);
+        known += channel || f->layout[i] == 'X';
+        if (channel)
+            shift[channel - names] = i * 8;
+    }
+    if (known != 4 || shift[0] == 32 || shift[1] == 32 || shift[2] == 32)
+        return false;
+    u32 opaque = shift[3] == 32 ? 0xff : 0, alpha = shift[3] & 31;
+    for (u32 x = 0; x < width; x++) {
+        u32 t, p;
+        memcpy(&t, in + (size_t)x * 4, 4);
+        p = (t >> shift[0] & 0xff) | (t >> shift[1] & 0xff) << 8 | (t >> shift[2] & 0xff) << 16 |
+            ((t >> alpha & 0xff) | opaque) << 24;
+        memcpy(out + (size_t)x * 4, &p, 4);
+    }
+    return true;
+}
+
 void gpu_picture_row(u32 format, const u8 *texels, u32 width, u8 *rgba)
 {
     const struct gpu_format *f = gpu_format(format);
@@ -37,6 +61,8 @@ void gpu_picture_row(u32 format, const u8 *texels, u32 width, u8 *rgba)
         packed_row(f, texels, width, rgba);
         return;
     }
+    if (four_bytes(f, texels, width, rgba))
+        return;
     for (u32 x = 0; x < width; x++, texels += f->bytes, rgba += 4) {
         rgba[0] = rgba[1] = rgba[2] = 0;
         rgba[3] = 255;

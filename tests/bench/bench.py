@@ -18,6 +18,7 @@ import tempfile
 import time
 
 import gpu
+import kvm
 import server
 import travel
 
@@ -110,9 +111,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
-    parser.add_argument("--part", choices=("record", "travel", "server", "gpu", "all"), default="all",
+    parser.add_argument("--part", choices=("record", "travel", "server", "gpu", "kvm", "all"), default="all",
                         help="recording and replay, travel in time (travel.py), a Debian server "
-                        "(server.py), programs that draw (gpu.py), or all")
+                        "(server.py), programs that draw (gpu.py), the KVM engine (kvm.py), or all")
     args = parser.parse_args()
     place = tempfile.mkdtemp(prefix="reprise-bench-")
     result = {"rows": [], "notes": [], "runs": args.runs}
@@ -130,6 +131,10 @@ def main():
             result["notes"] += more["notes"]
         if args.part in ("gpu", "all"):
             more = gpu.measure(place, args.runs)
+            result["rows"] += more["rows"]
+            result["notes"] += more["notes"]
+        if args.part in ("kvm", "all"):
+            more = kvm.measure(place, args.runs)
             result["rows"] += more["rows"]
             result["notes"] += more["notes"]
     finally:

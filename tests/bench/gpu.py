@@ -9,6 +9,7 @@ import glob
 import json
 import os
 import pathlib
+import random
 import shutil
 import statistics
 import subprocess
@@ -166,21 +167,49 @@ def programs(place, runs, screen, table):
         ratio = statistics.median(a[2] / b[2] for a, b in
                                   zip(samples["recorded"], samples["without gpu.log"]))
         table(f"gpu: {program}, CPU of a frame, with gpu.log / without", ratio, f"{ratio:.3f}", 1.03)
+        if program == "triangle":
+            stream(place, median(samples, "recorded", 1), table)
 
 
-def stream(place, table):
-    """What a whole recording of the triangle leaves on the disk."""
-    subprocess.run([str(a) for a in record(place, "gpu-mesa", "gpu triangle")],
-                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                   check=True)
-    out = subprocess.run([REPRISE, "gpu", "list", "--json", "--stats", pathlib.Path(place) / "gpu"],
-                         stdout=subprocess.PIPE, check=True).stdout
-    s = json.loads(out)
+def run(argv):
+    """Output, wall and CPU seconds of a command that must end well."""
+    began = time.monotonic()
+    child = subprocess.Popen([str(a) for a in argv], stdin=subprocess.DEVNULL,
+                             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    out = child.stdout.read()
+    _, status, usage = os.wait4(child.pid, 0)
+    if os.waitstatus_to_exitcode(status) != 0:
+        sys.exit(f"gpu: failed: {' '.join(map(str, argv))}")
+    return out, time.monotonic() - began, usage.ru_utime + usage.ru_stime
+
+
+def stream(place, recorded, table):
+    """A whole recording of the triangle, 300 frames: its stream on the disk and drawn again, frames
+    of it looked at. recorded: frames a second while recording."""
+    where = pathlib.Path(place) / "gpu"
+    run(record(place, "gpu-mesa", "gpu triangle every=300"))
+    s = json.loads(run([REPRISE, "gpu", "list", "--json", "--stats", where])[0])
     ratio = s["records_packed"] / s["records_raw"]
     table("gpu: triangle, commands in gpu.log, packed / raw", ratio,
           f"{ratio:.3f} of {s['records_raw'] / 1024:.0f} KiB", 0.1)
     table("gpu: triangle, bytes carried by commands, kept", s["kept"] / s["carried"],
           f"{s['kept'] / 1e6:.1f} of {s['carried'] / 1e6:.1f} MB")
+    out, _, cpu = run([REPRISE, "gpu", "replay", "--json", where])
+    end = json.loads(out.splitlines()[-1])
+    # Without the first ten: in them the renderer's driver compiles.
+    times = [json.loads(line).get("ms", 0) for line in out.splitlines()[:-1]]
+    rate = 1000 * (len(times) - 10) / sum(times[10:]) if sum(times[10:]) else end["fps"]
+    table("gpu: triangle, stream drawn alone", -rate, f"{rate:.0f} frames a second, {cpu:.1f} s CPU")
+    table("gpu: triangle, frame rate recorded / drawn alone", recorded / rate,
+          f"{recorded / rate:.2f}", 0.33)
+    run([REPRISE, "checkpoint", "--every", "0.5", where])
+    places = random.Random(1).sample(range(1, s["frames"]), 8)
+    shots = [run([REPRISE, "replay", "--to", f"frame:{n}", "--force", "--screenshot",
+                  pathlib.Path(place) / "shot.png", where])[1:] for n in places]
+    worst = max(wall for wall, _ in shots)
+    table("gpu: screenshot of a random frame, checkpoints on disk", worst,
+          f"{statistics.median(w for w, _ in shots):.2f} s, worst {worst:.2f} s, "
+          f"{statistics.median(c for _, c in shots):.2f} s CPU", 2)
 
 
 def measure(place, runs):
@@ -201,8 +230,7 @@ def measure(place, runs):
         notes.append(f"gpu: {screen.why}: nothing is compared with it")
     try:
         for image, part in (("gpu-raw", lambda: first_frame(place, runs, screen, table)),
-                            ("gpu-mesa", lambda: programs(place, runs, screen, table)),
-                            ("gpu-mesa", lambda: stream(place, table))):
+                            ("gpu-mesa", lambda: programs(place, runs, screen, table))):
             if (IMAGES / image / "initrd").exists():
                 part()
             else:

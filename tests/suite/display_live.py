@@ -13,7 +13,7 @@ import time
 
 from suite.display import HEIGHT, WIDTH, framebuffer, pixels, read_png, shot
 from suite.gpu_images import RAW, VIRGL, need_virgl, scene
-from suite.harness import ERROR, ROOT, USAGE, Failure, Session, test
+from suite.harness import ERROR, IMAGES, ROOT, USAGE, Failure, Session, test
 from suite.rfb import Client, Closed
 
 GUEST = ROOT / "build" / "images" / "guest"
@@ -157,13 +157,14 @@ def viewers(t):
 def mode(t):
     """The guest changes the mode: so does the picture."""
     width, height = WIDTH - 8, HEIGHT - 8
-    script = SCRIPT.replace("while read", f"sleep 2 | /modeset {width} {height}\nwhile read", 1)
+    script = SCRIPT.replace("while read", f"/modeset {width} {height} <&3\nwhile read", 1)
     s = Shown(t, "rec", "--add", f"{GUEST}/modeset:/modeset", script=script).ready()
     c = s.client()
     c.until(lambda v: (v.width, v.height) == (width, height))
     rows = [b"".join(bytes(((x * 3 + y) & 255, (x ^ y) & 255, (y * 5 + x // 7) & 255))
                      for x in range(width)) for y in range(height)]
     c.until(shows(rows))
+    c.type("\n")
     c.until(lambda v: (v.width, v.height) == (WIDTH, HEIGHT))  # the console again
     c.type("end\n")
     s.finish()
@@ -299,7 +300,7 @@ def replay(t):
     """A replay is seen the same, only to look at, at its recording's pace if asked for."""
     script = SCRIPT.replace("while read", "sleep 2\nwhile read", 1)
     s = Shown(t, "rec", script=script).ready()
-    time.sleep(2.5)
+    time.sleep(5)  # for as long can the replay be looked at
     c = s.client()
     c.type("end\n")
     s.finish()
@@ -418,6 +419,43 @@ def three_d(t):
     again = {p.name: p.read_bytes() for p in (t.dir / "again").iterdir()}
     t.check(again == pictures, "the replay's pictures differ")
     return f"{len(set(seen))} frames by VNC, {len(pictures)} pictures"
+
+
+@test("display/desktop", cost=60)
+def desktop(t):
+    """weston, used through VNC: what is typed in its terminal arrives; the replay shows the same."""
+    need_virgl(t)
+    where = IMAGES / "gpu-desktop"
+    if not (where / "disk.img").exists():
+        t.skip("build/images/gpu-desktop is not built: make image-gpu-desktop")
+    s = Shown(t, "rec", argv=[
+        t.reprise, "record", "-o", t.dir / "rec", "--kernel", where / "vmlinuz", "--initrd",
+        where / "initrd", "--disk", where / "disk.img", "--memory", "1G", "--gpu",
+        "virgl,xres=800,yres=600", "--append", "quiet reprise.end=exit -- gpu desktop",
+        "--display", "vnc=127.0.0.1:0", "--display", "png-every=0.25"])
+    s.wait("desktop: the terminal is open", 200)
+    c = Client(s.address, seconds=150 * t.slow)
+    c.update(False)
+    t.equal((c.width, c.height), (800, 600), "size")
+    c.pointer(400, 300)
+    time.sleep(2)
+    c.type("echo TYPED by VNC >/dev/console\n", 0.02)
+    s.wait("TYPED by VNC\r?\n", 100)
+    # Where the pointer goes, the picture changes.
+    c.update(False)
+    before = c.rows()
+    c.pointer(200, 500)
+    c.until(lambda v: v.rows()[500:516] != before[500:516])
+    c.type("exit\n", 0.02)
+    s.wait("desktop: the terminal was closed", 100)
+    s.finish(seconds=100)
+    r = t.run(t.reprise, "replay", "--verify", "--display", f"png-every=0.25,{t.dir}/again",
+              t.dir / "rec", timeout=400)
+    t.equal(r.out, s.out, "the console of the replay")
+    pictures = {p.name: p.read_bytes() for p in (t.dir / "rec" / "screens").iterdir()}
+    again = {p.name: p.read_bytes() for p in (t.dir / "again").iterdir()}
+    t.check(len(pictures) >= 4 and again == pictures, "the replay's pictures differ")
+    return f"{c.updates} updates by VNC, {len(pictures)} pictures"
 
 
 @test("display/sdl", cost=12)

@@ -1,11 +1,14 @@
 """The images for the GPU: what they draw is known here too, pixel by pixel."""
 import json
+import os
+import pathlib
 import random
 import re
+import signal
 import zlib
 
 from suite.display import read_png
-from suite.harness import DIVERGED, FINE, GUEST, IMAGES, test
+from suite.harness import DIVERGED, FINE, GUEST, IMAGES, Session, test
 
 RAW = IMAGES / "gpu-raw"
 WIDTH, HEIGHT, SQUARE = 640, 480, 64
@@ -155,7 +158,7 @@ def raw_random(t):
     stream says so."""
     need_virgl(t)
     seed = random.randrange(1 << 31)
-    r = raw(t, "rec", f"random=64 seed={seed} frames=2 every=1", timeout=300,
+    r = raw(t, "rec", f"random=24 seed={seed} frames=2 every=1", timeout=300,
             code=(FINE, GUEST + WRONG_PIXELS))
     t.has(r.text, rf"^gpu-raw: random, seed {seed}: \d+ taken, \d+ refused$")
     lost = "the renderer is gone" in t.run(t.reprise, "gpu", "list", t.dir / "rec").text
@@ -174,6 +177,31 @@ def raw_endless(t):
     t.equal([int(n) for n in re.findall(r"^frame (\d+)\b", r.text, re.M)][:39],
             list(range(1, 40)), "frames")
     t.same("rec", r)
+
+
+@test("gpu-images/raw-killed", cost=15)
+def raw_killed(t):
+    """A renderer that is killed at some frame: the program goes on drawing, to no effect."""
+    need_virgl(t)
+    n = random.randrange(2, 40)
+    t.log.write(f"killed after frame {n}\n")
+    s = Session(t, "rec", argv=[
+        t.reprise, "record", "-o", t.dir / "rec", "--kernel", RAW / "vmlinuz", "--initrd",
+        RAW / "initrd", "--gpu", VIRGL, "--append", "quiet -- endless every=20"])
+    s.wait(rf"^frame {n}\b")
+    pid = s.child.pid
+    children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    names = [pathlib.Path(f"/proc/{child}/comm").read_text().strip() for child in children]
+    os.kill(int(children[names.index("reprise-gpu")]), signal.SIGKILL)
+    s.wait(rf"^frame {n + 200}\b", 60)
+    s.child.terminate()
+    s.finish()
+    seen = frames(s.out.decode().replace("\r", ""))
+    t.check(all(c == crc(scene(k)) for k, (c, _) in seen.items() if k < n), "frames before it")
+    t.check(seen[(n // 20 + 3) * 20][1].startswith("307"), "a frame that nobody drew")
+    t.has(t.run(t.reprise, "gpu", "list", t.dir / "rec").text,
+          "the renderer is gone: killed by signal 9")
+    t.replay("rec")
 
 
 @test("gpu-images/mesa-2d", cost=4)

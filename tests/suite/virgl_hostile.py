@@ -7,7 +7,7 @@ import signal
 import time
 
 from suite.gpu_images import RAW, need_virgl
-from suite.harness import ERROR, IMAGES, USAGE, test
+from suite.harness import DIVERGED, ERROR, FINE, IMAGES, USAGE, test
 
 BUFFERS = 2000
 KILLS = 5
@@ -47,7 +47,7 @@ def run_and_harm(t, rnd, how):
     out = open(t.dir / "out", "wb")
     child = t.start([t.reprise, "record", "-o", t.dir / "rec", "--force", "--memory", "256M",
                      "--kernel", RAW / "vmlinuz", "--initrd", RAW / "initrd", "--gpu",
-                     "virgl,xres=640,yres=480,timeout=1", "--append", f"quiet -- {words}endless",
+                     "virgl,xres=640,yres=480" + ",timeout=2" * (how == "stop"), "--append", f"quiet -- {words}endless",
                      "--max-insns", INSNS], stdout=out, stderr=out)
     frame = b"frame %d\r\n" % rnd.randrange(1, 40) if rnd.random() < 0.8 else b""
     began, pid = time.monotonic(), None
@@ -68,7 +68,7 @@ def harm(t, rnd, how):
     """The machine and the recording go on, the log says what happened, and it replays."""
     harmed, text = run_and_harm(t, rnd, how)
     why = {"kill": r"killed by signal 9 \(Killed\)", "stop": r"hangs: nothing came from it for \d+ s",
-           "latch": "-"}[how]
+           "latch": ".*"}[how]  # the library may die of what is wrong
     t.has(text, r"(?m)^reprise: ended by the limit of --max-insns after ")
     if harmed and how == "kill":
         t.has(text, rf"(?m)^reprise: the renderer is gone: {why}$")
@@ -80,7 +80,7 @@ def harm(t, rnd, how):
     rows = [json.loads(line) for line in
             t.run(t.reprise, "gpu", "list", "--json", t.dir / "rec").text.splitlines()]
     lost = [i for i, row in enumerate(rows) if "lost" in row]
-    t.check(len(lost) <= harmed, f"{len(lost)} renderers lost")
+    t.check(len(lost) <= (harmed or how == "latch"), f"{len(lost)} renderers lost")
     later = rows[lost[0]:] if lost else []
     if lost:
         t.has(rows[lost[0]]["lost"], f"^{why}$")
@@ -157,3 +157,39 @@ def no_renderer(t):
     r = t.run(alone, "record", "-o", t.dir / "flat", "--kernel", IMAGES / "tiny" / "paging.elf",
               "--memory", "16M", "--gpu", "2d", env={"LD_LIBRARY_PATH": empty})
     t.check(r.code == 0, "2D does not work without a renderer")
+
+
+def without_times(text):
+    return re.sub(r"it took [0-9.]+ s|[0-9.]+ s\b", "", text)
+
+
+@test("virgl-hostile/forged", cost=30)
+def forged(t):
+    """Replies of the renderer that were forged, in a log whose checksums are right: the machine
+    diverges, or goes on, and the same way each time."""
+    need_virgl(t)
+    rnd, seed = seeded(t)
+    whole = t.record("rec", "--memory", "256M", "--initrd", RAW / "initrd", "--gpu",
+                     "virgl,xres=640,yres=480", "--append", "quiet -- frames=3 every=1",
+                     kernel=RAW / "vmlinuz")
+    log = (t.dir / "rec" / "log").read_bytes()
+    outcomes = {}
+    for _ in range(3):
+        (t.dir / "rec" / "log").write_bytes(log)
+        r = t.run(t.build / "tests" / "tools" / "log_forge", t.dir / "rec" / "log", t.dir / "forged",
+                  rnd.randrange(1 << 31))
+        count = int(re.search(r"(\d+) forged", r.text).group(1))
+        os.replace(t.dir / "forged", t.dir / "rec" / "log")
+        first = t.replay("rec", code=None, timeout=300)
+        t.check(first.code in ((FINE, DIVERGED) if count else (FINE,)),
+                f"exit code {first.code} of the replay with {count} forged: {first.error}")
+        again = t.run(t.reprise, "gpu", "extract", "-o", t.dir / "extracted", "--force",
+                      t.dir / "rec", code=None, timeout=300)
+        t.check(again.code in (FINE, ERROR, DIVERGED), f"exit code {again.code} of gpu extract")
+        second = t.replay("rec", code=first.code, timeout=300)
+        t.equal(second.out, first.out, "the console of a second replay")
+        t.equal(without_times(second.error), without_times(first.error), "what a second replay says")
+        outcomes[first.code] = outcomes.get(first.code, 0) + 1
+    (t.dir / "rec" / "log").write_bytes(log)
+    t.same("rec", whole, timeout=300)
+    return f"{outcomes}, seed {seed}"

@@ -21,12 +21,12 @@
 #include "tests/tools/virgl_fuzz.h"
 #include "virtio-gpu-log/log.h"
 
-#define CONTEXTS 32u /* one after the other, each for a few buffers: an error ends what one does   \
-                      */
-#define BUFFERS 4u
-#define AT_ONCE 64u /* under way, when there is no waiting for each */
-#define EDGE    64u
-#define CAUSES  16u
+/* One after the other, each for a few buffers: an error ends what one does. */
+#define CONTEXTS 32u
+#define BUFFERS  4u
+#define AT_ONCE  64u /* under way, when there is no waiting for each */
+#define EDGE     64u
+#define CAUSES   16u
 
 static struct renderer_config config = {.hang_timeout = 20000};
 static u32 context = 1;

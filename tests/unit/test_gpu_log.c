@@ -220,6 +220,70 @@ static void large_uploads(void **state)
     free(got);
 }
 
+/* A command with more new contents than a chunk may hold, in ranges as many as a device gives. */
+static void much_at_once(void **state)
+{
+    enum { EACH = 300, RANGES = 65536 };
+    static struct gpu_range ranges[RANGES];
+    struct gpu_rec_start start = {.virgl = 1, .scanouts = 1};
+    struct gpu_log_writer *w;
+    struct gpu_log_reader *r;
+    struct gpu_record rec;
+    struct gpu_range range;
+    struct err err;
+    int fd = memory_file(), mine = dup(fd);
+    u8 *data = malloc((size_t)EACH * RANGES), got[EACH];
+    u32 header[6] = {VIRTIO_GPU_CMD_GET_DISPLAY_INFO}, x = 1;
+    for (u32 i = 0; i < EACH * RANGES; i++)
+        data[i] = (u8)((x = x * 1664525 + 1013904223) >> 24);
+    for (u32 i = 0; i < RANGES; i++)
+        ranges[i] = (struct gpu_range){.at = ~i,
+                                       .resource = ~i,
+                                       .offset = (1ull << 30) * i,
+                                       .bytes = {.size = EACH, .data = data + (size_t)i * EACH}};
+    assert_int_equal(gpu_log_create(&w, fd, &start, &err), 0);
+    assert_int_equal(gpu_log_command(w, 1, 1, 0, header, sizeof(header), ranges, RANGES, 0, &err),
+                     0);
+    assert_int_equal(
+        gpu_log_reply(w, 2, 2, 0, VIRTIO_GPU_RESP_OK_NODATA, NULL, 0, ranges, RANGES, &err), 0);
+    assert_int_equal(gpu_log_end(w, 3, 3, &err), 0);
+    assert_int_equal(gpu_log_close(w, &err), 0);
+    assert_int_equal(gpu_log_open(&r, mine, &err), 0);
+    for (int k = 0; k < 2; k++) {
+        u32 at = 0, n = 0;
+        assert_true(gpu_log_next(r, &rec));
+        const struct gpu_ranges *list = k ? &rec.reply.readback : &rec.command.uploads;
+        for (; gpu_ranges_next(list, &at, &range); n++) {
+            if (n % 4999)
+                continue;
+            assert_int_equal(gpu_log_read(r, &range.bytes, 0, got, EACH, &err), 0);
+            assert_memory_equal(got, data + (size_t)n * EACH, EACH);
+        }
+        assert_int_equal(n, RANGES);
+    }
+    assert_true(gpu_log_next(r, &rec));
+    assert_false(gpu_log_next(r, &rec));
+    assert_int_equal(gpu_log_damage(r)->state, GPU_LOG_COMPLETE);
+    gpu_log_reader_destroy(r);
+
+    /* What does not fit a chunk is no part of the log, which ends before it and can be read. */
+    struct gpu_range *many = calloc(20 * RANGES, sizeof(*many));
+    fd = memory_file(), mine = dup(fd);
+    for (u32 i = 0; i < 20 * RANGES; i++)
+        many[i] = ranges[i % RANGES];
+    assert_int_equal(gpu_log_create(&w, fd, &start, &err), 0);
+    assert_int_equal(
+        gpu_log_command(w, 1, 1, 0, header, sizeof(header), many, 20 * RANGES, 0, &err), -EINVAL);
+    assert_int_equal(gpu_log_end(w, 3, 3, &err), -EINVAL);
+    gpu_log_close(w, &err);
+    assert_int_equal(gpu_log_open(&r, mine, &err), 0);
+    assert_false(gpu_log_next(r, &rec));
+    assert_int_equal(gpu_log_damage(r)->state, GPU_LOG_KILLED);
+    gpu_log_reader_destroy(r);
+    free(many);
+    free(data);
+}
+
 /* A command longer than what is kept. */
 static void long_command(void **state)
 {
@@ -388,10 +452,15 @@ static void full_disk(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(round_trip),   cmocka_unit_test(same_stream_same_bytes),
-        cmocka_unit_test(small),        cmocka_unit_test(large_uploads),
-        cmocka_unit_test(long_command), cmocka_unit_test(every_truncation),
-        cmocka_unit_test(flips),        cmocka_unit_test(forged),
+        cmocka_unit_test(round_trip),
+        cmocka_unit_test(same_stream_same_bytes),
+        cmocka_unit_test(small),
+        cmocka_unit_test(large_uploads),
+        cmocka_unit_test(much_at_once),
+        cmocka_unit_test(long_command),
+        cmocka_unit_test(every_truncation),
+        cmocka_unit_test(flips),
+        cmocka_unit_test(forged),
         cmocka_unit_test(full_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -79,6 +79,7 @@ static void objects_and_slots(void **state)
     put_command(f.w, VIRGL_CCMD_SET_VERTEX_BUFFERS, 0, 3, 24, 8, 3);
     put_command(f.w, VIRGL_CCMD_CREATE_SUB_CTX, 0, 1, 5);
     put_command(f.w, VIRGL_CCMD_SET_SUB_CTX, 0, 1, 5);
+    put_command(f.w, VIRGL_CCMD_SET_VERTEX_BUFFERS, 0, 3, 24, 8, 3); /* where nothing was set */
     put_command(f.w, VIRGL_CCMD_CREATE_OBJECT, VIRGL_OBJECT_DSA, 5, 9, 0, 0, 0, 0);
     put_command(f.w, VIRGL_CCMD_SET_STENCIL_REF, 0, 1, 0x1234);
     submit(&f);

@@ -103,6 +103,7 @@ static void forged(void **state)
     static const struct gpu_resource bad[] = {
         {.id = 1, .kind = GPU_3D, .entries = GPU_ENTRIES + 1},
         {.id = 1, .kind = GPU_3D, .entries = 1, .backing = GPU_DATA_PAGES},
+        {.id = 1, .kind = GPU_2D, .width = GPU_EDGE_MAX + 1, .height = 1}, /* a row of scratch */
         {.id = 1, .kind = GPU_2D, .width = 1u << 31, .height = 1u << 31},
         {.id = 1, .kind = GPU_2D, .width = 64, .height = 64, .pixels = GPU_DATA_PAGES - 3},
         {.id = 1, .kind = 7},

@@ -22,6 +22,7 @@ struct owed_reply {
 /* Requests of a command since the last fence that was looked at. */
 struct requested {
     u64 first, last, number;
+    u32 type; /* of the command */
 };
 
 /* What a command gave, until the log says what it gave then. */

@@ -60,12 +60,27 @@ int play_died(struct gpu_player *p, struct err *err)
 
 /* --- Results --- */
 
+/* What the renderer did not carry out, and the tracker thinks it did. */
+static bool misleads(u32 type, u32 result)
+{
+    switch (type) {
+    case VIRTIO_GPU_CMD_RESOURCE_CREATE_2D:
+    case VIRTIO_GPU_CMD_RESOURCE_CREATE_3D:
+    case VIRTIO_GPU_CMD_RESOURCE_ATTACH_BACKING:
+    case VIRTIO_GPU_CMD_CTX_CREATE: return true;
+    case VIRTIO_GPU_CMD_SUBMIT_3D: return result == WIRE_R_REFUSED || result == WIRE_R_BUDGET;
+    default: return false;
+    }
+}
+
 static void refused(struct gpu_player *p, u64 seq, u64 count, u32 result)
 {
     for (u32 i = 0; i < p->requested_count; i++) {
         const struct requested *r = &p->requested[i];
         if (r->last < seq || r->first >= seq + count)
             continue;
+        if (misleads(r->type, result))
+            p->track->obstacle = "the renderer refused a part of it";
         if (!p->tally.refused++) {
             p->tally.first_refused = r->number;
             snprintf(p->tally.refusal, sizeof(p->tally.refusal), "%s", wire_result_text(result));
@@ -165,7 +180,8 @@ int play_requested(struct gpu_player *p, u64 number, const struct gpu_driven *dr
         p->requested = realloc(p->requested, p->requested_room * sizeof(*p->requested));
         CHECK(p->requested, "out of memory");
     }
-    p->requested[p->requested_count++] = (struct requested){driven->first, driven->last, number};
+    p->requested[p->requested_count++] =
+        (struct requested){driven->first, driven->last, number, p->command.type};
     bool compare = p->config.compare && !p->pinning;
     if (driven->reply) {
         struct owed_reply o = {

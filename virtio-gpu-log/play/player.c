@@ -15,6 +15,9 @@
 /* A keyframe is due when playing has taken so many times what the last one took. */
 #define KEYFRAME_SHARE 10u
 #define KEYFRAME_LEAST 100000000ull /* ns */
+/* As many as the device lets a guest have. */
+#define CONTEXTS  1024u
+#define RESOURCES 16384u
 
 int gpu_player_create(struct gpu_player **out, struct gpu_log_reader *log,
                       const struct gpu_player_config *config, struct err *err)
@@ -27,7 +30,10 @@ int gpu_player_create(struct gpu_player **out, struct gpu_log_reader *log,
     p->config = *config;
     p->track = gpu_track_create(keyframe_forget);
     p->last_kept = host_ns();
-    int code = gpu_drive_create(&p->drive, &config->renderer, err);
+    struct renderer_config renderer = config->renderer;
+    renderer.contexts = renderer.contexts ?: CONTEXTS;
+    renderer.resources = renderer.resources ?: RESOURCES;
+    int code = gpu_drive_create(&p->drive, &renderer, err);
     if (code) {
         gpu_player_destroy(p);
         return code;
@@ -174,18 +180,6 @@ static int load(struct gpu_player *p, struct err *err)
     return 1;
 }
 
-const struct gpu_command *gpu_player_peek(struct gpu_player *p, struct err *err)
-{
-    err->code = 0;
-    while (load(p, err) == 1) {
-        if (p->loaded == LOADED_COMMAND)
-            return &p->command;
-        if (gpu_player_step(p, err) < 0)
-            break;
-    }
-    return NULL;
-}
-
 void gpu_player_mark(const struct gpu_player *p, struct gpu_log_mark *out)
 {
     if (p->loaded == LOADED_NOTHING)
@@ -218,9 +212,8 @@ static int drive(struct gpu_player *p, u32 from, u32 to, struct err *err)
     struct gpu_command c = p->command;
     struct gpu_driven driven;
     if (is_submit(&c) && (from || to < c.payload_size / 4)) {
-        if (!virgl_check(c.payload, c.payload_size, NULL)) {
-            from = to = 0;
-        }
+        if (!virgl_check(c.payload, c.payload_size, NULL))
+            from = to = 0; /* none of it */
         u32 end = MIN(to, c.payload_size / 4), size = end > from ? (end - from) * 4 : 0;
         u32 head = (u32)(c.payload - c.bytes);
         p->cut = room(p->cut, &p->cut_room, head + size);
@@ -316,6 +309,14 @@ static void finish(struct gpu_player *p)
     p->loaded = LOADED_NOTHING;
 }
 
+static u32 fences_owed(const struct gpu_player *p)
+{
+    u32 n = 0;
+    for (u32 i = 0; i < p->owed_count; i++)
+        n += p->owed[i].kind == OWED_FENCE;
+    return n;
+}
+
 /* Does the loaded one. */
 static int step(struct gpu_player *p, struct err *err)
 {
@@ -340,16 +341,24 @@ static int step(struct gpu_player *p, struct err *err)
         p->frame_records = p->records;
         /* So that no more than a frame is under way. */
         code = play_fence(p, number, false, err);
-        for (u32 i = 0, fences = 0; !code && i < p->owed_count; i++) {
-            fences += p->owed[i].kind == OWED_FENCE;
-            if (fences == 2)
-                code = play_settle(p, p->owed_count - 1, err), i = fences = 0;
-        }
-        p->record.frame = frame;
+        while (!code && fences_owed(p) > 1)
+            code = play_settle(p, p->owed_count - 1, err);
         if (!code && worth_a_keyframe(p))
             code = keep_keyframe(p, err);
     }
     return code ? code : mend(p, err);
+}
+
+const struct gpu_command *gpu_player_peek(struct gpu_player *p, struct err *err)
+{
+    err->code = 0;
+    while (load(p, err) == 1) {
+        if (p->loaded == LOADED_COMMAND)
+            return &p->command;
+        if (step(p, err)) /* a reset */
+            break;
+    }
+    return NULL;
 }
 
 int gpu_player_step(struct gpu_player *p, struct err *err)

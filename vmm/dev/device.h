@@ -63,8 +63,10 @@ struct dev_screen {
     u64 commands;      /* that the GPU has taken so far */
     u32 resource;      /* of the GPU: what is shown; 0: nothing */
     u32 x, y;          /* where in it the screen begins */
-    bool drawn;        /* by a renderer ... */
-    bool kept;         /* ... but the machine has pixels that 2D commands made */
+    u32 cursor;        /* the resource that is the pointer's picture; 0: none */
+    u32 cursor_x, cursor_y;
+    bool drawn; /* by a renderer ... */
+    bool kept;  /* ... but the machine has pixels that 2D commands made */
 };
 
 enum dev_event {

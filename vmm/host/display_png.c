@@ -21,10 +21,10 @@ struct png {
     struct display display; /* first */
     vns_t every;
     char dir[4200];
-    int fd;      /* the directory; -1: not opened yet */
-    vns_t next;  /* the next picture; NEVER: nothing new was shown */
-    bool wanted; /* it is to be taken, as soon as there is one */
-    u64 frames;  /* of the last one */
+    int fd;                  /* the directory; -1: not opened yet */
+    vns_t next;              /* the next picture; NEVER: nothing new was shown */
+    bool wanted;             /* it is to be taken, as soon as there is one */
+    struct dev_screen shown; /* the last one */
     struct err failed;
 };
 
@@ -127,12 +127,12 @@ static void look(struct png *p, struct machine *m)
         enum screen_answer answer = source->fetch(source->opaque, &screen);
         p->wanted = answer == SCREEN_LATER;
         if (answer == SCREEN_READY) {
-            p->frames = screen.frames;
+            p->shown = screen;
             if (screen.width && take(p, m, &screen, &p->failed))
                 give_up(p);
         }
     }
-    if (!p->failed.code && !p->wanted && p->next == NEVER && screen.frames != p->frames)
+    if (!p->failed.code && !p->wanted && p->next == NEVER && !screen_same(&screen, &p->shown))
         p->next = (now / p->every + 1) * p->every;
 }
 

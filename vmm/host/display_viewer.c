@@ -121,8 +121,7 @@ static bool wants(struct viewed *v)
     struct screen_source *s = &v->display.source;
     if (v->fd < 0 || v->busy || v->watchers <= 0 || !s->show(s->opaque, &now))
         return false;
-    return v->fresh || now.frames != v->shown.frames || now.width != v->shown.width ||
-           now.height != v->shown.height;
+    return v->fresh || !screen_same(&now, &v->shown);
 }
 
 /* A row of the picture to the shared memory; tells which tiles of it changed. */

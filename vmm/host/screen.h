@@ -27,6 +27,9 @@ struct screen_source {
     void (*row)(void *opaque, u32 y, u8 *rgb);
 };
 
+/* Is there nothing to be seen that was not there before: no frame, no motion of the pointer? */
+bool screen_same(const struct dev_screen *a, const struct dev_screen *b);
+
 /* Of a machine with a 2D GPU. */
 struct screen_source screen_of_machine(struct machine *m);
 

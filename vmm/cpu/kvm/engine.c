@@ -124,7 +124,6 @@ int engine_kvm_exact(struct err *err)
         return r;
     kvm_close(&h);
     return err_set(err, -ENOTSUP,
-                   "KVM works here, but nothing stops it at an exact instruction at full speed: "
-                   "that needs the counter `pmu`; by single steps (--engine=kvm) it is exact and "
-                   "slow");
+                   "KVM works here, but guests run in it by single steps so far, exact and slow "
+                   "(--engine=kvm); what this host could do, `reprise doctor` says");
 }

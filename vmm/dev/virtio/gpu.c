@@ -406,7 +406,8 @@ static int gpu_loaded(struct device *dev, struct err *err)
     if (s->first >= UNDER_WAY || s->count > UNDER_WAY || s->waiting > 1 || s->lost > 1 ||
         (s->waiting && !s->count))
         return dev_bad_state(dev, err, "commands");
-    if (s->width > 16384 || s->height > 16384 || s->x > 16384 || s->y > 16384)
+    if (s->width > GPU_EDGE_MAX || s->height > GPU_EDGE_MAX || s->x > GPU_EDGE_MAX ||
+        s->y > GPU_EDGE_MAX)
         return dev_bad_state(dev, err, "scanout");
     gpu_self(dev)->store.stale = true;
     return virtio_loaded(dev, err);
@@ -464,7 +465,7 @@ static int allocate(struct virtio_gpu *g, struct err *err)
     if (r)
         return r;
     g->request = malloc(GPU_REQUEST_MAX);
-    g->row = malloc(16384 * 4);
+    g->row = malloc(GPU_EDGE_MAX * 4);
     g->entries = malloc(GPU_ENTRIES * sizeof(*g->entries));
     g->ranges = malloc(GPU_UPLOADS * sizeof(*g->ranges));
     /* Pages that no command ever needs are never there. */

@@ -10,7 +10,6 @@
 #include "virtio-gpu-log/log.h"
 
 /* What no OpenGL implementation exceeds: products of these do not overflow. */
-#define EDGE_MAX    16384u
 #define BUFFER_MAX  (1u << 30)
 #define LAYERS_MAX  2048u
 #define LEVELS_MAX  15u
@@ -171,8 +170,8 @@ static u32 create_2d(struct virtio_gpu *g, u32 id, const struct gpu_shape *c)
     struct gpu_resource r;
     if (!id || gpu_find(&g->store, id, &r) >= 0)
         return VIRTIO_GPU_RESP_ERR_INVALID_RESOURCE_ID;
-    if (!known_format(c->format) || !c->width || !c->height || c->width > EDGE_MAX ||
-        c->height > EDGE_MAX)
+    if (!known_format(c->format) || !c->width || !c->height || c->width > GPU_EDGE_MAX ||
+        c->height > GPU_EDGE_MAX)
         return VIRTIO_GPU_RESP_ERR_INVALID_PARAMETER;
     r = (struct gpu_resource){.id = id,
                               .kind = GPU_2D,
@@ -215,8 +214,8 @@ static u32 set_scanout(struct virtio_gpu *g, const struct virtio_gpu_set_scanout
     }
     if (gpu_find(&g->store, c->resource_id, &r) < 0)
         return VIRTIO_GPU_RESP_ERR_INVALID_RESOURCE_ID;
-    if (!within(&c->r, MIN(r.width, EDGE_MAX), MIN(r.height, EDGE_MAX)) || c->r.width < 16 ||
-        c->r.height < 16)
+    if (!within(&c->r, MIN(r.width, GPU_EDGE_MAX), MIN(r.height, GPU_EDGE_MAX)) ||
+        c->r.width < 16 || c->r.height < 16)
         return VIRTIO_GPU_RESP_ERR_INVALID_PARAMETER;
     s->scanout = c->resource_id;
     s->x = c->r.x;
@@ -326,8 +325,8 @@ static u32 create_3d(struct virtio_gpu *g, u32 id, const struct gpu_shape *c)
     bool buffer = c->target == 0;
     if (!id || gpu_find(&g->store, id, &r) >= 0)
         return VIRTIO_GPU_RESP_ERR_INVALID_RESOURCE_ID;
-    if (c->target >= TARGETS || !c->width || c->width > (buffer ? BUFFER_MAX : EDGE_MAX) ||
-        c->height > EDGE_MAX || c->depth > LAYERS_MAX || c->array_size > LAYERS_MAX ||
+    if (c->target >= TARGETS || !c->width || c->width > (buffer ? BUFFER_MAX : GPU_EDGE_MAX) ||
+        c->height > GPU_EDGE_MAX || c->depth > LAYERS_MAX || c->array_size > LAYERS_MAX ||
         c->last_level > LEVELS_MAX || c->nr_samples > SAMPLES_MAX ||
         (!buffer && !gpu_format(c->format)))
         return VIRTIO_GPU_RESP_ERR_INVALID_PARAMETER;

@@ -71,6 +71,9 @@ void virtio_gpu_screen(const struct device *dev, struct dev_screen *out)
                                .resource = s->scanout,
                                .x = s->x,
                                .y = s->y,
+                               .cursor = s->cursor,
+                               .cursor_x = s->cursor_x,
+                               .cursor_y = s->cursor_y,
                                .drawn = drawn,
                                .kept = found && r.kind == GPU_2D};
 }

@@ -223,7 +223,8 @@ static bool plausible(struct gpu_store *s, const struct gpu_resource *r)
     if ((!two_d && r->kind != GPU_3D) || r->entries > GPU_ENTRIES ||
         !in_data(r->backing, backing_pages(r)) || gpu_find(s, r->id, &other) >= 0)
         return false;
-    return !two_d || ((u64)r->width * r->height <= (u64)GPU_DATA_PAGES * PAGE_SIZE / 4 &&
+    return !two_d || (r->width <= GPU_EDGE_MAX &&
+                      (u64)r->width * r->height <= (u64)GPU_DATA_PAGES * PAGE_SIZE / 4 &&
                       in_data(r->pixels, pixel_pages(r)));
 }
 

@@ -14,6 +14,7 @@
 #define GPU_RESOURCES   16384u
 #define GPU_CONTEXTS    1024u
 #define GPU_ENTRIES     16384u      /* of a backing list */
+#define GPU_EDGE_MAX    16384u      /* pixels, of textures and 2D resources */
 #define GPU_DATA_PAGES  (256u << 8) /* pixels and backing lists: 256 MiB */
 #define GPU_TABLE_PAGES (GPU_RESOURCES * 64 / PAGE_SIZE)
 #define GPU_CTX_PAGES   (GPU_CONTEXTS * 128 / PAGE_SIZE)
