@@ -115,8 +115,8 @@ void machine_set_taken(struct machine *m, void (*fn)(void *opaque, const struct 
 void machine_set_trace(struct machine *m, void (*fn)(void *opaque, struct machine *m),
                        void *opaque);
 
-/* Runs until something ends it. 0, or <0 with a text: reason RUN_UNSUPPORTED, RUN_ERROR, or RUN_QUIT
- * with QUIT_ENGINE, which nobody asked for yet (recorder_quit). */
+/* Runs until something ends it. 0, or <0 with a text: reason RUN_UNSUPPORTED, RUN_ERROR, or
+ * RUN_QUIT with QUIT_ENGINE, which nobody asked for yet (recorder_quit). */
 int machine_run(struct machine *m, struct input_source *src, const struct run_limits *limits,
                 struct run_end *end, struct err *err);
 

@@ -20,7 +20,7 @@ static bool on_user_fault(struct frame *f)
     static void name(void)                                                                         \
     {                                                                                              \
         __asm__ volatile(setup "; " insn "; mov %%eax, answer(%%rip); mov %%ebx, 4+answer(%%rip);" \
-                         "mov %%ecx, 8+answer(%%rip); mov %%edx, 12+answer(%%rip)"                 \
+                               "mov %%ecx, 8+answer(%%rip); mov %%edx, 12+answer(%%rip)"           \
                          :                                                                         \
                          :                                                                         \
                          : "rax", "rbx", "rcx", "rdx", "memory");                                  \

@@ -245,7 +245,7 @@ static int gpu_who_here(struct debug_session *s, u32 x, u32 y, FILE *out, struct
     struct dev_screen screen;
     struct gpu_log_reader *log;
     struct gpu_player *p;
-    struct gpu_who w;
+    struct gpu_who w = {0};
     if (!machine_screen(timeline_machine(s->tr->t), &screen) || !screen.width)
         return err_set(err, -ENODATA, "the screen is off here");
     int code = gpu_play_open(path, NULL, 0, false, &log, &p, err);

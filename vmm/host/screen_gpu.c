@@ -63,7 +63,10 @@ int screen_gpu_create(struct screen_source *out, struct machine *m, struct gpu_h
         return err_set(err, -ENOMEM, "no memory for the screen");
     s->m = m;
     s->gpu = gpu;
-    *out = (struct screen_source){s, show, fetch, row};
+    out->opaque = s;
+    out->show = show;
+    out->fetch = fetch;
+    out->row = row;
     return 0;
 }
 
