@@ -105,8 +105,10 @@ static bool read_target(struct dbt *d, u64 va, u64 *target)
 static bool plan_branch(struct dbt *d, const struct insn *in, struct plan *p)
 {
     u64 sp = d->cpu.gpr[RSP], next = d->cpu.rip + in->len, target;
-    /* With an operand-size prefix CPU makers disagree. */
-    if (in->far || has_prefix(in, 0x66))
+    /* With an operand-size prefix CPU makers disagree; with a repeat prefix AMD's take LOOPE for
+     * LOOPNE and the other way round. */
+    if (in->far || has_prefix(in, 0x66) ||
+        (in->treat == T_LOOP && (has_prefix(in, 0xf2) || has_prefix(in, 0xf3))))
         return false;
     if (in->treat == T_JCC || in->treat == T_LOOP)
         return lead_to(p, next + (u64)in->imm, false);
