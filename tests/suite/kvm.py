@@ -95,6 +95,15 @@ insn("stops", 12, "--stops")
 insn("injected", 20, "--stops", "--interrupts")
 
 
+@test("kvm/found", cost=3)
+def found(t):
+    """Programs that once differed under KVM."""
+    need_kvm(t)
+    for model, seed, case in (("v2", 415035079, 1),):  # LOOPE with a REPNE prefix, on AMD
+        t.run(t.build / "tests" / "insn" / "insn", "--engine", "kvm", "--model", model, "--seed", seed,
+              "--case", case, "--stops")
+
+
 @test("kvm/travel", cost=15)
 def travel(t):
     """Seeks, steps back and breakpoints in a replay under KVM land where a straight one is."""
