@@ -49,7 +49,7 @@ int gpu_open(const char *path, struct gpu_log_reader **out, struct err *err)
         if (fd < 0 && why == ENOENT)
             return err_set(err, -ENOENT,
                            "%s: there is no " GPU_LOG_NAME " in it: no recording, or one made "
-                           "without a GPU",
+                           "without a GPU, or without this log (`reprise gpu extract` makes it)",
                            path);
         errno = why;
         if (fd < 0)

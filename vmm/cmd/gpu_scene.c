@@ -43,11 +43,7 @@ int gpu_scene_find(struct gpu_scene *out, const char *dir, struct machine *m, st
         return err_set(err, -ENOTSUP, "this was recorded without a GPU (record --gpu)");
     int code = gpu_open(dir, &log, err);
     if (code)
-        return code == -ENOENT
-                   ? err_set(err, -ENOENT,
-                             "there is no " GPU_LOG_NAME " in %s; `reprise gpu extract` makes it",
-                             dir)
-                   : code;
+        return code;
     out->state = gpu_state_create();
     if (!out->state)
         code = err_set(err, -ENOMEM, "no memory for the GPU's state");

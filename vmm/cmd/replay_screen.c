@@ -53,9 +53,6 @@ static int open_player(struct replay_screen *s)
     int code = gpu_open(s->dir, &s->log, &s->failed);
     if (!code)
         code = gpu_player_create(&s->player, s->log, &config, &s->failed);
-    else if (code == -ENOENT)
-        err_set(&s->failed, -ENOENT,
-                "there is no " GPU_LOG_NAME " in %s; `reprise gpu extract` makes it", s->dir);
     return code;
 }
 

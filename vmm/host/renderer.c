@@ -605,11 +605,6 @@ u32 renderer_owed(const struct renderer *r)
     return r->owed_end - r->owed_start;
 }
 
-u64 renderer_unsent(const struct renderer *r)
-{
-    return queue_used(&r->out);
-}
-
 struct renderer_reply *renderer_next(struct renderer *r)
 {
     struct renderer_reply *reply = r->first;

@@ -89,9 +89,8 @@ void renderer_forget(struct renderer *r, u64 seq);
 /* The result of request `seq`, from the reply to the first fence behind it; WIRE_R_NOT_KEPT if it
  * is not in there, WIRE_R_LOST if the renderer died before. */
 u32 renderer_result(const struct renderer_reply *fence, u64 seq);
-/* Waiting for replies, and not yet sent. */
+/* Replies that are waited for. */
 u32 renderer_owed(const struct renderer *r);
-u64 renderer_unsent(const struct renderer *r);
 
 /*
  * Requests. Each returns its number, the first 1. When too much waits to be sent (64 MiB) they wait
