@@ -83,7 +83,13 @@ static int idle(struct input_source *src, struct machine *m, vns_t deadline, vns
     return c->inner->ops->idle(c->inner, m, deadline, until, err);
 }
 
-static const struct input_source_ops ops = {next_position, take, idle};
+static int between(struct input_source *src, struct machine *m, struct input *in, struct err *err)
+{
+    struct console *c = self(src);
+    return c->inner->ops->between ? c->inner->ops->between(c->inner, m, in, err) : 0;
+}
+
+static const struct input_source_ops ops = {next_position, take, idle, between};
 
 void console_init(struct console *c, struct input_source *inner, int out, bool answers)
 {
