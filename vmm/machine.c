@@ -776,6 +776,11 @@ vns_t machine_now(const struct machine *m)
     return (m->branch_ns ? pos * m->branch_ns : pos) + m->st.idle_ns;
 }
 
+const char *machine_positions_name(const struct machine *m)
+{
+    return m->branch_ns ? "branches and events" : "instructions";
+}
+
 u64 machine_positions(const struct machine *m, vns_t ns)
 {
     return m->branch_ns ? ns / m->branch_ns + (ns % m->branch_ns != 0) : ns;

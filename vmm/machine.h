@@ -141,6 +141,8 @@ vns_t machine_now(const struct machine *m);
 bool machine_idle(const struct machine *m);
 /* Where the CPU is, while the input source is asked for INPUT_PLACE. */
 void machine_place(struct machine *m, struct engine_place *out);
+/* What positions are, for people: "instructions", "branches and events". */
+const char *machine_positions_name(const struct machine *m);
 /* After how many positions that much virtual time has passed, if the machine is not idle. */
 u64 machine_positions(const struct machine *m, vns_t ns);
 

@@ -121,12 +121,15 @@ int engine_kvm_create(struct engine **out, const struct engine_config *config, s
 
 int engine_kvm_exact(struct err *err)
 {
-    struct kvm_vm h;
-    int r = kvm_open(&h, err);
-    if (r)
-        return r;
-    kvm_close(&h);
-    return err_set(err, -ENOTSUP,
-                   "KVM works here, but guests run in it by single steps so far, exact and slow "
-                   "(--engine=kvm); what this host could do, `reprise doctor` says");
+    struct kvm k = {.h = {-1, -1, -1, NULL, 0}, .free = calloc(1, sizeof(*k.free))};
+    if (!k.free)
+        return err_set(err, -ENOMEM, "out of memory");
+    int r = kvm_open(&k.h, err);
+    if (!r)
+        r = kvm_create_vcpu(&k.h, true, err);
+    if (!r)
+        r = free_open(&k, err);
+    free_close(&k);
+    kvm_close(&k.h);
+    return r;
 }
