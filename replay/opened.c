@@ -125,6 +125,8 @@ unsigned machine_nets(const struct machine_description *d, struct machine_net *n
 
 void machine_peripherals(const struct machine_description *d, struct machine_config *config)
 {
+    config->branch_ns = d->branch_ns;
+    config->tsc_step = d->tsc_step;
     config->hvc0 = d->hvc0;
     config->gpu = (struct machine_gpu){.width = d->gpu_width,
                                        .height = d->gpu_height,

@@ -41,8 +41,21 @@
 
 static vns_t env_now(void *opaque)
 {
+    return machine_now(opaque);
+}
+
+/* What the TSC shows. */
+static vns_t env_tsc(void *opaque)
+{
     const struct machine *m = opaque;
-    return engine_position(m->engine) + m->st.idle_ns;
+    return m->branch_ns ? m->st.tsc : machine_now(m);
+}
+
+/* The TSC of a machine that counts branches moves now. */
+static void env_counted(void *opaque)
+{
+    struct machine *m = opaque;
+    m->st.tsc = machine_now(m);
 }
 
 static void env_changed(void *opaque)
@@ -385,6 +398,9 @@ int machine_create(struct machine **out, const struct machine_config *config, st
                                   .dma_write = env_dma_write};
     m->serial_env = m->dev_env;
     m->serial_env.output = env_serial;
+    m->branch_ns = config->branch_ns;
+    m->tsc_step = config->tsc_step;
+    m->st.tsc_at = m->tsc_step;
     m->engine_env = (struct engine_env){.machine = m,
                                         .pio_read = pio_read,
                                         .pio_write = pio_write,
@@ -394,13 +410,15 @@ int machine_create(struct machine **out, const struct machine_config *config, st
                                         .wrmsr = env_wrmsr,
                                         .get_cr8 = env_get_cr8,
                                         .set_cr8 = env_set_cr8,
-                                        .now = env_now};
+                                        .now = env_tsc,
+                                        .counted = env_counted};
     m->model = config->model;
     for (int i = 0; i < OUT_COUNT; i++)
         XXH3_64bits_reset(&m->out[i].hash);
     int r = ram_create(&m->ram, config->memory, err);
     if (!r) {
-        struct engine_config ec = {config->model, &m->ram, &m->engine_env, config->engine};
+        struct engine_config ec = {config->model, &m->ram, &m->engine_env, config->engine,
+                                   m->branch_ns ? UNIT_BRANCH : UNIT_INSN};
         r = engine_create(&m->engine, &ec, err);
     }
     if (!r)
@@ -525,12 +543,14 @@ static void expire(struct machine *m)
         }
         if (!any)
             return;
+        env_counted(m);
     }
     CHECK(0, "a device's deadline does not move past the present");
 }
 
 static void apply(struct machine *m, const struct input *in)
 {
+    env_counted(m);
     if (m->taken)
         m->taken(m->taken_opaque, in);
     switch (in->kind) {
@@ -614,6 +634,14 @@ static int idle(struct machine *m, struct input_source *src, const struct run_li
     return 0;
 }
 
+/* A guest that only looks at its TSC sees it move. */
+static void step_tsc(struct machine *m)
+{
+    pos_t pos = engine_position(m->engine);
+    m->st.tsc_at = pos - pos % m->tsc_step + m->tsc_step;
+    env_counted(m);
+}
+
 int machine_run(struct machine *m, struct input_source *src, const struct run_limits *limits,
                 struct run_end *end, struct err *err)
 {
@@ -629,6 +657,8 @@ int machine_run(struct machine *m, struct input_source *src, const struct run_li
             m->end_requested = false;
             return 0;
         }
+        if (m->branch_ns && engine_position(m->engine) >= m->st.tsc_at)
+            step_tsc(m);
         expire(m);
         if (m->failed.code) {
             *err = m->failed;
@@ -681,13 +711,15 @@ int machine_run(struct machine *m, struct input_source *src, const struct run_li
         vns_t deadline = next_deadline(m);
         pos_t stop = limits->stop_at;
         if (limits->stop_time > now)
-            stop = MAX(stop, pos + (limits->stop_time - now));
+            stop = MAX(stop, pos + machine_positions(m, limits->stop_time - now));
         stop = MIN(stop, pos + slice);
+        if (m->branch_ns)
+            stop = MIN(stop, m->st.tsc_at);
         if (limits->pause_at)
             stop = MIN(stop, limits->pause_at);
         stop = MIN(stop, src->ops->next_position(src, m));
         if (deadline != NEVER)
-            stop = MIN(stop, pos + (deadline - now));
+            stop = MIN(stop, pos + machine_positions(m, deadline - now));
         CHECK(stop > pos, "stop %llu at position %llu", (unsigned long long)stop,
               (unsigned long long)pos);
         switch (engine_run(m->engine, stop, err)) {
@@ -719,7 +751,13 @@ pos_t machine_position(const struct machine *m)
 
 vns_t machine_now(const struct machine *m)
 {
-    return engine_position(m->engine) + m->st.idle_ns;
+    pos_t pos = engine_position(m->engine);
+    return (m->branch_ns ? pos * m->branch_ns : pos) + m->st.idle_ns;
+}
+
+u64 machine_positions(const struct machine *m, vns_t ns)
+{
+    return m->branch_ns ? ns / m->branch_ns + (ns % m->branch_ns != 0) : ns;
 }
 
 bool machine_idle(const struct machine *m)

@@ -4,6 +4,9 @@
  *
  * Position and time (docs/determinism.md): a position counts instructions retired, REP iterations
  * and deliveries of exceptions and interrupts. Virtual time = position + idle time, in ns.
+ * A machine that a CPU ran freely counts conditional branches and events instead (cpu/unit.h), each
+ * of them branch_ns; its TSC stands still but for the positions at which something happens, and
+ * every tsc_step positions.
  *
  * The run loop, at every stop, in this order: expire device deadlines that are due; take inputs
  * until there is none; deliver a pending NMI or interrupt if the CPU accepts it; idle if halted;
@@ -34,6 +37,10 @@ struct machine_net {
 
 #define MACHINE_GPU_HZ 60u
 
+/* Of machines that count branches: about what a CPU takes for one, and a millisecond of them. */
+#define MACHINE_BRANCH_NS 2u
+#define MACHINE_TSC_STEP  (1u << 19)
+
 struct machine_gpu {
     u32 width, height; /* of the display; 0: no GPU */
     u32 hz;            /* its refresh rate; 0: MACHINE_GPU_HZ */
@@ -46,6 +53,7 @@ struct machine_config {
     u64 memory; /* bytes of RAM, a multiple of 2 MiB */
     enum cpu_model model;
     enum engine_kind engine; /* what runs it; the same machine whichever does */
+    u32 branch_ns, tsc_step; /* 0: positions are instructions; else they are branches (above) */
     u64 seed;                /* entropy of the guest: SETUP_RNG_SEED is derived from it */
     u64 wall_clock;          /* Unix time at power-on, seconds */
     const char *append;      /* kernel command line; NULL for "" */
@@ -130,6 +138,8 @@ void machine_stop(struct machine *m);
 pos_t machine_position(const struct machine *m);
 vns_t machine_now(const struct machine *m);
 bool machine_idle(const struct machine *m);
+/* After how many positions that much virtual time has passed, if the machine is not idle. */
+u64 machine_positions(const struct machine *m, vns_t ns);
 
 /* Bytes of that kind of input which the machine can take now, at most INPUT_MAX: 0 while a queue or
  * a FIFO is full, or if there is no such unit. Kinds without bytes: 1 or 0. */

@@ -8,11 +8,20 @@
 
 #define F(t, n)    STATE_FIELD(machine_state, t, n)
 #define A(t, n, c) STATE_FIELD_ARRAY(machine_state, t, n, c)
-static const struct state_field machine_fields[] = {MACHINE_STATE(F, A)};
+static const struct state_field machine_fields[] = {MACHINE_STATE(F, A)},
+                                branch_fields[] = {MACHINE_STATE(F, A) MACHINE_BRANCH_STATE(F, A)};
 #undef F
 #undef A
-const struct state_desc machine_desc = {"machine", machine_fields, ARRAY_SIZE(machine_fields),
-                                        sizeof(struct machine_state)};
+static const struct state_desc machine_desc = {"machine", machine_fields,
+                                               ARRAY_SIZE(machine_fields),
+                                               sizeof(struct machine_state)},
+                               branch_desc = {"machine", branch_fields, ARRAY_SIZE(branch_fields),
+                                              sizeof(struct machine_state)};
+
+static const struct state_desc *own_desc(const struct machine *m)
+{
+    return m->branch_ns ? &branch_desc : &machine_desc;
+}
 
 unsigned machine_components(const struct machine *m)
 {
@@ -25,7 +34,7 @@ void machine_component(struct machine *m, unsigned index, struct machine_compone
         engine_sync(m->engine);
         *c = (struct machine_component){"cpu0", &vcpu_state_desc, engine_vcpu(m->engine)};
     } else if (index == 1) {
-        *c = (struct machine_component){"machine", &machine_desc, &m->st};
+        *c = (struct machine_component){"machine", own_desc(m), &m->st};
     } else {
         const struct device *d = &m->dev[index - 2];
         *c = (struct machine_component){d->name[0] ? d->name : d->ops->name, d->ops->state,
@@ -176,7 +185,7 @@ void machine_debug_pass(struct machine *m)
 
 size_t machine_state_size(const struct machine *m)
 {
-    size_t n = state_size(&vcpu_state_desc) + state_size(&machine_desc);
+    size_t n = state_size(&vcpu_state_desc) + state_size(own_desc(m));
     for (unsigned i = 0; i < m->ndev; i++)
         n += state_size(m->dev[i].ops->state);
     return n;
@@ -200,8 +209,8 @@ int machine_state_load(struct machine *m, const u8 *in, size_t len, struct err *
     const u8 *cpu = in;
     struct err ignored;
     in += state_size(&vcpu_state_desc);
-    state_load(&machine_desc, &m->st, in, state_size(&machine_desc), &ignored);
-    in += state_size(&machine_desc);
+    state_load(own_desc(m), &m->st, in, state_size(own_desc(m)), &ignored);
+    in += state_size(own_desc(m));
     int r = 0;
     for (unsigned i = 0; i < m->ndev; i++) {
         const struct device *d = &m->dev[i];

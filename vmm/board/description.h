@@ -25,6 +25,8 @@
 #define DESCRIPTION_HZ_MAX     240u
 #define DESCRIPTION_CAPSET_MAX 512u
 
+#define DESCRIPTION_BRANCH_NS_MAX 1000u
+
 #define DESCRIPTION_MTU_MIN 576u
 #define DESCRIPTION_MTU_MAX 32000u
 
@@ -50,7 +52,7 @@ struct description_port {
 struct machine_description {
     u32 format; /* DESCRIPTION_FORMAT */
     u32 flags_rule;
-    char position_unit[16]; /* "insn" */
+    char position_unit[16]; /* "insn" or "branch" */
     char creator[64];       /* version of the reprise that recorded */
     char host_cpu[16];      /* CPU maker of the recording host, as CPUID leaf 0 has it */
 
@@ -86,6 +88,9 @@ struct machine_description {
      * counts in the same unit. */
     char engine[16];  /* "kvm"; "": dbt */
     char counter[16]; /* "step" or "pmu", of "kvm" */
+
+    u32 branch_ns; /* of unit "branch": virtual time of a position */
+    u32 tsc_step;  /* and the positions after which the TSC moves by itself */
 
     u32 realtime; /* recorded with pacing (1) or without (0) */
 };

@@ -609,6 +609,7 @@ int cmd_record(int argc, char **argv)
                                   .memory = a.memory,
                                   .seed = a.seed,
                                   .engine = choose_engine(&a),
+                                  .unit = getenv("REPRISE_TEST_BRANCH") ? UNIT_BRANCH : UNIT_INSN,
                                   .realtime = a.realtime};
     memcpy(config.disk, a.disk, sizeof(config.disk));
     memcpy(config.net, a.net, sizeof(config.net));

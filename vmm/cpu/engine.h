@@ -11,6 +11,7 @@
 #include "board/ram.h"
 #include "cpu/model.h"
 #include "cpu/stats.h"
+#include "cpu/unit.h"
 #include "cpu/vcpu.h"
 
 /* What the engine asks of the machine. During these calls engine_position() is exact: the count
@@ -26,7 +27,9 @@ struct engine_env {
     bool (*wrmsr)(void *machine, u32 msr, u64 value);
     u64 (*get_cr8)(void *machine);
     void (*set_cr8)(void *machine, u64 value);
-    vns_t (*now)(void *machine); /* virtual time; TSC = now + tsc_adjust */
+    vns_t (*now)(void *machine); /* what the TSC shows: TSC = now + tsc_adjust */
+    /* UNIT_BRANCH: an event was counted (cpu/unit.h); engine_position() includes it. */
+    void (*counted)(void *machine);
 };
 
 enum engine_exit {
@@ -48,6 +51,7 @@ struct engine_config {
     struct ram *ram;
     const struct engine_env *env;
     enum engine_kind kind;
+    enum position_unit unit; /* 0: UNIT_INSN */
 };
 
 struct engine;
@@ -73,7 +77,11 @@ void engine_changed(struct engine *e);
 
 pos_t engine_position(const struct engine *e);
 
-/* Runs until position == stop_at at the latest; stops exactly there. */
+/*
+ * Runs until position == stop_at at the latest; stops exactly there: in UNIT_BRANCH directly behind
+ * what makes it so. (An instruction that counts more than one, as an access to a device in pieces,
+ * may leave some positions out.)
+ */
 enum engine_exit engine_run(struct engine *e, pos_t stop_at, struct err *err);
 
 /* Makes engine_run return ENGINE_ATTENTION at the next instruction boundary (from callbacks). */

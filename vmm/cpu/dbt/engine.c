@@ -21,6 +21,7 @@ int dbt_create(struct dbt **out, const struct engine_config *config, struct err 
     d->model = config->model;
     d->ram = config->ram;
     d->env = config->env;
+    d->by_branch = config->unit == UNIT_BRANCH;
     struct cpuid_live live = {0};
     struct cpuid_result r;
     cpu_model_cpuid(d->model, 0x80000008, 0, &live, &r);
@@ -72,7 +73,9 @@ void dbt_sync(struct engine *e)
     struct dbt *d = dbt_of(e);
     dbt_park(d);
     u64 live = flags_live_at(d, d->cpu.rip);
-    d->cpu.position = position(d);
+    d->cpu.position = unit_position(d);
+    if (d->by_branch)
+        d->cpu.rep_resume = 0; /* a CPU has no such state, and only debuggers look at it */
     d->cpu.rflags = (d->cpu.rflags & ~(u64)FL_ARITH) | (d->flags & live & FL_ARITH);
     d->cpu.shadow = d->shadow_pos == position(d) ? (d->mov_ss ? 2 : 1) : 0;
 }
@@ -81,6 +84,7 @@ void dbt_changed(struct engine *e)
 {
     struct dbt *d = dbt_of(e);
     struct vcpu *c = &d->cpu;
+    d->base_pos = c->position - d->branches - d->events;
     d->target_pos = c->position;
     d->budget = 0;
     d->flags = c->rflags & FL_ARITH;
@@ -98,7 +102,7 @@ void dbt_changed(struct engine *e)
 static pos_t dbt_position(const struct engine *e)
 {
     const struct dbt *d = dbt_of_const(e);
-    return position(d);
+    return unit_position(d);
 }
 
 static void dbt_attention(struct engine *e)

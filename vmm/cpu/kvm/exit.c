@@ -63,7 +63,7 @@ int kvm_dump(struct kvm *k, const char *what, struct err *err)
         add(text, sizeof(text), ", hardware reason %llx", run->hw.hardware_exit_reason);
     }
     add(text, sizeof(text), "; at position %llu, instruction at %llx (ring %u), bytes",
-        (unsigned long long)position(d), (unsigned long long)d->cpu.rip, d->cpl);
+        (unsigned long long)unit_position(d), (unsigned long long)d->cpu.rip, d->cpl);
     u8 bytes[15];
     for (unsigned i = 0; i < sizeof(bytes) && dbt_peek(&d->base, d->cpu.rip + i, &bytes[i], 1); i++)
         add(text, sizeof(text), " %02x", bytes[i]);
