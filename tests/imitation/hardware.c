@@ -162,6 +162,11 @@ static vns_t now(void *machine)
     return im_tsc(v);
 }
 
+static void counted(void *machine)
+{
+    (void)machine;
+}
+
 static const struct engine_env environment = {
     .pio_read = pio_read,
     .pio_write = pio_write,
@@ -172,6 +177,7 @@ static const struct engine_env environment = {
     .get_cr8 = get_cr8,
     .set_cr8 = set_cr8,
     .now = now,
+    .counted = counted,
 };
 
 bool im_is_hw(const struct dbt *d)
@@ -234,7 +240,8 @@ bool im_hw_ready(struct im_vcpu *v)
     v->npages = 0;
     if (!v->stack)
         v->stack = map(STACK);
-    const struct engine_config config = {.model = v->model, .ram = &v->ram, .env = &v->env};
+    const struct engine_config config = {
+        .model = v->model, .ram = &v->ram, .env = &v->env, .unit = UNIT_BRANCH};
     if (!v->shadow || !v->looked || !v->pages || !v->stack || dbt_create(&v->hw, &config, &err)) {
         im_refuse(ENOMEM, "no processor: %s", err.text);
         return false;
@@ -254,7 +261,7 @@ static void inside(unsigned low, unsigned high)
 {
     struct im_vcpu *v = (struct im_vcpu *)((u64)high << 32 | low);
     for (;;) {
-        v->result = dbt_run(&v->hw->base, v->stop_at, &v->err);
+        v->result = dbt_run_insns(&v->hw->base, v->insns, &v->err);
         swapcontext(&v->inside, &v->outside);
     }
 }

@@ -109,7 +109,7 @@ struct im_vcpu {
     bool alive;   /* `inside` can be gone on with */
     bool mid;     /* it waits in the middle of an instruction */
     bool aborted; /* ... which is not to be finished */
-    pos_t stop_at;
+    u64 insns;    /* to run */
     enum engine_exit result;
     struct err err;
     /* What an instruction left for its end. */
@@ -117,8 +117,6 @@ struct im_vcpu {
     u32 nwrites, first_write;
     bool set_tpr, halted, debugged;
     u64 dr6;
-    /* Counting. */
-    u64 branches, branch_stop;
     u64 until; /* host cycles: what is pending is to be looked at */
 };
 
@@ -195,6 +193,5 @@ u64 im_perf_room(bool *one);
 void im_perf_count(u64 branches, bool insn); /* as many have retired; insn: one instruction has */
 /* Out of the guest: signals that are under way arrive. */
 void im_perf_leave(u64 ns);
-bool im_perf_counting(void);
 
 #endif

@@ -41,17 +41,13 @@ struct block *__wrap_cache_find(struct dbt *d, u64 lin, u64 phys, u32 mode)
     return __real_cache_find(d, lin, phys, mode);
 }
 
+/* Instructions by hand take their time. */
 int __wrap_exec(struct dbt *d, struct insn *in)
 {
     int r = __real_exec(d, in);
     if (!im_is_hw(d))
         return r;
-    struct im_vcpu *v = im_of(d);
-    if ((d->st.careful & 127) == 0 && im_cycles() > v->until)
-        d->attention = true;
-    if (r != DONE || (in->treat != T_JCC && in->treat != T_LOOP))
-        return r;
-    if (++v->branches == v->branch_stop)
+    if ((d->st.careful & 127) == 0 && im_cycles() > im_of(d)->until)
         d->attention = true;
     return r;
 }

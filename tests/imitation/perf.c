@@ -122,14 +122,6 @@ static struct event *mine(unsigned i)
     return e->used && e->thread == gettid() ? e : NULL;
 }
 
-bool im_perf_counting(void)
-{
-    for (unsigned i = 0; i < EVENTS; i++)
-        if (mine(i) && !events[i].zero)
-            return true;
-    return false;
-}
-
 static void raise_signal(struct event *e)
 {
     e->skid = NEVER;

@@ -123,37 +123,29 @@ static bool window_open(const struct im_vcpu *v)
            !v->exception.pending;
 }
 
-static void nothing(void *opaque)
-{
-    (void)opaque;
-}
-
 /* What is pending is looked at so often: positions of translated code, and cycles of other. */
 #define LOOK_EVERY  20000u
 #define LOOK_CYCLES 30000u
 
+/* An instruction is one branch at most: so many instructions cannot go too far. */
 static void some(struct im_vcpu *v)
 {
-    bool one, counting = im_perf_counting();
-    u64 room = im_perf_room(&one), before = v->branches;
-    struct dbt *d = v->hw;
-    dbt_ops.want_window(&d->base, v->run->request_interrupt_window, v->nmi);
-    if ((d->trace != NULL) != counting)
-        dbt_ops.set_trace(&d->base, counting ? nothing : NULL, NULL);
-    v->branch_stop = room == NEVER ? NEVER : before + room;
-    v->stop_at = position(d) + (one ? 1 : LOOK_EVERY);
+    bool one;
+    u64 room = im_perf_room(&one), before = v->hw->branches;
+    dbt_ops.want_window(&v->hw->base, v->run->request_interrupt_window, v->nmi);
+    v->insns = one ? 1 : MIN(room, LOOK_EVERY);
     v->until = im_cycles() + LOOK_CYCLES;
     im_hw_go(v);
-    im_perf_count(v->branches - before, one);
+    im_perf_count(v->hw->branches - before, one);
 }
 
 static int enter(struct im_vcpu *v, const sigset_t *before)
 {
     const struct im_options *o = im_options();
     if (v->mid) {
-        u64 branches = v->branches;
+        u64 branches = v->hw->branches;
         im_hw_go(v);
-        im_perf_count(v->branches - branches, true);
+        im_perf_count(v->hw->branches - branches, true);
         if (look(v) == LEAVE)
             return 0;
     } else if (im_hw_write_exit(v)) {

@@ -25,7 +25,6 @@ struct im_vcpu *im_vcpu_new(struct im_vm *vm, int *fd)
     v->model = CPU_X86_64_V2;
     v->apic_base = 0xfee00900;
     v->khz = vm->khz;
-    v->branch_stop = NEVER;
     v->tsc_offset = -im_host_ticks(v->khz);
     return v;
 }
