@@ -68,6 +68,18 @@ static struct vcpu *dbt_vcpu(struct engine *e)
     return &d->cpu;
 }
 
+/* What CPUs do not have, or each in its own way, and no guest can see. */
+static void leave_out(struct vcpu *c)
+{
+    c->rep_resume = 0; /* only debuggers look at it */
+    for (unsigned s = 0; s < SEG_COUNT; s++)
+        if (!(c->seg_attr[s] & ATTR_P)) {
+            c->seg_attr[s] = 0;
+            c->seg_limit[s] = 0;
+            c->seg_base[s] = s == SEG_FS || s == SEG_GS ? c->seg_base[s] : 0;
+        }
+}
+
 void dbt_sync(struct engine *e)
 {
     struct dbt *d = dbt_of(e);
@@ -75,7 +87,7 @@ void dbt_sync(struct engine *e)
     u64 live = flags_live_at(d, d->cpu.rip);
     d->cpu.position = unit_position(d);
     if (d->by_branch)
-        d->cpu.rep_resume = 0; /* a CPU has no such state, and only debuggers look at it */
+        leave_out(&d->cpu);
     d->cpu.rflags = (d->cpu.rflags & ~(u64)FL_ARITH) | (d->flags & live & FL_ARITH);
     d->cpu.shadow = d->shadow_pos == position(d) ? (d->mov_ss ? 2 : 1) : 0;
 }
