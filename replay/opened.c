@@ -127,6 +127,7 @@ void machine_peripherals(const struct machine_description *d, struct machine_con
 {
     config->branch_ns = d->branch_ns;
     config->tsc_step = d->tsc_step;
+    config->by_insn = d->branch_ns && !strcmp(d->position_unit, "insn");
     config->hvc0 = d->hvc0;
     config->gpu = (struct machine_gpu){.width = d->gpu_width,
                                        .height = d->gpu_height,

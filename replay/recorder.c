@@ -44,7 +44,7 @@ static int add_progress(struct recorder *r, struct machine *m)
     struct record rec = {.type = REC_PROGRESS};
     rec.position = machine_position(m);
     rec.time = machine_now(m);
-    digests_take(m, &r->now);
+    digests_take(m, false, &r->now);
     rec.progress.host_ns = host_ns_coarse() - r->start_ns;
     rec.progress.components = (struct log_digests){r->now.count, (const u8 *)r->now.components};
     rec.progress.console = r->now.console;
@@ -87,6 +87,13 @@ static int take(struct input_source *src, struct machine *m, struct input *in, s
     if (r->failed.code)
         return give_up(r, in);
     int code = r->config.live->ops->take(r->config.live, m, in, err);
+    if (code == 1 && in->kind == INPUT_PLACE) {
+        /* From a log in the other unit. It is recorded where it is. */
+        memcpy(&r->place, in->data, sizeof(r->place));
+        int gone = machine_settle(m, &r->place, err);
+        if (gone)
+            return gone;
+    }
     if (code == 1) {
         struct record rec = {.position = machine_position(m), .time = machine_now(m)};
         record_from_input(&rec, in, machine_component_digest(m, 0));
@@ -238,7 +245,7 @@ static int add_end(struct recorder *r, struct machine *m, const struct run_end *
         return err_set(&r->failed, -ENOMEM, "no memory for the digests of RAM");
     int code = add_ram(r, m, regions, count);
     struct record rec = {.type = REC_END, .position = machine_position(m), .time = machine_now(m)};
-    digests_take(m, &r->now);
+    digests_take(m, false, &r->now);
     rec.end.reason = end->reason;
     rec.end.arg = end->arg;
     rec.end.host_ns = host_ns_coarse() - r->start_ns;

@@ -400,6 +400,7 @@ int machine_create(struct machine **out, const struct machine_config *config, st
     m->serial_env.output = env_serial;
     m->branch_ns = config->branch_ns;
     m->tsc_step = config->tsc_step;
+    m->by_insn = config->by_insn;
     m->st.tsc_at = m->tsc_step;
     m->engine_env = (struct engine_env){.machine = m,
                                         .pio_read = pio_read,
@@ -417,8 +418,12 @@ int machine_create(struct machine **out, const struct machine_config *config, st
         XXH3_64bits_reset(&m->out[i].hash);
     int r = ram_create(&m->ram, config->memory, err);
     if (!r) {
-        struct engine_config ec = {config->model, &m->ram, &m->engine_env, config->engine,
-                                   m->branch_ns ? UNIT_BRANCH : UNIT_INSN};
+        struct engine_config ec = {config->model,
+                                   &m->ram,
+                                   &m->engine_env,
+                                   config->engine,
+                                   machine_by_branch(m) ? UNIT_BRANCH : UNIT_INSN,
+                                   m->branch_ns && m->by_insn};
         r = engine_create(&m->engine, &ec, err);
     }
     if (!r)
@@ -554,6 +559,7 @@ static void settle(struct machine *m, const struct input *in)
     memcpy(&to, in->data, sizeof(to));
     if (engine_settle(m->engine, &to, &m->failed))
         return;
+    engine_count_event(m->engine);
     m->st.idle_ns += in->arg;
     env_counted(m);
     expire(m);
@@ -649,7 +655,7 @@ static int idle(struct machine *m, struct input_source *src, const struct run_li
 /* A guest that only looks at its TSC sees it move. */
 static void step_tsc(struct machine *m)
 {
-    pos_t pos = engine_position(m->engine);
+    pos_t pos = engine_branches(m->engine);
     m->st.tsc_at = pos - pos % m->tsc_step + m->tsc_step;
     env_counted(m);
 }
@@ -669,7 +675,7 @@ int machine_run(struct machine *m, struct input_source *src, const struct run_li
             m->end_requested = false;
             return 0;
         }
-        if (m->branch_ns && engine_position(m->engine) >= m->st.tsc_at)
+        if (m->branch_ns && engine_branches(m->engine) >= m->st.tsc_at)
             step_tsc(m);
         expire(m);
         if (m->failed.code) {
@@ -725,8 +731,9 @@ int machine_run(struct machine *m, struct input_source *src, const struct run_li
         if (limits->stop_time > now)
             stop = MAX(stop, pos + machine_positions(m, limits->stop_time - now));
         stop = MIN(stop, pos + slice);
+        /* Of instructions there are as many at least as of branches. */
         if (m->branch_ns)
-            stop = MIN(stop, m->st.tsc_at);
+            stop = MIN(stop, pos + (m->st.tsc_at - engine_branches(m->engine)));
         if (limits->pause_at)
             stop = MIN(stop, limits->pause_at);
         stop = MIN(stop, src->ops->next_position(src, m));
@@ -772,13 +779,19 @@ pos_t machine_position(const struct machine *m)
 
 vns_t machine_now(const struct machine *m)
 {
-    pos_t pos = engine_position(m->engine);
-    return (m->branch_ns ? pos * m->branch_ns : pos) + m->st.idle_ns;
+    if (m->branch_ns)
+        return engine_branches(m->engine) * m->branch_ns + m->st.idle_ns;
+    return engine_position(m->engine) + m->st.idle_ns;
+}
+
+bool machine_by_branch(const struct machine *m)
+{
+    return m->branch_ns && !m->by_insn;
 }
 
 const char *machine_positions_name(const struct machine *m)
 {
-    return m->branch_ns ? "branches and events" : "instructions";
+    return machine_by_branch(m) ? "branches and events" : "instructions";
 }
 
 u64 machine_positions(const struct machine *m, vns_t ns)
@@ -789,6 +802,16 @@ u64 machine_positions(const struct machine *m, vns_t ns)
 void machine_place(struct machine *m, struct engine_place *out)
 {
     engine_place(m->engine, out);
+}
+
+int machine_settle(struct machine *m, const struct engine_place *to, struct err *err)
+{
+    return engine_settle(m->engine, to, err);
+}
+
+pos_t machine_branches(const struct machine *m)
+{
+    return engine_branches(m->engine);
 }
 
 bool machine_idle(const struct machine *m)

@@ -53,10 +53,14 @@ struct machine_config {
     u64 memory; /* bytes of RAM, a multiple of 2 MiB */
     enum cpu_model model;
     enum engine_kind engine; /* what runs it; the same machine whichever does */
-    u32 branch_ns, tsc_step; /* 0: positions are instructions; else they are branches (above) */
-    u64 seed;                /* entropy of the guest: SETUP_RNG_SEED is derived from it */
-    u64 wall_clock;          /* Unix time at power-on, seconds */
-    const char *append;      /* kernel command line; NULL for "" */
+    /* 0: positions are instructions; else they are branches (above). */
+    u32 branch_ns, tsc_step;
+    /* Positions are instructions all the same, of a machine that runs by branches: for debuggers.
+     */
+    bool by_insn;
+    u64 seed;           /* entropy of the guest: SETUP_RNG_SEED is derived from it */
+    u64 wall_clock;     /* Unix time at power-on, seconds */
+    const char *append; /* kernel command line; NULL for "" */
     const void *kernel; /* ELF64 vmlinux (already extracted), kept by the caller until created */
     size_t kernel_size;
     const void *kernel_header; /* the bzImage's first bytes (setup header), NULL for a bare ELF */
@@ -141,6 +145,14 @@ vns_t machine_now(const struct machine *m);
 bool machine_idle(const struct machine *m);
 /* Where the CPU is, while the input source is asked for INPUT_PLACE. */
 void machine_place(struct machine *m, struct engine_place *out);
+/* Goes to where an INPUT_PLACE is, before it is taken. As engine_settle(). */
+int machine_settle(struct machine *m, const struct engine_place *to, struct err *err);
+/* The position in branches and events, of a machine that counts them. */
+pos_t machine_branches(const struct machine *m);
+/* A component's digest as it is where positions are branches; of others the usual one. */
+u64 machine_branch_digest(struct machine *m, unsigned index);
+/* Are positions branches and events? Else they are instructions, and each has one of its own. */
+bool machine_by_branch(const struct machine *m);
 /* What positions are, for people: "instructions", "branches and events". */
 const char *machine_positions_name(const struct machine *m);
 /* After how many positions that much virtual time has passed, if the machine is not idle. */

@@ -41,9 +41,13 @@ enum {
     F(u64, tsc)    /* virtual time that the TSC shows */                                           \
     F(u64, tsc_at) /* position at which it is looked at next */
 
+/* And of one that counts them besides instructions. */
+#define MACHINE_BOTH_STATE(F, A) F(u64, branches)
+
 struct machine_state {
     MACHINE_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
     MACHINE_BRANCH_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
+    MACHINE_BOTH_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
 };
 
 struct bus_range {
@@ -53,7 +57,8 @@ struct bus_range {
 
 struct machine {
     struct machine_state st;
-    u32 branch_ns, tsc_step; /* machine_config; 0: positions are instructions */
+    u32 branch_ns, tsc_step; /* machine_config; 0: only instructions are counted */
+    bool by_insn;
     struct ram ram;
     struct engine *engine;
     struct engine_env engine_env;

@@ -223,8 +223,10 @@ static int check_values(const struct machine_description *d, struct err *err)
                        "the recording counts positions in \"%s\", this version in \"insn\" or "
                        "\"branch\"",
                        d->position_unit);
-    if (branches ? !d->branch_ns || d->branch_ns > DESCRIPTION_BRANCH_NS_MAX || !d->tsc_step
-                 : d->branch_ns || d->tsc_step)
+    /* Instructions may be counted in a machine that has the clock of the other unit. */
+    if (branches && !d->branch_ns)
+        return err_set(err, -EINVAL, "positions are branches, and there is no clock");
+    if (d->branch_ns > DESCRIPTION_BRANCH_NS_MAX || !d->branch_ns != !d->tsc_step)
         return err_set(err, -EINVAL, "a clock of %u ns and %u positions makes no sense",
                        d->branch_ns, d->tsc_step);
     if (cpu_model_find(d->cpu_model) == CPU_MODEL_NONE)

@@ -89,8 +89,9 @@ struct machine_description {
     char engine[16];  /* "kvm"; "": dbt */
     char counter[16]; /* "step" or "pmu", of "kvm" */
 
-    u32 branch_ns; /* of unit "branch": virtual time of a position */
-    u32 tsc_step;  /* and the positions after which the TSC moves by itself */
+    /* Of a guest that a CPU ran freely: 0 if time is instructions. */
+    u32 branch_ns; /* virtual time of a branch or event */
+    u32 tsc_step;  /* so many of them, and the TSC moves by itself */
 
     u32 realtime; /* recorded with pacing (1) or without (0) */
 };

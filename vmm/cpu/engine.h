@@ -56,6 +56,7 @@ struct engine_config {
     const struct engine_env *env;
     enum engine_kind kind;
     enum position_unit unit; /* 0: UNIT_INSN */
+    bool branches;           /* UNIT_INSN: engine_branches() is wanted too (dbt) */
 };
 
 struct engine;
@@ -80,6 +81,10 @@ void engine_sync(struct engine *e);
 void engine_changed(struct engine *e);
 
 pos_t engine_position(const struct engine *e);
+/* The position in UNIT_BRANCH, also of an engine that counts instructions and branches besides. */
+pos_t engine_branches(const struct engine *e);
+/* After a change of state that has another one. Not in UNIT_BRANCH, where it is the position. */
+void engine_set_branches(struct engine *e, pos_t branches);
 
 /*
  * Runs until position == stop_at at the latest; stops exactly there: in UNIT_BRANCH directly behind
@@ -96,9 +101,11 @@ struct engine_place {
 
 /* Where it is; for ENGINE_BETWEEN. */
 void engine_place(struct engine *e, struct engine_place *out);
-/* Goes on to that place, without a change of position, and counts one for it. -ESRCH with a text:
- * the guest never comes there. */
+/* Goes on to that place, with nothing on the way that counts. -ESRCH with a text: the guest never
+ * comes there. */
 int engine_settle(struct engine *e, const struct engine_place *to, struct err *err);
+/* Counts one event here. */
+void engine_count_event(struct engine *e);
 
 /* Makes engine_run return ENGINE_ATTENTION at the next instruction boundary (from callbacks). */
 void engine_attention(struct engine *e);

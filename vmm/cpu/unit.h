@@ -1,4 +1,5 @@
-/* What one position is (docs/determinism.md). A recording names it; both ends must count the same. */
+/* What one position is (docs/determinism.md). A recording names it; both ends must count the same.
+ */
 #ifndef REPRISE_CPU_UNIT_H
 #define REPRISE_CPU_UNIT_H
 

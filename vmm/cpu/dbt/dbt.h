@@ -164,7 +164,7 @@ struct dbt {
     u64 save_rax, tmp, tmp2;
     u64 slow_ea, slow_res, resume;
     i64 sti_budget; /* budget right behind an inlined STI that opened a shadow */
-    u64 branches;   /* UNIT_BRANCH: conditional branches retired */
+    u64 branches;   /* conditional branches retired, if `counts` */
     u32 want;       /* want_int | want_nmi: an inlined STI must leave */
     u64 fip, fdp;   /* x87 pointers, guest values */
     u16 fop;
@@ -175,8 +175,9 @@ struct dbt {
 
     /* C side */
     bool by_branch; /* UNIT_BRANCH */
-    u64 events;     /* UNIT_BRANCH: events counted */
-    pos_t base_pos; /* UNIT_BRANCH: position without branches and events */
+    bool counts;    /* branches and events are counted: a CPU made the recording */
+    u64 events;
+    pos_t base_pos; /* what is in a branch position besides `branches` and `events` */
     pos_t target_pos;
     pos_t shadow_pos; /* position right behind STI / MOV SS; NEVER none */
     u64 next;         /* RIP behind the current instruction */
@@ -288,10 +289,15 @@ static inline pos_t position(const struct dbt *d)
     return d->target_pos - (u64)d->budget;
 }
 
+static inline pos_t branch_position(const struct dbt *d)
+{
+    return d->base_pos + d->branches + d->events;
+}
+
 /* As the rest of the world counts. */
 static inline pos_t unit_position(const struct dbt *d)
 {
-    return d->by_branch ? d->base_pos + d->branches + d->events : position(d);
+    return d->by_branch ? branch_position(d) : position(d);
 }
 
 static inline int raise_fault(struct dbt *d, unsigned vector)
@@ -449,10 +455,10 @@ int return_far(struct dbt *d, u16 cs_sel, u64 rip, u16 ss_sel, u64 rsp, bool sta
 /* fpu.c */
 void dbt_park(struct dbt *d);
 
-/* UNIT_BRANCH: n events have retired. */
+/* n events have retired. */
 static inline void count_events(struct dbt *d, unsigned n)
 {
-    if (LIKELY(!d->by_branch) || !n)
+    if (LIKELY(!d->counts) || !n)
         return;
     d->events += n;
     dbt_park(d);

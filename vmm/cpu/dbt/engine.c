@@ -22,6 +22,7 @@ int dbt_create(struct dbt **out, const struct engine_config *config, struct err 
     d->ram = config->ram;
     d->env = config->env;
     d->by_branch = config->unit == UNIT_BRANCH;
+    d->counts = d->by_branch || config->branches;
     struct cpuid_live live = {0};
     struct cpuid_result r;
     cpu_model_cpuid(d->model, 0x80000008, 0, &live, &r);
@@ -86,7 +87,7 @@ void dbt_sync(struct engine *e)
     dbt_park(d);
     u64 live = flags_live_at(d, d->cpu.rip);
     d->cpu.position = unit_position(d);
-    if (d->by_branch)
+    if (d->counts)
         leave_out(&d->cpu);
     d->cpu.rflags = (d->cpu.rflags & ~(u64)FL_ARITH) | (d->flags & live & FL_ARITH);
     d->cpu.shadow = d->shadow_pos == position(d) ? (d->mov_ss ? 2 : 1) : 0;
@@ -96,7 +97,8 @@ void dbt_changed(struct engine *e)
 {
     struct dbt *d = dbt_of(e);
     struct vcpu *c = &d->cpu;
-    d->base_pos = c->position - d->branches - d->events;
+    if (d->by_branch)
+        d->base_pos = c->position - d->branches - d->events;
     d->target_pos = c->position;
     d->budget = 0;
     d->flags = c->rflags & FL_ARITH;
@@ -122,6 +124,22 @@ static pos_t dbt_position(const struct engine *e)
 {
     const struct dbt *d = dbt_of_const(e);
     return unit_position(d);
+}
+
+static pos_t dbt_branches(const struct engine *e)
+{
+    return branch_position(dbt_of_const(e));
+}
+
+static void dbt_set_branches(struct engine *e, pos_t branches)
+{
+    struct dbt *d = dbt_of(e);
+    d->base_pos = branches - d->branches - d->events;
+}
+
+static void dbt_count_event(struct engine *e)
+{
+    count_events(dbt_of(e), 1);
 }
 
 static void dbt_attention(struct engine *e)
@@ -292,9 +310,12 @@ const struct engine_ops dbt_ops = {
     .sync = dbt_sync,
     .changed = dbt_changed,
     .position = dbt_position,
+    .branches = dbt_branches,
+    .set_branches = dbt_set_branches,
     .run = dbt_run,
     .place = dbt_place,
     .settle = dbt_settle,
+    .count_event = dbt_count_event,
     .attention = dbt_attention,
     .kick = dbt_kick,
     .can_interrupt = dbt_can_interrupt,

@@ -32,7 +32,7 @@ static struct insn *cached(struct dbt *d, const u8 *page, unsigned offset)
 u32 flags_live(struct dbt *d, const u8 *page, unsigned offset)
 {
     u32 live = 0, unknown = FL_ARITH;
-    if (d->by_branch)
+    if (d->counts)
         return FL_ARITH;
     while (unknown && offset < PAGE_SIZE) {
         const struct insn *in = cached(d, page, offset);
@@ -48,7 +48,7 @@ u32 flags_live(struct dbt *d, const u8 *page, unsigned offset)
 u32 flags_live_at(struct dbt *d, u64 lin)
 {
     gpa_t gpa;
-    if (d->by_branch || !is_canonical(lin) || !mmu_peek(d, lin, &gpa))
+    if (d->counts || !is_canonical(lin) || !mmu_peek(d, lin, &gpa))
         return FL_ARITH;
     const u8 *page = ram_ptr(d->ram, gpa & ~(u64)(PAGE_SIZE - 1), PAGE_SIZE);
     return page ? flags_live(d, page, gpa & (PAGE_SIZE - 1)) : FL_ARITH;

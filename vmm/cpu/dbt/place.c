@@ -35,12 +35,12 @@ static u64 stride(const struct dbt *d, const struct engine_place *to)
 int dbt_settle(struct engine *e, const struct engine_place *to, struct err *err)
 {
     struct dbt *d = dbt_of(e);
-    pos_t at = unit_position(d);
+    pos_t at = branch_position(d);
     enum engine_exit r = ENGINE_STOP;
     while (!there(d, to)) {
         if (r == ENGINE_STOP)
             r = dbt_run_insns(e, stride(d, to), err);
-        if (unit_position(d) != at || r != ENGINE_STOP)
+        if (branch_position(d) != at || r != ENGINE_STOP)
             return err_set(err, -ESRCH,
                            "at position %llu the guest never is at RIP %llx with RCX %llx, RSP "
                            "%llx and the same registers: this is another run",
@@ -48,6 +48,5 @@ int dbt_settle(struct engine *e, const struct engine_place *to, struct err *err)
                            (unsigned long long)to->rcx, (unsigned long long)to->rsp);
     }
     d->cpu.rep_resume = 0; /* as dbt_sync() has it */
-    count_events(d, 1);
     return 0;
 }

@@ -425,7 +425,7 @@ void put_ret(struct tr *t, const struct insn *in, unsigned i)
 void put_jcc(struct tr *t, const struct insn *in, unsigned i)
 {
     u64 next = t->lin + t->off[i] + in->len;
-    if (t->d->by_branch) { /* the flags stay as they are */
+    if (t->d->counts) { /* the flags stay as they are */
         e_load(&t->e, t->s1, OFF(branches));
         e_lea(&t->e, t->s1, t->s1, NOREG, 1, 1);
         e_store(&t->e, t->s1, OFF(branches));

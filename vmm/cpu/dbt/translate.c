@@ -56,7 +56,7 @@ static bool is_branch(const struct dbt *d, const struct insn *in)
 
 static bool wants_scratch(const struct dbt *d, const struct insn *in)
 {
-    return (in->treat == T_JCC && d->by_branch) || (in->treat == T_GEN && in->mem) ||
+    return (in->treat == T_JCC && d->counts) || (in->treat == T_GEN && in->mem) ||
            in->treat == T_PUSH || in->treat == T_POP || in->treat == T_LEAVE ||
            in->treat == T_CALL || in->treat == T_RET || in->treat == T_JMP || in->treat == T_HELP;
 }
@@ -126,7 +126,7 @@ static void liveness(struct tr *t, const u8 *page, unsigned start)
     const struct insn *l = &t->in[last];
     u32 live = ends_scan(l) ? FL_ARITH : flags_live(t->d, page, start + t->off[last] + l->len);
     for (int i = (int)last; i >= 0; i--) {
-        if (!ends_scan(&t->in[i]) && !t->d->by_branch)
+        if (!ends_scan(&t->in[i]) && !t->d->counts)
             live = (live & ~(u32)t->in[i].kill) | t->in[i].test;
         else
             live = FL_ARITH;
