@@ -223,7 +223,7 @@ bool im_hw_ready(struct im_vcpu *v)
     CHECK(!v->mid, "the memory or CPUID changes in the middle of an instruction");
     vcpu_reset(&cpu);
     if (v->hw) {
-        dbt_sync(&v->hw->base);
+        im_sync(v);
         cpu = v->hw->cpu;
     }
     bool first = !v->hw;

@@ -135,6 +135,7 @@ int im_vcpu_ioctl(struct im_vcpu *v, unsigned long request, void *arg);
 void im_vcpu_free(struct im_vcpu *v);
 
 /* state.c: registers between KVM's structs and the hardware's. */
+void im_sync(struct im_vcpu *v);
 void im_get_regs(struct im_vcpu *v, struct kvm_regs *out);
 void im_set_regs(struct im_vcpu *v, const struct kvm_regs *in);
 void im_get_sregs(struct im_vcpu *v, struct kvm_sregs *out);
@@ -158,6 +159,8 @@ void im_cpuid(struct im_vcpu *v, u32 leaf, u32 subleaf, struct cpuid_result *out
 #define IM_HOST_KHZ 2000000u
 u64 im_host_ticks(u32 khz);
 u64 im_tsc(const struct im_vcpu *v);
+/* The thread is about to run its vCPU. */
+void im_clock_enter(void);
 void im_sleep_over_tick(void);
 void im_suspend(void);
 
