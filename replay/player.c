@@ -83,10 +83,11 @@ static pos_t next_position(struct input_source *src, struct machine *m)
 
 static int give_input(struct player *p, struct machine *m, struct input *in, struct err *err)
 {
-    int code = player_check_cpu(p, m, record_input_cpu(&p->rec), err);
+    record_input(&p->rec, in);
+    /* The CPU of a place is where the place is. */
+    int code = in->kind == INPUT_PLACE ? 0 : player_check_cpu(p, m, record_input_cpu(&p->rec), err);
     if (code)
         return code;
-    record_input(&p->rec, in);
     u32 room = machine_room(m, in->kind, in->unit);
     if (MAX(in->len, 1u) > room) {
         char what[96];
@@ -177,7 +178,7 @@ static int idle(struct input_source *src, struct machine *m, vns_t deadline, vns
                           p->rec.position, what);
 }
 
-static const struct input_source_ops ops = {next_position, take, idle};
+static const struct input_source_ops ops = {next_position, take, idle, NULL};
 
 static int check_start(struct player *p, struct machine *m, struct err *err)
 {
@@ -256,7 +257,7 @@ enum player_result player_finish(struct player *p, struct machine *m, const stru
             consume(p);
         char what[96], how[64];
         run_end_text(end->reason, end->arg, how);
-        if (end->reason == RUN_ERROR) {
+        if (end->reason == RUN_ERROR || end->reason == RUN_LOST) {
             p->result = PLAYER_ERROR;
             p->failed = *run_err;
         } else if (!p->have) {

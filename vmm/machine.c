@@ -548,6 +548,17 @@ static void expire(struct machine *m)
     CHECK(0, "a device's deadline does not move past the present");
 }
 
+static void settle(struct machine *m, const struct input *in)
+{
+    struct engine_place to;
+    memcpy(&to, in->data, sizeof(to));
+    if (engine_settle(m->engine, &to, &m->failed))
+        return;
+    m->st.idle_ns += in->arg;
+    env_counted(m);
+    expire(m);
+}
+
 static void apply(struct machine *m, const struct input *in)
 {
     env_counted(m);
@@ -565,6 +576,7 @@ static void apply(struct machine *m, const struct input *in)
     case INPUT_PORT_OPEN: virtio_console_open(m->console.v.dev, in->unit, in->arg); break;
     case INPUT_EVENTS: virtio_input_events(m->inputs[in->unit].v.dev, in->data, in->len); break;
     case INPUT_GPU: virtio_gpu_reply(m->gpu.v.dev, in->data, in->len); break;
+    case INPUT_PLACE: settle(m, in); break;
     case INPUT_QUIT:
         if (!m->end_requested) {
             m->end_requested = true;
@@ -726,6 +738,15 @@ int machine_run(struct machine *m, struct input_source *src, const struct run_li
         case ENGINE_SHUTDOWN: *end = (struct run_end){RUN_TRIPLE_FAULT, 0}; return 0;
         case ENGINE_FAILED: *end = (struct run_end){RUN_QUIT, QUIT_ENGINE}; return err->code;
         case ENGINE_UNSUPPORTED: *end = (struct run_end){RUN_UNSUPPORTED, 0}; return -1;
+        case ENGINE_LOST: *end = (struct run_end){RUN_LOST, 0}; return err->code;
+        case ENGINE_BETWEEN:
+            r = src->ops->between ? src->ops->between(src, m, &in, err) : 0;
+            if (r > 0)
+                apply(m, &in);
+            if (r >= 0)
+                break;
+            *end = (struct run_end){RUN_ERROR, 0};
+            return r;
         default: debug_look(m); break;
         }
     }
@@ -755,9 +776,19 @@ vns_t machine_now(const struct machine *m)
     return (m->branch_ns ? pos * m->branch_ns : pos) + m->st.idle_ns;
 }
 
+const char *machine_positions_name(const struct machine *m)
+{
+    return m->branch_ns ? "branches and events" : "instructions";
+}
+
 u64 machine_positions(const struct machine *m, vns_t ns)
 {
     return m->branch_ns ? ns / m->branch_ns + (ns % m->branch_ns != 0) : ns;
+}
+
+void machine_place(struct machine *m, struct engine_place *out)
+{
+    engine_place(m->engine, out);
 }
 
 bool machine_idle(const struct machine *m)
@@ -779,6 +810,7 @@ u32 machine_room(const struct machine *m, enum input_kind kind, u32 unit)
         if (unit >= INPUT_DEVICES || !m->inputs[unit].v.dev)
             return 0;
         return virtio_input_room(m->inputs[unit].v.dev);
+    case INPUT_PLACE: return m->branch_ns ? INPUT_MAX : 0;
     case INPUT_GPU: {
         u64 number;
         return machine_gpu_waiting(m, &number) && !unit ? INPUT_MAX : 0;

@@ -84,6 +84,7 @@ enum run_reason {
     RUN_UNSUPPORTED, /* the engine met an instruction form it does not know; text in err */
     RUN_ERROR,       /* input source failed or diverged; text in err */
     RUN_DEBUG,       /* a debug point was hit; the run can go on */
+    RUN_LOST,        /* the engine went too far (ENGINE_LOST): there is no state; text in err */
 };
 
 struct run_limits {
@@ -123,8 +124,8 @@ void machine_set_taken(struct machine *m, void (*fn)(void *opaque, const struct 
 void machine_set_trace(struct machine *m, void (*fn)(void *opaque, struct machine *m),
                        void *opaque);
 
-/* Runs until something ends it. 0, or <0 with a text: reason RUN_UNSUPPORTED, RUN_ERROR, or
- * RUN_QUIT with QUIT_ENGINE, which nobody asked for yet (recorder_quit). */
+/* Runs until something ends it. 0, or <0 with a text: reason RUN_UNSUPPORTED, RUN_ERROR, RUN_LOST,
+ * or RUN_QUIT with QUIT_ENGINE, which nobody asked for yet (recorder_quit). */
 int machine_run(struct machine *m, struct input_source *src, const struct run_limits *limits,
                 struct run_end *end, struct err *err);
 
@@ -138,6 +139,10 @@ void machine_stop(struct machine *m);
 pos_t machine_position(const struct machine *m);
 vns_t machine_now(const struct machine *m);
 bool machine_idle(const struct machine *m);
+/* Where the CPU is, while the input source is asked for INPUT_PLACE. */
+void machine_place(struct machine *m, struct engine_place *out);
+/* What positions are, for people: "instructions", "branches and events". */
+const char *machine_positions_name(const struct machine *m);
 /* After how many positions that much virtual time has passed, if the machine is not idle. */
 u64 machine_positions(const struct machine *m, vns_t ns);
 

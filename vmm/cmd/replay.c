@@ -234,9 +234,9 @@ static void print_text(struct machine *m, struct player *p, const struct outcome
     run_end_sentence(&r->end, r->panicked, how, sizeof(how));
     fprintf(stderr,
             "\nreprise: replayed without a difference: %s after %s of virtual time and %s "
-            "instructions; it took %s.\n",
+            "%s; it took %s.\n",
             how, text_seconds(machine_now(m), time), text_count(machine_position(m), count),
-            text_seconds(r->host, wall));
+            machine_positions_name(m), text_seconds(r->host, wall));
 }
 
 static int exit_code(enum player_result result)

@@ -61,6 +61,16 @@ enum engine_exit engine_run(struct engine *e, pos_t stop_at, struct err *err)
     return e->ops->run(e, stop_at, err);
 }
 
+void engine_place(struct engine *e, struct engine_place *out)
+{
+    e->ops->place(e, out);
+}
+
+int engine_settle(struct engine *e, const struct engine_place *to, struct err *err)
+{
+    return e->ops->settle(e, to, err);
+}
+
 void engine_attention(struct engine *e)
 {
     e->ops->attention(e);

@@ -42,6 +42,10 @@ enum engine_exit {
                          */
     ENGINE_FAILED,      /* the host's KVM; text in err; state exact before the instruction */
     ENGINE_DEBUG,       /* a debug point was hit: engine_debug_hit() */
+    ENGINE_LOST,        /* the host's: the vCPU is beyond where it had to stop; text in err; its
+                           state is of no use, only a checkpoint is */
+    ENGINE_BETWEEN,     /* UNIT_BRANCH: the guest goes on and on without anything that counts: it is
+                           somewhere between two positions, engine_place() says where */
 };
 
 enum engine_kind { ENGINE_DBT, ENGINE_KVM };
@@ -83,6 +87,18 @@ pos_t engine_position(const struct engine *e);
  * may leave some positions out.)
  */
 enum engine_exit engine_run(struct engine *e, pos_t stop_at, struct err *err);
+
+/* UNIT_BRANCH: what tells instants of the same position apart. */
+struct engine_place {
+    u64 rip, rcx, rsp;
+    u64 hash; /* of the general registers and RFLAGS */
+};
+
+/* Where it is; for ENGINE_BETWEEN. */
+void engine_place(struct engine *e, struct engine_place *out);
+/* Goes on to that place, without a change of position, and counts one for it. -ESRCH with a text:
+ * the guest never comes there. */
+int engine_settle(struct engine *e, const struct engine_place *to, struct err *err);
 
 /* Makes engine_run return ENGINE_ATTENTION at the next instruction boundary (from callbacks). */
 void engine_attention(struct engine *e);

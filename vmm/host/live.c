@@ -416,7 +416,7 @@ static int idle(struct input_source *src, struct machine *m, vns_t deadline, vns
     }
 }
 
-static const struct input_source_ops ops = {next_position, take, idle};
+static const struct input_source_ops ops = {next_position, take, idle, NULL};
 
 static int open_signals(struct live *l, struct err *err)
 {

@@ -484,6 +484,11 @@ void dbt_destroy(struct engine *e);
 void dbt_sync(struct engine *e);
 void dbt_changed(struct engine *e);
 enum engine_exit dbt_run(struct engine *e, pos_t stop_at, struct err *err);
+/* engine_place() and engine_settle(). */
+void dbt_place(struct engine *e, struct engine_place *out);
+int dbt_settle(struct engine *e, const struct engine_place *to, struct err *err);
+/* UNIT_BRANCH, a triple fault: some CPUs lose their registers then, so all do. */
+void dbt_shut_down(struct dbt *d);
 /* Runs n instructions, REP iterations or deliveries at most, in either unit. */
 enum engine_exit dbt_run_insns(struct engine *e, u64 n, struct err *err);
 bool dbt_can_interrupt(const struct engine *e);

@@ -99,6 +99,13 @@ void dbt_changed(struct engine *e)
     mmu_mode_changed(d);
 }
 
+void dbt_shut_down(struct dbt *d)
+{
+    vcpu_reset(&d->cpu);
+    d->cpu.position = unit_position(d);
+    dbt_changed(&d->base);
+}
+
 static pos_t dbt_position(const struct engine *e)
 {
     const struct dbt *d = dbt_of_const(e);
@@ -274,6 +281,8 @@ const struct engine_ops dbt_ops = {
     .changed = dbt_changed,
     .position = dbt_position,
     .run = dbt_run,
+    .place = dbt_place,
+    .settle = dbt_settle,
     .attention = dbt_attention,
     .kick = dbt_kick,
     .can_interrupt = dbt_can_interrupt,

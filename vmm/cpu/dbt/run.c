@@ -10,6 +10,9 @@
 
 #define FAST_MIN (DBT_SLACK + 1)
 
+/* So many instructions and REP iterations without anything that counts are a guest that waits. */
+#define BETWEEN_INSNS (1u << 22)
+
 static int enter(struct dbt *d, u32 code)
 {
     dbt_unpark(d);
@@ -464,12 +467,22 @@ enum engine_exit dbt_run_insns(struct engine *e, u64 n, struct err *err)
 static enum engine_exit run_branches(struct dbt *d, pos_t stop_at, struct err *err)
 {
     enum engine_exit r = ENGINE_STOP;
+    pos_t moved = position(d), at = unit_position(d);
     while (r == ENGINE_STOP && unit_position(d) < stop_at) {
-        pos_t until = position(d) + (stop_at - unit_position(d));
-        r = dbt_run_insns(&d->base, until - position(d), err);
+        u64 n = MIN(stop_at - unit_position(d), BETWEEN_INSNS);
+        pos_t until = position(d) + n;
+        r = dbt_run_insns(&d->base, n, err);
         if (position(d) != until)
             break; /* kicked */
+        if (unit_position(d) != at) {
+            at = unit_position(d);
+            moved = position(d);
+        } else if (r == ENGINE_STOP && position(d) - moved >= BETWEEN_INSNS) {
+            return ENGINE_BETWEEN;
+        }
     }
+    if (r == ENGINE_SHUTDOWN)
+        dbt_shut_down(d);
     return r;
 }
 
