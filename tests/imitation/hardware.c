@@ -214,10 +214,27 @@ static void *map(u64 size)
     return p == MAP_FAILED ? NULL : p;
 }
 
+/* An engine installs its handlers of signals, which find their way by host_enter(): once is enough,
+ * and whoever came after it stays in front. */
+static int make(struct im_vcpu *v, struct err *err)
+{
+    static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+    const struct engine_config config = {
+        .model = v->model, .ram = &v->ram, .env = &v->env, .unit = UNIT_BRANCH};
+    struct sigaction old[ARRAY_SIZE(signals)];
+    for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
+        sigaction(signals[i], NULL, &old[i]);
+    int r = dbt_create(&v->hw, &config, err);
+    for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
+        if (old[i].sa_flags & SA_SIGINFO)
+            sigaction(signals[i], &old[i], NULL);
+    return r;
+}
+
 bool im_hw_ready(struct im_vcpu *v)
 {
     struct vcpu cpu;
-    struct err err;
+    struct err err = {0};
     if (v->hw && v->layout == v->vm->layout && !v->stale)
         return true;
     CHECK(!v->mid, "the memory or CPUID changes in the middle of an instruction");
@@ -240,9 +257,7 @@ bool im_hw_ready(struct im_vcpu *v)
     v->npages = 0;
     if (!v->stack)
         v->stack = map(STACK);
-    const struct engine_config config = {
-        .model = v->model, .ram = &v->ram, .env = &v->env, .unit = UNIT_BRANCH};
-    if (!v->shadow || !v->looked || !v->pages || !v->stack || dbt_create(&v->hw, &config, &err)) {
+    if (!v->shadow || !v->looked || !v->pages || !v->stack || make(v, &err)) {
         im_refuse(ENOMEM, "no processor: %s", err.text);
         return false;
     }
