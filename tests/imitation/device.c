@@ -152,7 +152,7 @@ static u64 piece(const struct im_vm *vm, gpa_t gpa, u8 **host)
     return gpa - begin;
 }
 
-bool im_vm_ram(const struct im_vm *vm, struct ram *out)
+bool im_vm_ram(const struct im_vm *vm, struct ram *out, bool *has_rom)
 {
     static u8 none[PAGE_SIZE] __attribute__((aligned(4096)));
     const gpa_t high = 1ull << 32;
@@ -161,9 +161,11 @@ bool im_vm_ram(const struct im_vm *vm, struct ram *out)
     u8 *above = out->host + out->low_size;
     out->size = out->low_size + (out->low_size ? piece(vm, high, &above) : 0);
     u64 all = 0;
+    *has_rom = false;
     for (unsigned i = 0; i < IM_SLOTS; i++) {
         const struct kvm_userspace_memory_region *r = &vm->slot[i].r;
         all += r->memory_size;
+        *has_rom = *has_rom || (r->memory_size && (r->flags & KVM_MEM_READONLY));
         if (r->memory_size && (r->flags & KVM_MEM_READONLY) &&
             (r->guest_phys_addr < ROM_BASE || r->guest_phys_addr + r->memory_size > ROM_END)) {
             im_refuse(EINVAL, "read-only memory at %llx", r->guest_phys_addr);

@@ -56,13 +56,28 @@ static void mmio(struct im_vcpu *v, const struct im_write *w, bool write)
     memcpy(v->run->mmio.data, &w->value, w->len);
 }
 
+static u8 *port(struct im_vcpu *v, u16 number, unsigned size, u8 direction)
+{
+    v->run->exit_reason = KVM_EXIT_IO;
+    v->run->io.direction = direction;
+    v->run->io.size = (u8)size;
+    v->run->io.port = number;
+    v->run->io.count = 1;
+    v->run->io.data_offset = PAGE_SIZE;
+    return (u8 *)v->run + PAGE_SIZE;
+}
+
 bool im_hw_write_exit(struct im_vcpu *v)
 {
     if (v->first_write == v->nwrites) {
         v->first_write = v->nwrites = 0;
         return false;
     }
-    mmio(v, &v->write[v->first_write++], true);
+    const struct im_write *w = &v->write[v->first_write++];
+    if (w->port)
+        memcpy(port(v, (u16)w->gpa, w->len, KVM_EXIT_IO_OUT), &w->value, w->len);
+    else
+        mmio(v, w, true);
     return true;
 }
 
@@ -85,30 +100,37 @@ static u64 mmio_read(void *machine, gpa_t gpa, unsigned size)
     return value;
 }
 
-static void mmio_write(void *machine, gpa_t gpa, unsigned size, u64 value)
+/* KVM's pieces are as large as eight bytes and the page let them be; dbt's are powers of two. */
+static bool merge(struct im_write *last, const struct im_write *w)
 {
-    struct im_vcpu *v = vcpu(machine);
-    if (v->nwrites == IM_WRITES)
-        flush_writes(v);
-    v->write[v->nwrites++] = (struct im_write){gpa, size, value};
+    if (w->port || last->port || w->gpa != last->gpa + last->len || last->len + w->len > 8 ||
+        !(w->gpa & (PAGE_SIZE - 1)))
+        return false;
+    last->value |= w->value << 8 * last->len;
+    last->len += w->len;
+    return true;
 }
 
-static u8 *port(struct im_vcpu *v, u16 number, unsigned size, u8 direction)
+void im_hw_post(struct im_vcpu *v, const struct im_write *w)
 {
-    flush_writes(v);
-    v->run->exit_reason = KVM_EXIT_IO;
-    v->run->io.direction = direction;
-    v->run->io.size = (u8)size;
-    v->run->io.port = number;
-    v->run->io.count = 1;
-    v->run->io.data_offset = PAGE_SIZE;
-    return (u8 *)v->run + PAGE_SIZE;
+    if (v->nwrites > v->first_write && merge(&v->write[v->nwrites - 1], w))
+        return;
+    if (v->nwrites == IM_WRITES)
+        flush_writes(v);
+    v->write[v->nwrites++] = *w;
+    v->hw->attention = true;
+}
+
+static void mmio_write(void *machine, gpa_t gpa, unsigned size, u64 value)
+{
+    im_hw_post(vcpu(machine), &(struct im_write){gpa, size, value, false});
 }
 
 static u32 pio_read(void *machine, u16 number, unsigned size)
 {
     struct im_vcpu *v = vcpu(machine);
     u32 value = 0;
+    flush_writes(v);
     const u8 *data = port(v, number, size, KVM_EXIT_IO_IN);
     im_hw_leave(v);
     memcpy(&value, data, size);
@@ -118,6 +140,10 @@ static u32 pio_read(void *machine, u16 number, unsigned size)
 static void pio_write(void *machine, u16 number, unsigned size, u32 value)
 {
     struct im_vcpu *v = vcpu(machine);
+    if ((v->hw->pinned->opcode & 0xfe) == 0x6e) { /* OUTS is KVM's emulator's */
+        im_hw_post(v, &(struct im_write){number, size, value, true});
+        return;
+    }
     memcpy(port(v, number, size, KVM_EXIT_IO_OUT), &value, size);
     im_hw_leave(v);
 }
@@ -214,21 +240,38 @@ static void *map(u64 size)
     return p == MAP_FAILED ? NULL : p;
 }
 
+/* An engine installs its handlers of signals, which find their way by host_enter(): once is enough,
+ * and whoever came after it stays in front. */
+static int make(struct im_vcpu *v, struct err *err)
+{
+    static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+    const struct engine_config config = {
+        .model = v->model, .ram = &v->ram, .env = &v->env, .unit = UNIT_BRANCH};
+    struct sigaction old[ARRAY_SIZE(signals)];
+    for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
+        sigaction(signals[i], NULL, &old[i]);
+    int r = dbt_create(&v->hw, &config, err);
+    for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
+        if (old[i].sa_flags & SA_SIGINFO)
+            sigaction(signals[i], &old[i], NULL);
+    return r;
+}
+
 bool im_hw_ready(struct im_vcpu *v)
 {
     struct vcpu cpu;
-    struct err err;
+    struct err err = {0};
     if (v->hw && v->layout == v->vm->layout && !v->stale)
         return true;
     CHECK(!v->mid, "the memory or CPUID changes in the middle of an instruction");
     vcpu_reset(&cpu);
     if (v->hw) {
-        dbt_sync(&v->hw->base);
+        im_sync(v);
         cpu = v->hw->cpu;
     }
     bool first = !v->hw;
     im_hw_drop(v);
-    if (!im_vm_ram(v->vm, &v->ram))
+    if (!im_vm_ram(v->vm, &v->ram, &v->has_rom))
         return false;
     v->env = environment;
     v->env.machine = v;
@@ -240,9 +283,7 @@ bool im_hw_ready(struct im_vcpu *v)
     v->npages = 0;
     if (!v->stack)
         v->stack = map(STACK);
-    const struct engine_config config = {
-        .model = v->model, .ram = &v->ram, .env = &v->env, .unit = UNIT_BRANCH};
-    if (!v->shadow || !v->looked || !v->pages || !v->stack || dbt_create(&v->hw, &config, &err)) {
+    if (!v->shadow || !v->looked || !v->pages || !v->stack || make(v, &err)) {
         im_refuse(ENOMEM, "no processor: %s", err.text);
         return false;
     }

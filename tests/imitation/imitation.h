@@ -56,7 +56,7 @@ int im_device_ioctl(unsigned long request, void *arg);
 int im_vm_ioctl(struct im_vm *vm, unsigned long request, void *arg);
 void im_vm_release(struct im_vm *vm);
 /* The machine's memory as the hardware has it; false: it is not in one piece. */
-bool im_vm_ram(const struct im_vm *vm, struct ram *out);
+bool im_vm_ram(const struct im_vm *vm, struct ram *out, bool *has_rom);
 /* KVM_MSR_EXIT_REASON_FILTER is what follows. */
 bool im_msr_allowed(const struct im_vm *vm, u32 msr, bool write);
 
@@ -68,9 +68,10 @@ struct im_event {
 
 #define IM_WRITES 8
 struct im_write {
-    gpa_t gpa;
+    gpa_t gpa; /* or port */
     u32 len;
     u64 value;
+    bool port;
 };
 
 struct im_vcpu {
@@ -97,6 +98,7 @@ struct im_vcpu {
     u64 layout; /* of the memory that it was made for */
     bool stale; /* its model has changed */
     struct ram ram;
+    bool has_rom; /* where board/ram.h has it, some memory is read-only */
     struct engine_env env;
     u8 *shadow;  /* pages of code as they were at the last exit */
     u32 *looked; /* by page: the epoch in which it was compared with its shadow */
@@ -135,6 +137,7 @@ int im_vcpu_ioctl(struct im_vcpu *v, unsigned long request, void *arg);
 void im_vcpu_free(struct im_vcpu *v);
 
 /* state.c: registers between KVM's structs and the hardware's. */
+void im_sync(struct im_vcpu *v);
 void im_get_regs(struct im_vcpu *v, struct kvm_regs *out);
 void im_set_regs(struct im_vcpu *v, const struct kvm_regs *in);
 void im_get_sregs(struct im_vcpu *v, struct kvm_sregs *out);
@@ -158,6 +161,8 @@ void im_cpuid(struct im_vcpu *v, u32 leaf, u32 subleaf, struct cpuid_result *out
 #define IM_HOST_KHZ 2000000u
 u64 im_host_ticks(u32 khz);
 u64 im_tsc(const struct im_vcpu *v);
+/* The thread is about to run its vCPU. */
+void im_clock_enter(void);
 void im_sleep_over_tick(void);
 void im_suspend(void);
 
@@ -174,6 +179,8 @@ void im_hw_leave(struct im_vcpu *v);
 void im_hw_abort(struct im_vcpu *v);
 /* The next store that waits, as KVM_EXIT_MMIO; false: there is none. */
 bool im_hw_write_exit(struct im_vcpu *v);
+/* From inside: one more of them. */
+void im_hw_post(struct im_vcpu *v, const struct im_write *w);
 /* Memory may have been written by others: before and behind a KVM_RUN. */
 void im_hw_enter(struct im_vcpu *v);
 void im_hw_left(struct im_vcpu *v);

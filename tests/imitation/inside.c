@@ -8,6 +8,10 @@
 struct block *__real_cache_find(struct dbt *d, u64 lin, u64 phys, u32 mode);
 int __real_exec(struct dbt *d, struct insn *in);
 int __real_deliver_fault(struct dbt *d);
+int __real_mem_write(struct dbt *d, u64 va, unsigned len, const void *in, unsigned seg);
+int __real_operand_close(struct dbt *d, struct operand *op);
+int __wrap_mem_write(struct dbt *d, u64 va, unsigned len, const void *in, unsigned seg);
+int __wrap_operand_close(struct dbt *d, struct operand *op);
 helper_fn __real_help_rdmsr, __real_help_wrmsr, __real_help_cpuid, __real_help_hlt;
 struct block *__wrap_cache_find(struct dbt *d, u64 lin, u64 phys, u32 mode);
 int __wrap_exec(struct dbt *d, struct insn *in);
@@ -110,5 +114,52 @@ int __wrap_help_hlt(struct dbt *d, struct insn *in)
     int r = __real_help_hlt(d, in);
     if (im_is_hw(d) && r == STOP_HALT)
         im_of(d)->halted = true;
+    return r;
+}
+
+/* A store to read-only memory goes to the program, where the engine drops it. */
+static void rom(struct dbt *d, gpa_t gpa, unsigned len, const u8 *in)
+{
+    while (len && ram_is_rom(gpa)) {
+        unsigned n = len >= 8 ? 8 : len >= 4 ? 4 : len >= 2 ? 2 : 1;
+        struct im_write w = {.gpa = gpa, .len = n};
+        for (unsigned i = 0; i < n; i++)
+            w.value |= (u64)in[i] << 8 * i;
+        dbt_park(d);
+        im_hw_post(im_of(d), &w);
+        gpa += n;
+        in += n;
+        len -= n;
+    }
+}
+
+static bool has_rom(struct dbt *d)
+{
+    return im_is_hw(d) && im_of(d)->has_rom;
+}
+
+int __wrap_mem_write(struct dbt *d, u64 va, unsigned len, const void *in, unsigned seg)
+{
+    unsigned left = PAGE_SIZE - (unsigned)(va & (PAGE_SIZE - 1)), n = MIN(len, left);
+    gpa_t gpa;
+    int r = __real_mem_write(d, va, len, in, seg);
+    if (r || !has_rom(d) || d->tlb[d->idx][tlb_slot(va)].wtag == (va & ~(u64)(PAGE_SIZE - 1)))
+        return r;
+    if (mmu_peek(d, va, &gpa))
+        rom(d, gpa, n, in);
+    if (n < len && mmu_peek(d, va + n, &gpa))
+        rom(d, gpa, len - n, (const u8 *)in + n);
+    return r;
+}
+
+int __wrap_operand_close(struct dbt *d, struct operand *op)
+{
+    const u8 *from = d->ptr;
+    int r = __real_operand_close(d, op);
+    if (r || !has_rom(d) || !op->bounced || op->acc != ACC_W)
+        return r;
+    rom(d, op->gpa[0], op->part, from);
+    if (op->part < op->len)
+        rom(d, op->gpa[1], op->len - op->part, from + op->part);
     return r;
 }

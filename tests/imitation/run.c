@@ -202,7 +202,7 @@ static int take_dirty(struct im_vcpu *v)
 static void save(struct im_vcpu *v)
 {
     struct kvm_run *run = v->run;
-    dbt_sync(&v->hw->base);
+    im_sync(v);
     run->if_flag = !!(v->hw->cpu.rflags & FL_IF);
     run->ready_for_interrupt_injection = !v->mid && window_open(v);
     run->cr8 = v->cr8;
@@ -226,6 +226,7 @@ int im_run(struct im_vcpu *v)
     for (size_t i = 0; i < ARRAY_SIZE(synchronous); i++)
         sigdelset(&closed, synchronous[i]);
     pthread_sigmask(SIG_SETMASK, &closed, &before);
+    im_clock_enter();
     u64 began = host_ns();
     im_perf_enter();
     im_hw_enter(v);

@@ -1,8 +1,16 @@
-/* Registers between KVM's structs and the hardware's. dbt_sync() before, dbt_changed() behind. */
+/* Registers between KVM's structs and the hardware's. im_sync() before, dbt_changed() behind. */
 #include <errno.h>
 #include <string.h>
 
 #include "imitation.h"
+
+/* A processor between two iterations of a REP string knows that it is (RF); dbt_sync() forgets. */
+void im_sync(struct im_vcpu *v)
+{
+    u8 resume = v->hw->cpu.rep_resume;
+    dbt_sync(&v->hw->base);
+    v->hw->cpu.rep_resume = resume;
+}
 
 static bool stepping(const struct im_vcpu *v)
 {
@@ -26,7 +34,7 @@ static void set_flags(struct im_vcpu *v, u64 flags)
 
 void im_get_regs(struct im_vcpu *v, struct kvm_regs *out)
 {
-    dbt_sync(&v->hw->base);
+    im_sync(v);
     const u64 *r = v->hw->cpu.gpr;
     *out = (struct kvm_regs){.rax = r[RAX],
                              .rbx = r[RBX],
@@ -50,7 +58,7 @@ void im_get_regs(struct im_vcpu *v, struct kvm_regs *out)
 
 void im_set_regs(struct im_vcpu *v, const struct kvm_regs *in)
 {
-    dbt_sync(&v->hw->base);
+    im_sync(v);
     struct vcpu *c = &v->hw->cpu;
     const u64 from[16] = {in->rax, in->rcx, in->rdx, in->rbx, in->rsp, in->rbp, in->rsi, in->rdi,
                           in->r8,  in->r9,  in->r10, in->r11, in->r12, in->r13, in->r14, in->r15};
@@ -103,7 +111,7 @@ static const struct {
 
 void im_get_sregs(struct im_vcpu *v, struct kvm_sregs *out)
 {
-    dbt_sync(&v->hw->base);
+    im_sync(v);
     const struct vcpu *c = &v->hw->cpu;
     memset(out, 0, sizeof(*out));
     for (size_t i = 0; i < ARRAY_SIZE(segments); i++) {
@@ -146,7 +154,7 @@ int im_set_sregs(struct im_vcpu *v, const struct kvm_sregs *in)
         errno = EINVAL;
         return -1;
     }
-    dbt_sync(&v->hw->base);
+    im_sync(v);
     struct vcpu *c = &v->hw->cpu;
     for (size_t i = 0; i < ARRAY_SIZE(segments); i++) {
         memcpy(&s, (const u8 *)in + segments[i].at, sizeof(s));
@@ -179,7 +187,7 @@ int im_set_sregs(struct im_vcpu *v, const struct kvm_sregs *in)
 
 void im_get_events(struct im_vcpu *v, struct kvm_vcpu_events *out)
 {
-    dbt_sync(&v->hw->base);
+    im_sync(v);
     const struct vcpu *c = &v->hw->cpu;
     const struct im_event *e = &v->exception;
     memset(out, 0, sizeof(*out));
@@ -205,7 +213,7 @@ int im_set_events(struct im_vcpu *v, const struct kvm_vcpu_events *in)
         errno = EINVAL;
         return -1;
     }
-    dbt_sync(&v->hw->base);
+    im_sync(v);
     struct vcpu *c = &v->hw->cpu;
     v->exception = (struct im_event){.injected = in->exception.injected,
                                      .vector = in->exception.nr,
@@ -249,7 +257,7 @@ int im_set_debug(struct im_vcpu *v, const struct kvm_guest_debug *in)
     const u32 known = KVM_GUESTDBG_ENABLE | KVM_GUESTDBG_SINGLESTEP | KVM_GUESTDBG_USE_HW_BP;
     if (in->control & ~known)
         return im_refuse(EINVAL, "KVM_SET_GUEST_DEBUG with control %x", in->control);
-    dbt_sync(&v->hw->base);
+    im_sync(v);
     u64 flags = get_flags(v);
     v->debug_control = in->control & KVM_GUESTDBG_ENABLE ? in->control : 0;
     memcpy(v->debugreg, in->arch.debugreg, sizeof(v->debugreg));
@@ -282,7 +290,7 @@ static void take_image(struct im_vcpu *v, const u8 *image)
 
 void im_get_xsave(struct im_vcpu *v, struct kvm_xsave *out)
 {
-    dbt_sync(&v->hw->base);
+    im_sync(v);
     memset(out, 0, sizeof(*out));
     memcpy(out->region, v->hw->cpu.xsave, XSAVE_SIZE);
 }
@@ -297,14 +305,14 @@ int im_set_xsave(struct im_vcpu *v, const struct kvm_xsave *in)
         errno = EINVAL;
         return -1;
     }
-    dbt_sync(&v->hw->base);
+    im_sync(v);
     take_image(v, image);
     return 0;
 }
 
 void im_get_fpu(struct im_vcpu *v, struct kvm_fpu *out)
 {
-    dbt_sync(&v->hw->base);
+    im_sync(v);
     const u8 *x = v->hw->cpu.xsave;
     memset(out, 0, sizeof(*out));
     memcpy(&out->fcw, x, 2);
@@ -321,7 +329,7 @@ void im_get_fpu(struct im_vcpu *v, struct kvm_fpu *out)
 void im_set_fpu(struct im_vcpu *v, const struct kvm_fpu *in)
 {
     u8 image[XSAVE_SIZE];
-    dbt_sync(&v->hw->base);
+    im_sync(v);
     memcpy(image, v->hw->cpu.xsave, sizeof(image));
     memcpy(image, &in->fcw, 2);
     memcpy(image + 2, &in->fsw, 2);

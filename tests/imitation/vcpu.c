@@ -72,7 +72,7 @@ static int get_msrs(struct im_vcpu *v, struct kvm_msrs *m)
 static int set_msrs(struct im_vcpu *v, const struct kvm_msrs *m)
 {
     u32 i = 0;
-    dbt_sync(&v->hw->base);
+    im_sync(v);
     while (i < m->nmsrs && im_msr_set(v, m->entries[i].index, m->entries[i].data, false))
         i++;
     dbt_changed(&v->hw->base);
@@ -86,7 +86,7 @@ static int set_xcrs(struct im_vcpu *v, const struct kvm_xcrs *x)
         errno = EINVAL;
         return -1;
     }
-    dbt_sync(&v->hw->base);
+    im_sync(v);
     v->hw->cpu.xcr0 = value;
     dbt_changed(&v->hw->base);
     return 0;
@@ -115,7 +115,7 @@ static int set_debugregs(struct im_vcpu *v, const struct kvm_debugregs *in)
         errno = EINVAL;
         return -1;
     }
-    dbt_sync(&v->hw->base);
+    im_sync(v);
     memcpy(v->hw->cpu.dr, in->db, sizeof(in->db));
     v->hw->cpu.dr[6] = in->dr6;
     v->hw->cpu.dr[7] = in->dr7;
