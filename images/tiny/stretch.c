@@ -1,8 +1,8 @@
 /*
- * What is interrupted in its midst: REP strings, stretches of thousands of instructions without a
- * branch, in rings 0 and 3. Each result is checked, and each interrupt noted: where it came and with
- * what registers. They come from the local APIC's timer, from the serial port (typed bytes) and as
- * NMIs.
+ * What is interrupted in its midst: REP strings, and stretches of thousands of instructions without
+ * a branch, in rings 0 and 3. Each result is checked, and each interrupt noted: where it came and
+ * with what registers. They come from the local APIC's timer, from the serial port (typed bytes)
+ * and as NMIs.
  */
 #include "tiny.h"
 
@@ -90,7 +90,10 @@ static void strings(u8 *s, u8 *d, u64 seed)
     for (unsigned i = 0; i < SIZE; i++)
         s[i] = (u8)(i * 5 + (i >> 8) + seed);
     di = (u64)d, n = SIZE / 8;
-    __asm__ volatile("rep stosq" : "+D"(di), "+c"(n) : "a"(0x0101010101010101 * (seed & 63)) : "memory");
+    __asm__ volatile("rep stosq"
+                     : "+D"(di), "+c"(n)
+                     : "a"(0x0101010101010101 * (seed & 63))
+                     : "memory");
     bad += di != (u64)d + SIZE || d[0] != (seed & 63) || d[SIZE - 1] != (seed & 63);
     si = (u64)s, di = (u64)d, n = SIZE;
     __asm__ volatile("rep movsb" : "+D"(di), "+S"(si), "+c"(n) : : "memory");

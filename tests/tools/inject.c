@@ -131,8 +131,8 @@ static void look_where(struct machine *m, struct totals *t)
         if (!machine_peek(m, rip, bytes, sizeof(bytes)) ||
             !ZYAN_SUCCESS(ZydisDecoderDecodeInstruction(&dec, NULL, bytes, sizeof(bytes), &in)))
             return;
-        bool rep = in.attributes & (ZYDIS_ATTRIB_HAS_REP | ZYDIS_ATTRIB_HAS_REPE |
-                                    ZYDIS_ATTRIB_HAS_REPNE);
+        bool rep =
+            in.attributes & (ZYDIS_ATTRIB_HAS_REP | ZYDIS_ATTRIB_HAS_REPE | ZYDIS_ATTRIB_HAS_REPNE);
         if (i == 0 && rep && c->gpr[RCX] > 1)
             t->in_rep++;
         if (is_branch(&in))
@@ -164,7 +164,7 @@ static void choose(struct injector *s, struct machine *m, struct input *in)
         in->len = 1 + (u32)below(room);
         in->data = s->data;
         for (u32 i = 0; i < in->len; i++)
-            s->data[i] = (u8)"abcdefgh \n"[below(10)];
+            s->data[i] = (u8) "abcdefgh \n"[below(10)];
     }
     if (!machine_room(m, in->kind, 0))
         *in = (struct input){.kind = INPUT_NMI};
@@ -355,7 +355,7 @@ static bool same(const struct sample *want, const struct sample *got, enum engin
            engine_kind_name(engine), want->position, got->position, want->time, got->time,
            want->rip, got->rip, want->cpu == got->cpu ? "same" : "differs",
            want->all == got->all ? "same" : "differ",
-           !want->ram             ? "not compared"
+           !want->ram              ? "not compared"
            : want->ram == got->ram ? "same"
                                    : "differs");
     return false;
@@ -504,8 +504,8 @@ int main(int argc, char **argv)
         u64 before = totals[i].inputs;
         random_state = seed * 0x2545f4914f6cdd1dull + turn;
         if (!one_turn(&guests[i], (enum engine_kind)engine, window, &totals[i])) {
-            printf("again: inject --seed %" PRIu64 " --turn %" PRIu64 " --inputs 1 --window %" PRIu64
-                   " --engine %s GUESTS (%s)\n",
+            printf("again: inject --seed %" PRIu64 " --turn %" PRIu64
+                   " --inputs 1 --window %" PRIu64 " --engine %s GUESTS (%s)\n",
                    seed, turn, window, engine_kind_name((enum engine_kind)engine), guests[i].name);
             return 1;
         }

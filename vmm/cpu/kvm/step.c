@@ -396,8 +396,8 @@ static int judge(struct kvm *k, const struct insn *in, const struct plan *p, str
         return r < 0 ? r : KVM_NOT_STEPPED;
     }
     bool there = p->branch ? now == p->target || (!p->always && now == d->next) : now == d->next;
-    if (p->string)
-        there = there || (now == rip && (!p->rep || k->regs.rcx == 0));
+    if (p->rep)
+        there = there || (now == rip && k->regs.rcx == 0);
     if (there)
         return KVM_STEPPED;
     char text[128], what[256];

@@ -21,7 +21,7 @@ struct note {
 };
 
 struct kvm_undo {
-    struct engine_env env;        /* what the core asks: the machine, and notes about it */
+    struct engine_env env;         /* what the core asks: the machine, and notes about it */
     const struct engine_env *real; /* the machine's own */
     struct note note[NOTES];
     unsigned notes, answered;
