@@ -1,7 +1,7 @@
 /*
- * A preloaded library that says where a recording under KVM spends its time: for each step, from one
- * KVM_GET_REGS to the next, what it came out for and how long its calls took. Written as JSON to the
- * file that KVM_CALLS names.
+ * A preloaded library that says where a recording under KVM spends its time: for each step, from
+ * one KVM_GET_REGS to the next, what it came out for and how long its calls took. Written as JSON
+ * to the file that KVM_CALLS names.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
