@@ -140,6 +140,24 @@ def gone(t):
         ends_there(t, f"ioctl={number},{errno.EIO},{random.randrange(1000, 3000)}", fake, sentence, guest)
 
 
+@test("kvm/replay-gone", cost=4)
+def replay_gone(t):
+    """KVM that fails in a replay is an error of this host, and neither a divergence nor the end."""
+    need_kvm(t)
+    fake = build_fake(t)
+    t.tiny("rec", "interrupts", "--no-realtime", "--seed", 1)
+    for what, sentence in ((f"gone={errno.EIO},9000", "^reprise: .*Input/output error"),
+                           (f"ioctl={RUN},{errno.EIO},5000", "^reprise: .*KVM_RUN at position .*Input"),
+                           ("exit=17,5000", "^reprise: an internal error of KVM.*suberror 3")):
+        for options in ((), ("--verify",), ("--to", "insn:30000", "--regs"), ("-o", t.dir / "copy", "--force")):
+            r = t.run(t.reprise, "replay", *KVM, *options, t.dir / "rec", code=ERROR, env=fake(what))
+            t.has(r.error, sentence, what)
+            t.lacks(r.error, "diverged|recording ends", what)
+    for why, sentence in (("open=13", "permission denied"), ("cap=41", "lacks KVM_CAP_VCPU_EVENTS")):
+        t.has(t.run(t.reprise, "replay", *KVM, t.dir / "rec", code=ERROR, env=fake(why)).error,
+              sentence, why)
+
+
 @test("kvm/not-taken", cost=6)
 def not_taken(t):
     """The host refuses a guest's state in the middle: control registers, XCR0, the FPU's."""
