@@ -257,7 +257,8 @@ enum player_result player_finish(struct player *p, struct machine *m, const stru
             consume(p);
         char what[96], how[64];
         run_end_text(end->reason, end->arg, how);
-        if (end->reason == RUN_ERROR || end->reason == RUN_LOST) {
+        bool host = end->reason == RUN_QUIT && run_err && run_err->code; /* the engine's KVM */
+        if (end->reason == RUN_ERROR || end->reason == RUN_LOST || host) {
             p->result = PLAYER_ERROR;
             p->failed = *run_err;
         } else if (!p->have) {

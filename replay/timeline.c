@@ -288,6 +288,10 @@ int move(struct timeline *t, struct instant to, enum move *what, struct err *err
         *what = MOVE_HIT;
         return 0;
     }
+    if (end.reason == RUN_QUIT && run_err.code) { /* not the recording's end: this host's KVM */
+        *err = run_err;
+        return err->code;
+    }
     if (end.reason != RUN_STOP) {
         note_end(t, &end, &run_err);
         return 0;

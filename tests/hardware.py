@@ -3,7 +3,7 @@
 what tests elsewhere can only imitate: that the CPU counts a guest's conditional branches exactly, in
 rings 0 and 3, LOOP and JRCXZ among them and the host's not; how far it skids; that positions are
 found again; that single steps hold in REP strings and interrupt shadows; that a guest's TSC stands
-still; and that a Linux boot replays on both engines.
+still; that interrupts at random positions and a Linux boot replay on both engines.
 
 Each line says ok, FAIL or skip (what is missing for it). Exit code 1 when anything failed.
 """
@@ -101,6 +101,16 @@ class Check:
                 why = f": exit code {code}: {text}" if code else ""
                 self.say("FAIL" if code else "ok", name, f"{what} replays on {engine}{why}")
 
+    def inputs(self, seed):
+        """Interrupts at random positions of tiny guests, recorded under KVM, replayed under both."""
+        name, what = "inputs.kvm", "inputs at random positions replay on both engines"
+        if not any(e["tiny"] for e in self.report["engines"][1:]):
+            self.say("skip", name, f"{what}: " + self.report["engines"][1]["text"])
+            return
+        code, text = self.run([self.build / "tests/tools/inject", "--seed", seed, "--inputs", 300,
+                               *sorted((ROOT / "build/images/tiny").glob("*.elf"))], 900)
+        self.say("FAIL" if code else "ok", name, f"{what}: {text.removeprefix('inject: all: ')}")
+
     def recordings(self):
         usage = subprocess.run([self.reprise, "record", "--help"], check=True,
                                stdout=subprocess.PIPE).stdout.decode()
@@ -147,6 +157,7 @@ def main():
            ["kvm.device", "kvm.guest", "tsc.offset", "tsc.scaling"])
     for ring in (0, 3):
         c.positions(ring, args.seed)
+    c.inputs(args.seed)
     c.recordings()
     print("{ok} passed, {FAIL} failed, {skip} skipped".format(**c.count))
     return 1 if c.count["FAIL"] else 0

@@ -4,7 +4,8 @@
 In turns: boots with random seeds and models, typed input or none, paced or not; recorders of boots
 killed at random moments; bits of boots flipped; renderers of recordings killed, stopped and led into
 errors; hostile command buffers; instruction tests, device tests and fuzz targets with fresh seeds.
-`--kind renderer` and `--kind buffers` alone are the campaigns against the GPU's renderer. Stops at the
+`--kind renderer` and `--kind buffers` alone are the campaigns against the GPU's renderer; a turn of
+`--kind kvm` is 10,000 inputs at random positions of guests under KVM, and random programs. Stops at the
 first failure, says how to repeat it, and keeps its recording.
 """
 import argparse
@@ -140,6 +141,8 @@ def kvm_steps(t, rnd):
         kvm.need_kvm(t)
     except harness.Skip:
         return
+    r = kvm.inject(t, rnd.getrandbits(31), 10000, timeout=3600)
+    print(r.text.strip().splitlines()[-1], flush=True)
     often = rnd.choice([[], ["--interrupts"]])
     t.run(t.build / "tests/insn/insn", "--engine", "kvm", "--stops", *often, "--model", model(rnd)[-2:],
           "--seed", rnd.getrandbits(32), "--cases", 150, timeout=1200)

@@ -1,53 +1,86 @@
-"""The KVM engine: exits and single steps a second, bare (as `reprise doctor` measures them in a loop of
-KVM_RUN) and in a recording."""
+"""The KVM engine: exits handled and single steps a second, in an empty loop of KVM_RUN (as `reprise
+doctor` measures it) and in a recording; and where a recorded step spends what it takes longer, call by
+call (kvm_calls.c)."""
 import json
+import os
 import pathlib
-import re
 import statistics
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 REPRISE = str(ROOT / "build" / "rel" / "reprise")
-GUEST = ROOT / "build" / "images" / "tiny" / "paging.elf"
+TINY = ROOT / "build" / "images" / "tiny"
+GUESTS = ("exceptions", "stretch")  # one that talks to devices; one with REP strings and ring 3
+KINDS = (("plain", "a step behind a step"),
+         ("sent", "one before which registers were set"),
+         ("shutdown", "one whose trap ended as a shutdown"),
+         ("device", "an exit for a device"))
 
 
-def steps(place):
-    """Instructions that KVM ran, of all positions, and seconds; None and why if it cannot."""
-    out = pathlib.Path(place) / "kvm"
-    r = subprocess.run([REPRISE, "record", "-v", "--engine", "kvm", "--force", "-o", out, "--memory",
+def record(place, guest):
+    """Sums by kinds of steps, and instructions a second; None and why if it cannot."""
+    env = dict(os.environ, LD_PRELOAD=str(place / "kvm_calls.so"), KVM_CALLS=str(place / "kvm.json"))
+    r = subprocess.run([REPRISE, "record", "--engine", "kvm", "--force", "-o", place / "kvm", "--memory",
                         "16M", "--seed", "1", "--no-realtime", "--max-insns", "100000", "--kernel",
-                        GUEST], stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    if r.returncode:
-        return None, r.stderr.strip().splitlines()[-1]
-    info = json.loads(subprocess.run([REPRISE, "info", "--json", out], check=True,
-                                     capture_output=True).stdout)
-    ran = int(re.search(r"KVM ran (\d+) instructions", r.stderr).group(1))
-    return (ran, info["position"], info["host_ns"] / 1e9), None
+                        TINY / (guest + ".elf")], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                       stderr=subprocess.PIPE, text=True, env=env)
+    if not (place / "kvm.json").exists() or "engine kvm" in r.stderr or r.returncode == 1:
+        return None, (r.stderr.strip().splitlines() or ["no output"])[-1]
+    return json.loads((place / "kvm.json").read_text()), None
 
 
 def doctor():
+    """Exits and steps a second of loops that do nothing else."""
     r = subprocess.run([REPRISE, "doctor", "--json"], stdin=subprocess.DEVNULL, capture_output=True)
     facts = json.loads(r.stdout)["facts"]
-    return facts["exit.ring0"]["number"], facts["step.speed"]["number"]
+    return 1 / facts["exit.ring0"]["number"], facts["step.speed"]["number"]
+
+
+def parts(sums, kind):
+    """Microseconds of one step of a kind: all, KVM_RUN, reading and setting registers, our own."""
+    s = sums[kind]
+    n = 1000 * max(1, s["steps"])
+    own = s["all"] - s["run"] - s["get"] - s["set"]
+    return [x / n for x in (s["all"], s["run"], s["get"], s["set"], own)]
+
+
+def explain(runs):
+    """A line for each kind of step, medians of all runs, each kind from the guest that has most."""
+    lines = []
+    for kind, what in KINDS:
+        guest = max(GUESTS, key=lambda g, k=kind: runs[g][0][k]["steps"])
+        steps = runs[guest][0][kind]["steps"]
+        if steps < 100:
+            continue
+        us = [statistics.median(x) for x in zip(*(parts(s, kind) for s in runs[guest]))]
+        lines.append(f"{what} takes {us[0]:.1f} us: KVM_RUN {us[1]:.1f}, reading registers {us[2]:.1f}, "
+                     f"setting them {us[3]:.1f}, ourselves {us[4]:.1f} ({steps} in {guest})")
+    return lines
 
 
 def measure(place, runs):
-    bare, recorded, exits = [], [], []
+    place = pathlib.Path(place)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-O2", "-o", place / "kvm_calls.so",
+                    ROOT / "tests/bench/kvm_calls.c", "-ldl"], check=True)
+    loops, recorded = [], {guest: [] for guest in GUESTS}
     for _ in range(runs):
-        done, why = steps(place)
-        if done is None:
-            return {"rows": [], "notes": [f"the engine kvm is left out: {why}"]}
-        one_exit, speed = doctor()
-        exits.append(1 / one_exit)
-        bare.append(speed)
-        recorded.append(done[0] / done[2])
+        for guest in GUESTS:
+            sums, why = record(place, guest)
+            if sums is None:
+                return {"rows": [], "notes": [f"the engine kvm is left out: {why}"]}
+            recorded[guest].append(sums)
+        loops.append(doctor())
+    exits = [1e6 / parts(s, "device")[0] for s in recorded["exceptions"]]
+    steps = [1e9 * sum(k["steps"] for k in s.values()) / sum(k["all"] for k in s.values())
+             for s in recorded["exceptions"]]
     rows = []
-    for what, value, digits in (
-            ("kvm: exits from ring 0 a second", statistics.median(exits), 0),
-            ("kvm: bare single steps a second", statistics.median(bare), 0),
-            ("kvm: recorded steps a second", statistics.median(recorded), 0),
-            ("kvm: a recorded step / a bare one",
-             statistics.median(b / r for b, r in zip(bare, recorded)), 2)):
-        rows.append({"what": what, "number": value, "value": f"{value:.{digits}f}", "bound": "",
-                     "good": True})
-    return {"rows": rows, "notes": [f"of {done[1]} positions KVM ran {done[0]}"]}
+    for what, loop, ours in (("exits", [e for e, _ in loops], exits),
+                             ("single steps", [s for _, s in loops], steps)):
+        for how, values, digits in (
+                (f"{what} a second, in an empty loop of KVM_RUN", loop, 0),
+                (f"{what} a second, recorded", ours, 0),
+                (f"{what}: a recorded one / one of the loop", [b / r for b, r in zip(loop, ours)], 2)):
+            value = statistics.median(values)
+            rows.append({"what": "kvm: " + how, "number": value, "value": f"{value:.{digits}f}",
+                         "bound": "", "good": True})
+    return {"rows": rows, "notes": explain(recorded)}

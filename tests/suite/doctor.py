@@ -28,7 +28,7 @@ def doctor(t, *options, argv=None, code=0, **more):
 
 def report(t, **more):
     r = json.loads(doctor(t, "--json", **more).out)
-    t.equal(sorted(r), ["advice", "engines", "facts", "version"], "the report's keys")
+    t.equal(sorted(r), ["advice", "engines", "facts", "hardware", "version"], "the report's keys")
     for key, fact in r["facts"].items():
         t.check(fact["state"] in ("yes", "no", "info", "untested"), f"{key}: {fact['state']}")
         t.check(fact["value"], f"{key} has no value")
@@ -36,6 +36,10 @@ def report(t, **more):
     t.equal([(e["engine"], e["counter"]) for e in r["engines"]],
             [("dbt", None), ("kvm", "step"), ("kvm", "pmu")], "the engines")
     t.check(r["advice"], "no advice")
+    t.equal(len(r["hardware"]), 5, "what only hardware proves")
+    for proof in r["hardware"]:
+        t.check(proof["state"] in ("yes", "no", "untested") and proof["what"] and proof["text"],
+                f"{proof}")
     return r
 
 
@@ -139,13 +143,14 @@ def text(t):
     for line in page.splitlines():
         t.check(len(line) <= 100, f"a line of {len(line)} columns: {line}")
         t.has(line, r"^([A-Z].*|| [-+? ] .{26} \S.*| {30}\S.*| {13}\S.*)$", "the layout")
-    t.check(len(page.splitlines()) <= 80, "more than a page")
+    t.check(len(page.splitlines()) <= 84, "more than a page")
     flat = re.sub(r"\s+", " ", page)
     for key in ("host.cpu", "host.kernel", "gpu.renderer", "kvm.device"):
         t.check(re.sub(r"\s+", " ", f[key]["value"]) in flat, f"{key} is not on the page")
     for what in ("dbt ", "kvm, counter step ", "kvm, counter pmu "):
         t.has(page, rf"^ [-+] {what}")
     t.has(page, "^To get more: .")
+    t.has(page, "^Only hardware proves it.*make check-hardware")
     everything = doctor(t, "--all").text
     if f["kvm.device"]["state"] == "yes":
         for name in CAPS:

@@ -2,9 +2,6 @@
 
 Everything here needs a /dev/kvm that single-steps; where there is none it is skipped, with what the
 program says about it. Each step costs some 30 microseconds, so long guests are cut in the middle."""
-import errno
-import os
-import pathlib
 import random
 import re
 
@@ -140,6 +137,24 @@ def gdb(t):
     t.equal(regs[1], regs[0], "the registers at a point")
 
 
+@test("kvm/interrupted", cost=15)
+def interrupted(t):
+    """Inputs at random positions of random guests, recorded under KVM, replayed under both; the whole
+    campaign is `tests/soak.py --kind kvm`."""
+    need_kvm(t)
+    r = inject(t, random.getrandbits(31), 250, timeout=200)
+    return r.text.strip().splitlines()[-1].removeprefix("inject: all: ")
+
+
+def inject(t, seed, inputs, **more):
+    """Every guest in turns, the one with REP strings and branchless stretches more often."""
+    guests = [p for p in sorted((IMAGES / "tiny").glob("*.elf"))
+              if (ROOT / "images" / "tiny" / (p.stem + ".c")).exists()]
+    guests += [IMAGES / "tiny" / "stretch.elf"] * 4
+    random.Random(seed).shuffle(guests)
+    return t.run(t.build / "tests/tools/inject", "--seed", seed, "--inputs", inputs, *guests, **more)
+
+
 @test("kvm/unasked")
 def unasked(t):
     """auto says why it is dbt; an engine that is none is refused."""
@@ -149,63 +164,3 @@ def unasked(t):
     for argv in (["record", "-o", "x", "--kernel", "k", "--engine", "qemu"],
                  ["replay", "rec", "--engine", "auto"], ["replay", "rec", "--engine", ""]):
         t.has(t.run(t.reprise, *argv, code=2).error, "--engine: '.*' is n")
-
-
-def build_fake(t):
-    if t.mode == "asan":
-        t.skip("the preloaded library and the address sanitizer do not go together")
-    out = t.dir / "fake.so"
-    t.run("gcc", "-shared", "-fPIC", "-O1", "-o", out, ROOT / "tests/tools/kvm_fake.c", "-ldl")
-    return lambda what: {"LD_PRELOAD": out, "KVM_FAKE": what}
-
-
-@test("kvm/refused", cost=4)
-def refused(t):
-    """Hosts that cannot: a sentence that says what is missing, and nothing is left behind."""
-    fake = build_fake(t)
-    cases = {f"open={errno.EACCES}": "/dev/kvm: permission denied.*group kvm",
-             f"open={errno.ENOENT}": "there is no /dev/kvm here"}
-    if pathlib.Path("/dev/kvm").exists() and os.access("/dev/kvm", os.W_OK):
-        need_kvm(t)
-        cases.update({"cap=188": "lacks KVM_CAP_X86_USER_SPACE_MSR.*Linux 5.10",
-                      "cap=41": "lacks KVM_CAP_VCPU_EVENTS",
-                      "nostep": "stops in no ring",
-                      f"refuse={errno.EINVAL}": "setting up the single-step test"})
-    for what, sentence in cases.items():
-        r = t.tiny("rec", "haltforever", *KVM, "--seed", 1, code=ERROR, env=fake(what))
-        t.has(r.error, sentence, what)
-        t.check(not (t.dir / "rec").exists(), f"{what}: a recording was left behind")
-        t.has(t.tiny("auto", "haltforever", "-v", "--force", "--seed", 1, "--max-insns", 100,
-                     env=fake(what)).error, "the engine is dbt", what)
-
-
-@test("kvm/broken", cost=12)
-def broken(t):
-    """KVM fails in the middle: all it says is shown, and the recording replays up to there."""
-    need_kvm(t)
-    fake = build_fake(t)
-    for reason, sentence in ((17, "internal error of KVM.*suberror 3, data abcd 1234"),
-                             (9, "does not take the guest's state.*hardware reason 80000021"),
-                             (7, "has no answer: KVM_EXIT_IRQ_WINDOW_OPEN"),
-                             (99, "has no answer: an unnamed exit .99.")):
-        when = random.randrange(2000, 9000)
-        t.log.write(f"entry {when}\n")
-        r = t.tiny("rec", "interrupts", *KVM, "--no-realtime", "--seed", 1, "--force", code=ERROR,
-                   env=fake(f"exit={reason},{when}"))
-        t.has(r.error, sentence)
-        t.has(r.error, r"at position \d+, instruction at [0-9a-f]+ .ring 0., bytes( [0-9a-f]{2}){15}")
-        t.has(r.error, "RIP [0-9a-f]+ RFLAGS .* R15 ")
-        t.equal(t.events("rec")[-1]["reason"], "quit", "the end")
-        t.same("rec", r)
-        t.same("rec", r, *KVM)
-
-
-@test("kvm/signals", cost=8)
-def signals(t):
-    """A KVM_RUN that a signal interrupts, before the instruction or behind it."""
-    need_kvm(t)
-    fake = build_fake(t)
-    r = t.tiny("rec", "interrupts", *KVM, "--no-realtime", "--seed", 1, env=fake("eintr=3"))
-    t.same("rec", r)
-
-

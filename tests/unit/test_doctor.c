@@ -135,6 +135,42 @@ static void slow_steps(void **state)
     assert_non_null(strstr(v[1].text, "in any ring"));
 }
 
+static void prove(struct facts *f, const char *states)
+{
+    struct proof p[DOCTOR_PROOFS];
+    char got[DOCTOR_PROOFS + 1] = "";
+    doctor_proofs(f, p);
+    for (unsigned i = 0; i < DOCTOR_PROOFS; i++)
+        got[i] = "-+ ?"[p[i].state];
+    assert_string_equal(got, states);
+}
+
+/* What a host shows of what only hardware can. */
+static void proofs(void **state)
+{
+    static const char *const keys[] = {"pmu.exact.ring0", "pmu.exits.ring0", "pmu.exact.ring3",
+                                       "pmu.exits.ring3", "pmu.insns.ring0", "pmu.insns.ring3",
+                                       "step.rep"};
+    static struct facts f;
+    memset(&f, 0, sizeof(f));
+    prove(&f, "?????");
+    struct fact *linux_runs = fact_add(&f, "kvm.linux", FACT_YES, "yes");
+    for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
+        fact_add(&f, keys[i], FACT_YES, "yes");
+    prove(&f, "++???");
+    struct fact *shadow = fact_add(&f, "step.mov_ss", FACT_INFO, "behind the next instruction");
+    struct fact *still = fact_add(&f, "tsc.still", FACT_YES, "yes");
+    prove(&f, "++++?");
+    snprintf(shadow->value, sizeof(shadow->value), "directly behind it");
+    still->state = FACT_NO;
+    f.fact[3].state = FACT_NO; /* pmu.exact.ring3 */
+    prove(&f, "-+--?");
+    linux_runs->state = FACT_NO; /* an emulation's steps prove nothing */
+    prove(&f, "-+?-?");
+    f.fact[3].state = FACT_UNTESTED;
+    prove(&f, "?+?-?");
+}
+
 /* Nothing found out: nothing promised. */
 static void nothing_known(void **state)
 {
@@ -151,10 +187,8 @@ static void nothing_known(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(isolation),
-        cmocka_unit_test(verdicts),
-        cmocka_unit_test(slow_steps),
-        cmocka_unit_test(nothing_known),
+        cmocka_unit_test(isolation), cmocka_unit_test(verdicts),      cmocka_unit_test(slow_steps),
+        cmocka_unit_test(proofs),    cmocka_unit_test(nothing_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -133,10 +133,13 @@ static void wrapped(const char *text, int column, int at)
     }
 }
 
+static const char marks[] = {
+    [FACT_NO] = '-', [FACT_YES] = '+', [FACT_INFO] = ' ', [FACT_UNTESTED] = '?'};
+static const char *const states[] = {
+    [FACT_NO] = "no", [FACT_YES] = "yes", [FACT_INFO] = "info", [FACT_UNTESTED] = "untested"};
+
 static void print_fact(const struct fact *fact, const char *label, const char *rest)
 {
-    static const char marks[] = {
-        [FACT_NO] = '-', [FACT_YES] = '+', [FACT_INFO] = ' ', [FACT_UNTESTED] = '?'};
     char name[64], text[sizeof(fact->value) + sizeof(fact->note) + 8];
     snprintf(name, sizeof(name), "%s%s", label, rest);
     snprintf(text, sizeof(text), "%s%s%s", fact->value, *fact->note ? "; " : "", fact->note);
@@ -160,6 +163,7 @@ static const struct row *row_of(const char *key)
 static void print_text(const struct facts *f, bool all)
 {
     struct verdict v[DOCTOR_VERDICTS];
+    struct proof proof[DOCTOR_PROOFS];
     char advice[400], name[32];
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         if (!rows[i].key)
@@ -176,6 +180,10 @@ static void print_text(const struct facts *f, bool all)
                                : "");
         }
     }
+    puts("\nOnly hardware proves it: with what it takes, make check-hardware does");
+    doctor_proofs(f, proof);
+    for (unsigned i = 0; i < DOCTOR_PROOFS; i++)
+        printf(" %c %-*s %s\n", marks[proof[i].state], LABEL, proof[i].what, proof[i].text);
     puts("\nWhat this host allows each engine to record");
     doctor_verdicts(f, v);
     for (unsigned i = 0; i < DOCTOR_VERDICTS; i++) {
@@ -197,9 +205,8 @@ static void json_field(const char *name, const char *text)
 
 static void print_json(const struct facts *f)
 {
-    static const char *const states[] = {
-        [FACT_NO] = "no", [FACT_YES] = "yes", [FACT_INFO] = "info", [FACT_UNTESTED] = "untested"};
     struct verdict v[DOCTOR_VERDICTS];
+    struct proof proof[DOCTOR_PROOFS];
     char advice[400];
     printf("{\"version\": \"%s\",\n \"facts\": {", REPRISE_VERSION);
     for (u32 i = 0; i < f->n; i++) {
@@ -225,6 +232,15 @@ static void print_json(const struct facts *f)
         printf(", \"linux\": %s, \"tiny\": %s, ", v[i].stock ? "true" : "false",
                v[i].tiny ? "true" : "false");
         json_field("text", v[i].text);
+        putchar('}');
+    }
+    fputs("],\n \"hardware\": [", stdout);
+    doctor_proofs(f, proof);
+    for (unsigned i = 0; i < DOCTOR_PROOFS; i++) {
+        printf("%s\n  {\"state\": \"%s\", ", i ? "," : "", states[proof[i].state]);
+        json_field("what", proof[i].what);
+        fputs(", ", stdout);
+        json_field("text", proof[i].text);
         putchar('}');
     }
     doctor_advice(f, advice, sizeof(advice));

@@ -22,4 +22,14 @@ void doctor_verdicts(const struct facts *f, struct verdict out[DOCTOR_VERDICTS])
 /* The one thing to change to get more. */
 void doctor_advice(const struct facts *f, char *out, size_t size);
 
+/* What no imitation shows: was it seen on this host? `make check-hardware` proves it on one that
+ * has what it takes. */
+struct proof {
+    const char *what, *text;
+    enum fact_state state; /* FACT_UNTESTED: this host cannot show it */
+};
+
+enum { DOCTOR_PROOFS = 5 };
+void doctor_proofs(const struct facts *f, struct proof out[DOCTOR_PROOFS]);
+
 #endif

@@ -137,3 +137,54 @@ void doctor_advice(const struct facts *f, char *out, size_t size)
     else
         snprintf(out, size, "nothing that is known");
 }
+
+/* needs: without it the facts are those of an imitation. */
+static const struct {
+    const char *what, *keys[4], *needs, *lack;
+} proofs[DOCTOR_PROOFS] = {
+    {"counts the guest only",
+     {"pmu.exact.ring0", "pmu.exits.ring0", "pmu.exact.ring3", "pmu.exits.ring3"},
+     NULL,
+     "not seen here: no counter of branches"},
+    {"counts LOOP and JRCXZ",
+     {"pmu.insns.ring0", "pmu.insns.ring3"},
+     NULL,
+     "not seen here: no counter of branches"},
+    {"steps in REP and MOV SS",
+     {"step.rep", "step.mov_ss"},
+     "kvm.linux",
+     "not seen here: KVM emulates, or runs no guest"},
+    {"TSC that stands still",
+     {"tsc.still"},
+     NULL,
+     "not seen here: a guest's TSC cannot be slowed down"},
+    {"Linux boot, both engines", {NULL}, NULL, "not tried here: make check-hardware does"},
+};
+
+static enum fact_state proved(const struct facts *f, const char *key)
+{
+    const struct fact *fact = fact_find(f, key);
+    if (!fact || fact->state != FACT_INFO)
+        return fact ? (enum fact_state)fact->state : FACT_UNTESTED;
+    /* step.mov_ss: a CPU stops behind the next instruction. */
+    return strncmp(fact->value, "behind the next", 15) ? FACT_NO : FACT_YES;
+}
+
+void doctor_proofs(const struct facts *f, struct proof out[DOCTOR_PROOFS])
+{
+    for (unsigned i = 0; i < DOCTOR_PROOFS; i++) {
+        enum fact_state state = proofs[i].keys[0] ? FACT_YES : FACT_UNTESTED;
+        if (proofs[i].needs && !fact_yes(f, proofs[i].needs))
+            state = FACT_UNTESTED;
+        for (unsigned k = 0; k < ARRAY_SIZE(proofs[i].keys) && proofs[i].keys[k]; k++) {
+            enum fact_state one = proved(f, proofs[i].keys[k]);
+            if (state == FACT_YES || (state == FACT_NO && one == FACT_UNTESTED))
+                state = one;
+        }
+        out[i] = (struct proof){.what = proofs[i].what,
+                                .text = state == FACT_YES  ? "so on this host"
+                                        : state == FACT_NO ? "not so on this host"
+                                                           : proofs[i].lack,
+                                .state = state};
+    }
+}

@@ -156,6 +156,8 @@ static int finish(struct dbt *d, int r, bool tf)
     }
     u32 hit = d->db_pending;
     d->db_pending = 0;
+    if (r == STOP_FAILED)
+        return r; /* everything is as before it, in the middle of a REP too */
     if (r == FAULT)
         d->debug.hit = false; /* the instruction did not happen */
     d->cpu.rep_resume = 0;    /* a fault in the middle of a REP ends it, wherever slices ended */

@@ -16,6 +16,7 @@ static void kvm_destroy(struct engine *e)
     dbt_destroy(e);
     free_close(k);
     kvm_close(&k->h);
+    free(k->undo);
     free(k->image);
     free(k);
 }
@@ -96,12 +97,15 @@ int engine_kvm_create(struct engine **out, const struct engine_config *config, s
     k->h = (struct kvm_vm){-1, -1, -1, NULL, 0};
     int r = dbt_create(&k->core, config, err);
     if (!r)
+        r = kvm_undo_create(k, err);
+    if (!r)
         r = start(k, config, err);
     if (r) {
         if (k->core)
             dbt_destroy(&k->core->base);
         free_close(k);
         kvm_close(&k->h);
+        free(k->undo);
         free(k->image);
         free(k);
         return r;

@@ -57,6 +57,7 @@ struct kvm {
     u64 corrected;           /* CPUIDs that KVM answered otherwise than the model */
     u64 refused;             /* instructions that KVM's own emulator does not know */
     u8 unknown[KVM_MNEMONICS];
+    struct kvm_undo *undo; /* undo.c */
 };
 
 /* vm.c: /dev/kvm and a machine in it. <0 with a text that says what to do. */
@@ -80,7 +81,7 @@ void kvm_sregs_of(const struct vcpu *c, unsigned cpl, struct kvm_sregs *out);
 int kvm_send(struct kvm *k, bool fpu, struct err *err);
 int kvm_send_sregs(struct kvm *k, const struct kvm_sregs *sregs, struct err *err);
 int kvm_send_fpu(struct kvm *k, struct err *err);
-int kvm_take_fpu(struct kvm *k, struct err *err);
+int kvm_get_fpu(struct kvm *k, struct err *err); /* into k->image */
 int kvm_clear_events(struct kvm *k, struct err *err);
 /* KVM's own idea of registers is gone: the next kvm_send() sends all. */
 void kvm_forget(struct kvm *k);
@@ -102,6 +103,15 @@ static inline struct kvm *kvm_of(const struct engine *e)
 {
     return dbt_of_const(e)->stepper_opaque;
 }
+
+/* undo.c: an instruction that KVM began and could not end. */
+int kvm_undo_create(struct kvm *k, struct err *err); /* free(k->undo) with the core */
+/* Before it begins: `op` are its operands. */
+void kvm_undo_begin(struct kvm *k, const struct operand *op, unsigned n);
+/* It failed, core->err says why: memory is as before it. false: devices are not, so exec() must do
+ * it, and kvm_undo_failed() is true from then on, with the text in core->err again. */
+bool kvm_undo(struct kvm *k);
+bool kvm_undo_failed(struct kvm *k);
 
 /* step.c: struct dbt's stepper. */
 int kvm_step(struct dbt *d, struct insn *in);

@@ -172,12 +172,10 @@ int kvm_send(struct kvm *k, bool fpu, struct err *err)
     return 0;
 }
 
-int kvm_take_fpu(struct kvm *k, struct err *err)
+int kvm_get_fpu(struct kvm *k, struct err *err)
 {
-    struct dbt *d = k->core;
     if (ioctl(k->h.vcpu, KVM_GET_XSAVE, k->image))
         return err_errno(err, "/dev/kvm: KVM_GET_XSAVE");
-    fpu_take_image(d, (const u8 *)k->image->region);
     return 0;
 }
 

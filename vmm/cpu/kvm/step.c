@@ -363,7 +363,9 @@ static int enter(struct kvm *k, const struct insn *in, struct err *err)
             continue;
         }
         if (r < 0)
-            return err_errno(err, "/dev/kvm: KVM_RUN");
+            return err_errno(err, "/dev/kvm: KVM_RUN at position %llu, instruction at %llx",
+                             (unsigned long long)position(k->core),
+                             (unsigned long long)k->core->cpu.rip);
         r = kvm_exit(k, in, err);
         if (r != KVM_AGAIN)
             return r;
@@ -394,8 +396,8 @@ static int judge(struct kvm *k, const struct insn *in, const struct plan *p, str
         return r < 0 ? r : KVM_NOT_STEPPED;
     }
     bool there = p->branch ? now == p->target || (!p->always && now == d->next) : now == d->next;
-    if (p->string)
-        there = there || (now == rip && (!p->rep || k->regs.rcx == 0));
+    if (p->rep)
+        there = there || (now == rip && k->regs.rcx == 0);
     if (there)
         return KVM_STEPPED;
     char text[128], what[256];
@@ -449,11 +451,12 @@ static int finish_step(struct kvm *k, struct insn *in, const struct plan *p, boo
 {
     struct dbt *d = k->core;
     u64 rcx = d->cpu.gpr[RCX], flags = d->flags;
+    if (fpu && kvm_get_fpu(k, &d->err))
+        return STOP_FAILED;
     k->steps++;
     if (fpu) {
         exec_x87_pointers(d, in);
-        if (kvm_take_fpu(k, &d->err))
-            return STOP_FAILED;
+        fpu_take_image(d, (const u8 *)k->image->region);
         memcpy(k->fpu, d->cpu.xsave, XSAVE_SIZE);
     }
     if (in->mnemonic == ZYDIS_MNEMONIC_CPUID)
@@ -468,16 +471,29 @@ static int finish_step(struct kvm *k, struct insn *in, const struct plan *p, boo
     return p->rep ? iterated(d, in, p, rcx, flags) : DONE;
 }
 
+/* KVM could not, and memory, registers and devices are as before it; or they are once exec() has
+ * done it. */
+static int failed(struct kvm *k)
+{
+    if (kvm_undo(k))
+        return STOP_FAILED;
+    kvm_forget(k);
+    return NOT_STEPPED;
+}
+
 int kvm_step(struct dbt *d, struct insn *in)
 {
     struct kvm *k = d->stepper_opaque;
     struct plan p = {0};
     bool fpu = in->needs == N_X87 || in->needs == N_MMX || in->needs == N_SSE || in->needs == N_AVX;
+    if (kvm_undo_failed(k))
+        return STOP_FAILED;
     if (k->stop[d->cpl] == KVM_STOP_NONE ||
         (k->unknown[in->mnemonic % KVM_MNEMONICS] >> (d->cpl ? 1 : 0) & 1))
         return NOT_STEPPED;
     if (exec_begin(d, in) || !plan(d, in, &p) || !look_at_operands(d, &p))
         return NOT_STEPPED;
+    kvm_undo_begin(k, p.op, p.nop);
     if (k->keeps && !p.device && !add_guards(d, in, &p))
         return NOT_STEPPED;
     u64 rcx = d->cpu.gpr[RCX];
@@ -489,20 +505,18 @@ int kvm_step(struct dbt *d, struct insn *in)
     if (!r)
         r = enter(k, in, &d->err);
     remove_guards(&p);
-    if (r < 0)
-        return STOP_FAILED;
     if (r == KVM_STEPPED) {
-        if (ioctl(k->h.vcpu, KVM_GET_REGS, &k->regs)) {
-            err_errno(&d->err, "/dev/kvm: KVM_GET_REGS");
-            return STOP_FAILED;
-        }
-        r = judge(k, in, &p, &d->err);
+        if (ioctl(k->h.vcpu, KVM_GET_REGS, &k->regs))
+            r = err_errno(&d->err, "/dev/kvm: KVM_GET_REGS");
+        else
+            r = judge(k, in, &p, &d->err);
     }
     if (r < 0)
-        return STOP_FAILED;
+        return failed(k);
     if (r == KVM_NOT_STEPPED) {
         kvm_forget(k);
         return NOT_STEPPED;
     }
-    return finish_step(k, in, &p, fpu);
+    r = finish_step(k, in, &p, fpu);
+    return r == STOP_FAILED ? failed(k) : r;
 }
