@@ -25,7 +25,7 @@ from suite import harness  # noqa: E402
 MODULES = ["source", "unit", "tiny", "kvm", "boot", "session", "ends", "badinput", "damage", "docs",
            "symbols", "travel", "gdb", "gdb_record", "disk", "disk_host", "bootdisk", "net", "display",
            "display_live", "debian", "port", "input", "gpu", "renderer", "gpu_images", "virgl",
-           "virgl_hostile", "gpu_play", "doctor"]
+           "virgl_hostile", "gpu_play", "doctor", "tsc_module"]
 
 
 def off_list():
