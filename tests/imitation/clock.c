@@ -7,18 +7,24 @@
  */
 #define _GNU_SOURCE
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "imitation.h"
 
 #define SUSPENDED_NS 3000000000u
 #define CHECK_NS     1000000u
-/* Between two looks, if the thread does not sleep: less than the guest is stopped before a tick of
- * its TSC (pmu_tsc.h). */
-#define MOST_NS 40000u
+/* Between two looks, if the thread does not sleep. There are some between the timer and the last
+ * look at the TSC, and all that passes is to be less than the guard of pmu_tsc.h. */
+#define MOST_NS 12000u
 
 int __real_clock_gettime(clockid_t id, struct timespec *out);
 int __wrap_clock_gettime(clockid_t id, struct timespec *out);
+int __real_timer_create(clockid_t clock, struct sigevent *event, timer_t *timer);
+int __wrap_timer_create(clockid_t clock, struct sigevent *event, timer_t *timer);
+int __real_timer_delete(timer_t timer);
+int __wrap_timer_delete(timer_t timer);
 int __real_timer_settime(timer_t timer, int flags, const struct itimerspec *in,
                          struct itimerspec *old);
 int __wrap_timer_settime(timer_t timer, int flags, const struct itimerspec *in,
@@ -74,19 +80,23 @@ static u64 now(void)
     return wall - __atomic_load_n(&taken, __ATOMIC_SEQ_CST);
 }
 
+void im_clock_begin(void)
+{
+    seen.look = real(CLOCK_MONOTONIC);
+    seen.slept = sleeps();
+    seen.vcpu = true;
+}
+
 void im_clock_enter(void)
 {
+    if (!seen.vcpu)
+        im_clock_begin();
     u64 wall = now();
-    if (!seen.vcpu || wall - seen.checked > CHECK_NS) {
+    if (wall - seen.checked > CHECK_NS) {
         seen.slept = sleeps(); /* so that one sleep does not hide what comes behind it */
         seen.checked = wall;
     }
-    seen.vcpu = seen.guest = true;
-}
-
-void im_clock_tick(void)
-{
-    now();
+    seen.guest = true;
 }
 
 void im_clock_left(void)
@@ -108,14 +118,67 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *out)
     return __real_clock_gettime(id, out);
 }
 
-/* Only those of CLOCK_MONOTONIC are set to an hour of the clock. */
+/* Timers that send a signal to a thread: known here, as the kernel's may be late, too. */
+#define TIMERS 8
+static struct {
+    bool used;
+    timer_t timer;
+    pid_t thread;
+    int signal;
+    u64 at; /* as the program's clock has it */
+} timers[TIMERS];
+
+int __wrap_timer_create(clockid_t clock, struct sigevent *event, timer_t *timer)
+{
+    int r = __real_timer_create(clock, event, timer);
+    if (r || !event || event->sigev_notify != SIGEV_THREAD_ID || clock != CLOCK_MONOTONIC)
+        return r;
+    for (unsigned i = 0; i < TIMERS; i++)
+        if (!timers[i].used) {
+            timers[i].used = true;
+            timers[i].timer = *timer;
+            timers[i].thread = event->_sigev_un._tid;
+            timers[i].signal = event->sigev_signo;
+            timers[i].at = NEVER;
+            break;
+        }
+    return r;
+}
+
+int __wrap_timer_delete(timer_t timer)
+{
+    for (unsigned i = 0; i < TIMERS; i++)
+        if (timers[i].used && timers[i].timer == timer)
+            timers[i].used = false;
+    return __real_timer_delete(timer);
+}
+
 int __wrap_timer_settime(timer_t timer, int flags, const struct itimerspec *in,
                          struct itimerspec *old)
 {
     struct itimerspec late = *in;
-    if ((flags & TIMER_ABSTIME) && (in->it_value.tv_sec || in->it_value.tv_nsec))
+    bool on = in->it_value.tv_sec || in->it_value.tv_nsec;
+    for (unsigned i = 0; i < TIMERS; i++) {
+        if (!timers[i].used || timers[i].timer != timer)
+            continue;
+        timers[i].at = NEVER;
+        if (!on || !(flags & TIMER_ABSTIME))
+            continue;
+        timers[i].at = (u64)in->it_value.tv_sec * 1000000000u + (u64)in->it_value.tv_nsec;
         late.it_value = moved(in->it_value, __atomic_load_n(&taken, __ATOMIC_SEQ_CST));
+    }
     return __real_timer_settime(timer, flags, &late, old);
+}
+
+void im_clock_tick(void)
+{
+    u64 wall = now();
+    for (unsigned i = 0; i < TIMERS; i++) {
+        if (!timers[i].used || timers[i].at > wall || timers[i].thread != gettid())
+            continue;
+        timers[i].at = NEVER;
+        syscall(SYS_tgkill, getpid(), timers[i].thread, timers[i].signal);
+    }
 }
 
 u64 im_host_ticks(u32 khz)

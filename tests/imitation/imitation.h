@@ -162,6 +162,7 @@ void im_cpuid(struct im_vcpu *v, u32 leaf, u32 subleaf, struct cpuid_result *out
 u64 im_host_ticks(u32 khz);
 u64 im_tsc(const struct im_vcpu *v);
 /* The thread goes into its guest, is there for some instructions, goes out. */
+void im_clock_begin(void); /* this thread has a vCPU */
 void im_clock_enter(void);
 void im_clock_tick(void);
 void im_clock_left(void);
