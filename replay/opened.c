@@ -126,6 +126,7 @@ unsigned machine_nets(const struct machine_description *d, struct machine_net *n
 void machine_peripherals(const struct machine_description *d, struct machine_config *config)
 {
     config->branch_ns = d->branch_ns;
+    config->event_ns = d->event_ns;
     config->tsc_step = d->tsc_step;
     config->by_insn = d->branch_ns && !strcmp(d->position_unit, "insn");
     config->hvc0 = d->hvc0;

@@ -96,6 +96,7 @@ static const struct row rows[] = {
     FIELD("engine", "name", KIND_TEXT, engine),
     FIELD("engine", "counter", KIND_TEXT, counter),
     FIELD("clock", "branch-ns", KIND_U32, branch_ns),
+    FIELD("clock", "event-ns", KIND_U32, event_ns),
     FIELD("clock", "tsc-step", KIND_U32, tsc_step),
 };
 
@@ -226,7 +227,7 @@ static int check_values(const struct machine_description *d, struct err *err)
     /* Instructions may be counted in a machine that has the clock of the other unit. */
     if (branches && !d->branch_ns)
         return err_set(err, -EINVAL, "positions are branches, and there is no clock");
-    if (d->branch_ns > DESCRIPTION_BRANCH_NS_MAX || !d->branch_ns != !d->tsc_step)
+    if (d->event_ns > DESCRIPTION_EVENT_NS_MAX || d->branch_ns > DESCRIPTION_BRANCH_NS_MAX || !d->branch_ns != !d->tsc_step)
         return err_set(err, -EINVAL, "a clock of %u ns and %u positions makes no sense",
                        d->branch_ns, d->tsc_step);
     if (cpu_model_find(d->cpu_model) == CPU_MODEL_NONE)

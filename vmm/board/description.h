@@ -26,6 +26,7 @@
 #define DESCRIPTION_CAPSET_MAX 512u
 
 #define DESCRIPTION_BRANCH_NS_MAX 1000u
+#define DESCRIPTION_EVENT_NS_MAX  1000000u
 
 #define DESCRIPTION_MTU_MIN 576u
 #define DESCRIPTION_MTU_MAX 32000u
@@ -91,6 +92,7 @@ struct machine_description {
 
     /* Of a guest that a CPU ran freely: 0 if time is instructions. */
     u32 branch_ns; /* virtual time of a branch or event */
+    u32 event_ns;  /* and what an event takes besides */
     u32 tsc_step;  /* so many of them, and the TSC moves by itself */
 
     u32 realtime; /* recorded with pacing (1) or without (0) */
