@@ -519,5 +519,9 @@ int main(int argc, char **argv)
         add(&all, &totals[i]);
     }
     print_totals("all", &all);
+    for (unsigned i = 0; i < n; i++)
+        munmap(guests[i].elf, guests[i].size);
+    free(guests);
+    free(totals);
     return 0;
 }
