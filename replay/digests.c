@@ -13,13 +13,13 @@ void digests_outputs(struct machine *m, struct digests *d)
     d->debug = machine_output_digest(m, OUT_DEBUG, &d->debug_bytes);
 }
 
-void digests_take(struct machine *m, struct digests *d)
+void digests_take(struct machine *m, bool by_branch, struct digests *d)
 {
     digests_outputs(m, d);
     d->count = machine_components(m);
     CHECK(d->count <= COMPONENTS_MAX, "%u components", d->count);
     for (u32 i = 0; i < d->count; i++)
-        d->components[i] = machine_component_digest(m, i);
+        d->components[i] = by_branch ? machine_branch_digest(m, i) : machine_component_digest(m, i);
 }
 
 char *component_names(struct machine *m)

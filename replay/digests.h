@@ -13,8 +13,9 @@ struct digests {
 };
 
 void digests_outputs(struct machine *m, struct digests *d);
-/* Outputs and components. */
-void digests_take(struct machine *m, struct digests *d);
+/* Outputs and components; of a machine that counts both, with positions as branches if asked for.
+ */
+void digests_take(struct machine *m, bool by_branch, struct digests *d);
 
 /* Names of the components joined by commas; malloc'ed, NULL without memory. */
 char *component_names(struct machine *m);

@@ -125,6 +125,9 @@ unsigned machine_nets(const struct machine_description *d, struct machine_net *n
 
 void machine_peripherals(const struct machine_description *d, struct machine_config *config)
 {
+    config->branch_ns = d->branch_ns;
+    config->tsc_step = d->tsc_step;
+    config->by_insn = d->branch_ns && !strcmp(d->position_unit, "insn");
     config->hvc0 = d->hvc0;
     config->gpu = (struct machine_gpu){.width = d->gpu_width,
                                        .height = d->gpu_height,

@@ -71,22 +71,23 @@ static void consume(struct player *p)
 static pos_t next_position(struct input_source *src, struct machine *m)
 {
     struct player *p = self(src);
-    pos_t now = machine_position(m);
+    pos_t now = player_position(p, m), ahead = machine_position(m) - now;
     if (!p->have)
-        return now + 1; /* take() ends the run */
+        return machine_position(m) + 1; /* take() ends the run */
     /*
      * Something at this very position that is not due yet: it comes after idle time, or it is the
      * end. A machine that runs on instead is caught one position later.
      */
-    return p->rec.position > now ? p->rec.position : now + 1;
+    return (p->rec.position > now ? p->rec.position : now + 1) + ahead;
 }
 
 static int give_input(struct player *p, struct machine *m, struct input *in, struct err *err)
 {
-    int code = player_check_cpu(p, m, record_input_cpu(&p->rec), err);
+    record_input(&p->rec, in);
+    /* The CPU of a place is where the place is. */
+    int code = in->kind == INPUT_PLACE ? 0 : player_check_cpu(p, m, record_input_cpu(&p->rec), err);
     if (code)
         return code;
-    record_input(&p->rec, in);
     u32 room = machine_room(m, in->kind, in->unit);
     if (MAX(in->len, 1u) > room) {
         char what[96];
@@ -109,7 +110,7 @@ static int missed(struct player *p, struct machine *m, struct err *err)
 {
     char what[96];
     player_name_record(&p->rec, what);
-    if (p->rec.position < machine_position(m))
+    if (p->rec.position < player_position(p, m))
         return player_diverge(p, m, err,
                               "the machine went past position %" PRIu64 " and time %" PRIu64
                               " ns, where the recording has %s",
@@ -128,7 +129,7 @@ static int take(struct input_source *src, struct machine *m, struct input *in, s
         }
         if (!p->have)
             return run_out(p, err);
-        pos_t position = machine_position(m);
+        pos_t position = player_position(p, m);
         vns_t now = machine_now(m);
         if (p->rec.position > position)
             return 0;
@@ -157,7 +158,7 @@ static int idle(struct input_source *src, struct machine *m, vns_t deadline, vns
     }
     vns_t now = machine_now(m);
     *until = deadline;
-    bool here = p->have && p->rec.position == machine_position(m);
+    bool here = p->have && p->rec.position == player_position(p, m);
     if (here && p->rec.time < deadline && (p->rec.type != REC_END || p->rec.time > now)) {
         *until = MAX(p->rec.time, now);
         return 0;
@@ -177,7 +178,7 @@ static int idle(struct input_source *src, struct machine *m, vns_t deadline, vns
                           p->rec.position, what);
 }
 
-static const struct input_source_ops ops = {next_position, take, idle};
+static const struct input_source_ops ops = {next_position, take, idle, NULL};
 
 static int check_start(struct player *p, struct machine *m, struct err *err)
 {
@@ -257,7 +258,7 @@ enum player_result player_finish(struct player *p, struct machine *m, const stru
         char what[96], how[64];
         run_end_text(end->reason, end->arg, how);
         bool host = end->reason == RUN_QUIT && run_err && run_err->code; /* the engine's KVM */
-        if (end->reason == RUN_ERROR || host) {
+        if (end->reason == RUN_ERROR || end->reason == RUN_LOST || host) {
             p->result = PLAYER_ERROR;
             p->failed = *run_err;
         } else if (!p->have) {

@@ -26,6 +26,7 @@ struct player_config {
     struct log_reader *log; /* owned by the player from player_create on, also on error */
     const char *dir;        /* the recording, for the commands that reports suggest */
     bool verify;
+    bool by_branch; /* the log's positions are branches, the machine's are instructions */
     /* Test only: alters the N-th input (from 1; 0: none), so that a divergence must be found: a
      * typed byte gets a bit flipped, anything else comes one position late. */
     u64 perturb;

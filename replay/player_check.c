@@ -63,7 +63,7 @@ static void make_report(struct player *p, struct machine *m)
     FILE *out = open_memstream(&p->report, &size);
     if (!out)
         return;
-    pos_t at = machine_position(m);
+    pos_t at = player_position(p, m);
     pos_t upto = MAX(at, p->have ? MIN(p->rec.position, at + TRACE_SPAN) : at);
     if (p->agreed_any)
         fprintf(out, "Recording and replay still agreed at position %" PRIu64 ".\n", p->agreed);
@@ -98,7 +98,7 @@ int player_diverge(struct player *p, struct machine *m, struct err *err, const c
     va_end(ap);
     err_set(&p->failed, -EREMOTEIO,
             "the replay diverged at position %" PRIu64 ", time %" PRIu64 " ns: %s",
-            machine_position(m), machine_now(m), what);
+            player_position(p, m), machine_now(m), what);
     p->result = PLAYER_DIVERGED;
     make_report(p, m);
     *err = p->failed;
@@ -107,7 +107,7 @@ int player_diverge(struct player *p, struct machine *m, struct err *err, const c
 
 static void agree(struct player *p, struct machine *m)
 {
-    p->agreed = machine_position(m);
+    p->agreed = player_position(p, m);
     p->agreed_any = true;
 }
 
@@ -178,7 +178,7 @@ int player_check_progress(struct player *p, struct machine *m, struct err *err)
     const struct rec_progress *r = &p->rec.progress;
     int code = 0;
     if (p->config.verify)
-        digests_take(m, &p->now);
+        digests_take(m, p->config.by_branch, &p->now);
     else
         digests_outputs(m, &p->now);
     code = check_disks(p, m, &r->components, err);
@@ -192,9 +192,15 @@ int player_check_progress(struct player *p, struct machine *m, struct err *err)
     return code;
 }
 
+static u64 digest_of(const struct player *p, struct machine *m, unsigned index)
+{
+    return p->config.by_branch ? machine_branch_digest(m, index)
+                               : machine_component_digest(m, index);
+}
+
 int player_check_cpu(struct player *p, struct machine *m, u64 recorded, struct err *err)
 {
-    if (machine_component_digest(m, 0) != recorded)
+    if (digest_of(p, m, 0) != recorded)
         return player_diverge(p, m, err, "the state of %s differs before input %" PRIu64,
                               component_name(m, 0), p->inputs);
     agree(p, m);
@@ -230,7 +236,7 @@ int player_check_end(struct player *p, struct machine *m, const struct run_end *
                      struct err *err)
 {
     const struct rec_end *r = &p->rec.end;
-    pos_t position = machine_position(m);
+    pos_t position = player_position(p, m);
     char now[64], then[64];
     run_end_text(end->reason, end->arg, now);
     run_end_text(r->reason, r->arg, then);
@@ -241,7 +247,7 @@ int player_check_end(struct player *p, struct machine *m, const struct run_end *
                               now, p->rec.position, then);
     if (machine_now(m) != p->rec.time)
         return player_diverge(p, m, err, "the recording ended at time %" PRIu64 " ns", p->rec.time);
-    digests_take(m, &p->now);
+    digests_take(m, p->config.by_branch, &p->now);
     int code = check_disks(p, m, &r->components, err);
     if (!code)
         code = check_components(p, m, &r->components, err);

@@ -35,6 +35,12 @@ struct player {
     u8 data[INPUT_MAX]; /* of the input handed out last */
 };
 
+/* Where the machine is, as the log counts. */
+static inline pos_t player_position(const struct player *p, const struct machine *m)
+{
+    return p->config.by_branch ? machine_branches(m) : machine_position(m);
+}
+
 /* Sets result, text and report. Returns the error code for take() and idle(). */
 int player_diverge(struct player *p, struct machine *m, struct err *err, const char *fmt, ...)
     PRINTF(4, 5);

@@ -171,6 +171,8 @@ static const struct input_row input_rows[] = {
     {INPUT_DISK_ERROR, REC_DISK_ERROR, .unit = AT(disk_error, unit),
      .arg = AT(disk_error, request)},
     {INPUT_GPU, REC_GPU, .unit = 0, BYTES(gpu, 1, INPUT_MAX)},
+    {INPUT_PLACE, REC_PLACE, .arg = AT(place, ns),
+     BYTES(place, sizeof(struct engine_place), sizeof(struct engine_place))},
 };
 CPU_FIRST(console);
 CPU_FIRST(line_break);

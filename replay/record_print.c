@@ -28,7 +28,8 @@ const char *run_reason_name(u64 reason)
                                         [RUN_QUIT] = "quit",
                                         [RUN_STOP] = "stop",
                                         [RUN_UNSUPPORTED] = "unsupported",
-                                        [RUN_ERROR] = "error"};
+                                        [RUN_ERROR] = "error",
+                                        [RUN_LOST] = "lost"};
     return reason < ARRAY_SIZE(names) && names[reason] ? names[reason] : "unknown";
 }
 

@@ -12,6 +12,9 @@
 /* A kill may lose 250 ms: less the coarse clock's error and the length of a slice. */
 #define PROGRESS_NS 220000000u
 
+/* About what has passed on the host when the engine asks for a place. */
+#define PLACE_NS 20000000u
+
 struct recorder {
     struct input_source src;
     struct recorder_config config;
@@ -23,6 +26,7 @@ struct recorder {
     bool quit_given;
     struct err failed; /* the log's; code 0: none */
     struct digests now;
+    struct engine_place place;
 };
 
 static struct recorder *self(struct input_source *src)
@@ -40,7 +44,7 @@ static int add_progress(struct recorder *r, struct machine *m)
     struct record rec = {.type = REC_PROGRESS};
     rec.position = machine_position(m);
     rec.time = machine_now(m);
-    digests_take(m, &r->now);
+    digests_take(m, false, &r->now);
     rec.progress.host_ns = host_ns_coarse() - r->start_ns;
     rec.progress.components = (struct log_digests){r->now.count, (const u8 *)r->now.components};
     rec.progress.console = r->now.console;
@@ -83,6 +87,13 @@ static int take(struct input_source *src, struct machine *m, struct input *in, s
     if (r->failed.code)
         return give_up(r, in);
     int code = r->config.live->ops->take(r->config.live, m, in, err);
+    if (code == 1 && in->kind == INPUT_PLACE) {
+        /* From a log in the other unit. It is recorded where it is. */
+        memcpy(&r->place, in->data, sizeof(r->place));
+        int gone = machine_settle(m, &r->place, err);
+        if (gone)
+            return gone;
+    }
     if (code == 1) {
         struct record rec = {.position = machine_position(m), .time = machine_now(m)};
         record_from_input(&rec, in, machine_component_digest(m, 0));
@@ -114,7 +125,24 @@ static int idle(struct input_source *src, struct machine *m, vns_t deadline, vns
     return r->config.live->ops->idle(r->config.live, m, deadline, until, err);
 }
 
-static const struct input_source_ops ops = {next_position, take, idle};
+/* A guest that waits for an interrupt without a branch: time passes for it. */
+static int between(struct input_source *src, struct machine *m, struct input *in, struct err *err)
+{
+    struct recorder *r = self(src);
+    if (r->failed.code)
+        return 0;
+    machine_place(m, &r->place);
+    *in = (struct input){.kind = INPUT_PLACE,
+                         .arg = PLACE_NS,
+                         .len = sizeof(r->place),
+                         .data = (const u8 *)&r->place};
+    struct record rec = {.position = machine_position(m), .time = machine_now(m)};
+    record_from_input(&rec, in, 0);
+    r->inputs++;
+    return !add(r, &rec);
+}
+
+static const struct input_source_ops ops = {next_position, take, idle, between};
 
 static struct log_bytes text(const char *s)
 {
@@ -217,7 +245,7 @@ static int add_end(struct recorder *r, struct machine *m, const struct run_end *
         return err_set(&r->failed, -ENOMEM, "no memory for the digests of RAM");
     int code = add_ram(r, m, regions, count);
     struct record rec = {.type = REC_END, .position = machine_position(m), .time = machine_now(m)};
-    digests_take(m, &r->now);
+    digests_take(m, false, &r->now);
     rec.end.reason = end->reason;
     rec.end.arg = end->arg;
     rec.end.host_ns = host_ns_coarse() - r->start_ns;
@@ -238,7 +266,7 @@ int recorder_finish(struct recorder *r, struct machine *m, const struct run_end 
                     struct err *err)
 {
     int code = r->failed.code;
-    if (!code)
+    if (!code && end->reason != RUN_LOST) /* there is nothing to compare with */
         code = add_end(r, m, end);
     if (code)
         *err = r->failed;

@@ -24,6 +24,7 @@ enum input_kind {
     INPUT_EVENTS,       /* for input device `unit`: 8 bytes each (virtio 1.2, 5.8.6) */
     INPUT_DISK_ERROR,   /* the host cannot do request `arg` of disk `unit` */
     INPUT_GPU,          /* the renderer's reply to the GPU command that waits, or a part of one */
+    INPUT_PLACE,        /* the CPU is at this struct engine_place; arg ns pass (between()) */
 };
 
 #define INPUT_MAX         (32u << 10) /* bytes of one input */
@@ -71,6 +72,11 @@ struct input_source_ops {
      */
     int (*idle)(struct input_source *src, struct machine *m, vns_t deadline, vns_t *until,
                 struct err *err);
+    /*
+     * The guest executes without end and nothing counts (ENGINE_BETWEEN): 1: *in is an INPUT_PLACE,
+     * so that time passes and it can be interrupted; 0: it is to go on. NULL: it always is.
+     */
+    int (*between)(struct input_source *src, struct machine *m, struct input *in, struct err *err);
 };
 
 struct input_source {

@@ -41,8 +41,21 @@
 
 static vns_t env_now(void *opaque)
 {
+    return machine_now(opaque);
+}
+
+/* What the TSC shows. */
+static vns_t env_tsc(void *opaque)
+{
     const struct machine *m = opaque;
-    return engine_position(m->engine) + m->st.idle_ns;
+    return m->branch_ns ? m->st.tsc : machine_now(m);
+}
+
+/* The TSC of a machine that counts branches moves now. */
+static void env_counted(void *opaque)
+{
+    struct machine *m = opaque;
+    m->st.tsc = machine_now(m);
 }
 
 static void env_changed(void *opaque)
@@ -385,6 +398,10 @@ int machine_create(struct machine **out, const struct machine_config *config, st
                                   .dma_write = env_dma_write};
     m->serial_env = m->dev_env;
     m->serial_env.output = env_serial;
+    m->branch_ns = config->branch_ns;
+    m->tsc_step = config->tsc_step;
+    m->by_insn = config->by_insn;
+    m->st.tsc_at = m->tsc_step;
     m->engine_env = (struct engine_env){.machine = m,
                                         .pio_read = pio_read,
                                         .pio_write = pio_write,
@@ -394,13 +411,19 @@ int machine_create(struct machine **out, const struct machine_config *config, st
                                         .wrmsr = env_wrmsr,
                                         .get_cr8 = env_get_cr8,
                                         .set_cr8 = env_set_cr8,
-                                        .now = env_now};
+                                        .now = env_tsc,
+                                        .counted = env_counted};
     m->model = config->model;
     for (int i = 0; i < OUT_COUNT; i++)
         XXH3_64bits_reset(&m->out[i].hash);
     int r = ram_create(&m->ram, config->memory, err);
     if (!r) {
-        struct engine_config ec = {config->model, &m->ram, &m->engine_env, config->engine};
+        struct engine_config ec = {config->model,
+                                   &m->ram,
+                                   &m->engine_env,
+                                   config->engine,
+                                   machine_by_branch(m) ? UNIT_BRANCH : UNIT_INSN,
+                                   m->branch_ns && m->by_insn};
         r = engine_create(&m->engine, &ec, err);
     }
     if (!r)
@@ -525,12 +548,26 @@ static void expire(struct machine *m)
         }
         if (!any)
             return;
+        env_counted(m);
     }
     CHECK(0, "a device's deadline does not move past the present");
 }
 
+static void settle(struct machine *m, const struct input *in)
+{
+    struct engine_place to;
+    memcpy(&to, in->data, sizeof(to));
+    if (engine_settle(m->engine, &to, &m->failed))
+        return;
+    engine_count_event(m->engine);
+    m->st.idle_ns += in->arg;
+    env_counted(m);
+    expire(m);
+}
+
 static void apply(struct machine *m, const struct input *in)
 {
+    env_counted(m);
     if (m->taken)
         m->taken(m->taken_opaque, in);
     switch (in->kind) {
@@ -545,6 +582,7 @@ static void apply(struct machine *m, const struct input *in)
     case INPUT_PORT_OPEN: virtio_console_open(m->console.v.dev, in->unit, in->arg); break;
     case INPUT_EVENTS: virtio_input_events(m->inputs[in->unit].v.dev, in->data, in->len); break;
     case INPUT_GPU: virtio_gpu_reply(m->gpu.v.dev, in->data, in->len); break;
+    case INPUT_PLACE: settle(m, in); break;
     case INPUT_QUIT:
         if (!m->end_requested) {
             m->end_requested = true;
@@ -614,6 +652,14 @@ static int idle(struct machine *m, struct input_source *src, const struct run_li
     return 0;
 }
 
+/* A guest that only looks at its TSC sees it move. */
+static void step_tsc(struct machine *m)
+{
+    pos_t pos = engine_branches(m->engine);
+    m->st.tsc_at = pos - pos % m->tsc_step + m->tsc_step;
+    env_counted(m);
+}
+
 int machine_run(struct machine *m, struct input_source *src, const struct run_limits *limits,
                 struct run_end *end, struct err *err)
 {
@@ -629,6 +675,8 @@ int machine_run(struct machine *m, struct input_source *src, const struct run_li
             m->end_requested = false;
             return 0;
         }
+        if (m->branch_ns && engine_branches(m->engine) >= m->st.tsc_at)
+            step_tsc(m);
         expire(m);
         if (m->failed.code) {
             *err = m->failed;
@@ -681,19 +729,31 @@ int machine_run(struct machine *m, struct input_source *src, const struct run_li
         vns_t deadline = next_deadline(m);
         pos_t stop = limits->stop_at;
         if (limits->stop_time > now)
-            stop = MAX(stop, pos + (limits->stop_time - now));
+            stop = MAX(stop, pos + machine_positions(m, limits->stop_time - now));
         stop = MIN(stop, pos + slice);
+        /* Of instructions there are as many at least as of branches. */
+        if (m->branch_ns)
+            stop = MIN(stop, pos + (m->st.tsc_at - engine_branches(m->engine)));
         if (limits->pause_at)
             stop = MIN(stop, limits->pause_at);
         stop = MIN(stop, src->ops->next_position(src, m));
         if (deadline != NEVER)
-            stop = MIN(stop, pos + (deadline - now));
+            stop = MIN(stop, pos + machine_positions(m, deadline - now));
         CHECK(stop > pos, "stop %llu at position %llu", (unsigned long long)stop,
               (unsigned long long)pos);
         switch (engine_run(m->engine, stop, err)) {
         case ENGINE_SHUTDOWN: *end = (struct run_end){RUN_TRIPLE_FAULT, 0}; return 0;
         case ENGINE_FAILED: *end = (struct run_end){RUN_QUIT, QUIT_ENGINE}; return err->code;
         case ENGINE_UNSUPPORTED: *end = (struct run_end){RUN_UNSUPPORTED, 0}; return -1;
+        case ENGINE_LOST: *end = (struct run_end){RUN_LOST, 0}; return err->code;
+        case ENGINE_BETWEEN:
+            r = src->ops->between ? src->ops->between(src, m, &in, err) : 0;
+            if (r > 0)
+                apply(m, &in);
+            if (r >= 0)
+                break;
+            *end = (struct run_end){RUN_ERROR, 0};
+            return r;
         default: debug_look(m); break;
         }
     }
@@ -719,7 +779,39 @@ pos_t machine_position(const struct machine *m)
 
 vns_t machine_now(const struct machine *m)
 {
+    if (m->branch_ns)
+        return engine_branches(m->engine) * m->branch_ns + m->st.idle_ns;
     return engine_position(m->engine) + m->st.idle_ns;
+}
+
+bool machine_by_branch(const struct machine *m)
+{
+    return m->branch_ns && !m->by_insn;
+}
+
+const char *machine_positions_name(const struct machine *m)
+{
+    return machine_by_branch(m) ? "branches and events" : "instructions";
+}
+
+u64 machine_positions(const struct machine *m, vns_t ns)
+{
+    return m->branch_ns ? ns / m->branch_ns + (ns % m->branch_ns != 0) : ns;
+}
+
+void machine_place(struct machine *m, struct engine_place *out)
+{
+    engine_place(m->engine, out);
+}
+
+int machine_settle(struct machine *m, const struct engine_place *to, struct err *err)
+{
+    return engine_settle(m->engine, to, err);
+}
+
+pos_t machine_branches(const struct machine *m)
+{
+    return engine_branches(m->engine);
 }
 
 bool machine_idle(const struct machine *m)
@@ -741,6 +833,7 @@ u32 machine_room(const struct machine *m, enum input_kind kind, u32 unit)
         if (unit >= INPUT_DEVICES || !m->inputs[unit].v.dev)
             return 0;
         return virtio_input_room(m->inputs[unit].v.dev);
+    case INPUT_PLACE: return m->branch_ns ? INPUT_MAX : 0;
     case INPUT_GPU: {
         u64 number;
         return machine_gpu_waiting(m, &number) && !unit ? INPUT_MAX : 0;

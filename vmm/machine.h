@@ -4,6 +4,9 @@
  *
  * Position and time (docs/determinism.md): a position counts instructions retired, REP iterations
  * and deliveries of exceptions and interrupts. Virtual time = position + idle time, in ns.
+ * A machine that a CPU ran freely counts conditional branches and events instead (cpu/unit.h), each
+ * of them branch_ns; its TSC stands still but for the positions at which something happens, and
+ * every tsc_step positions.
  *
  * The run loop, at every stop, in this order: expire device deadlines that are due; take inputs
  * until there is none; deliver a pending NMI or interrupt if the CPU accepts it; idle if halted;
@@ -34,6 +37,10 @@ struct machine_net {
 
 #define MACHINE_GPU_HZ 60u
 
+/* Of machines that count branches: about what a CPU takes for one, and a millisecond of them. */
+#define MACHINE_BRANCH_NS 2u
+#define MACHINE_TSC_STEP  (1u << 19)
+
 struct machine_gpu {
     u32 width, height; /* of the display; 0: no GPU */
     u32 hz;            /* its refresh rate; 0: MACHINE_GPU_HZ */
@@ -46,9 +53,14 @@ struct machine_config {
     u64 memory; /* bytes of RAM, a multiple of 2 MiB */
     enum cpu_model model;
     enum engine_kind engine; /* what runs it; the same machine whichever does */
-    u64 seed;                /* entropy of the guest: SETUP_RNG_SEED is derived from it */
-    u64 wall_clock;          /* Unix time at power-on, seconds */
-    const char *append;      /* kernel command line; NULL for "" */
+    /* 0: positions are instructions; else they are branches (above). */
+    u32 branch_ns, tsc_step;
+    /* Positions are instructions all the same, of a machine that runs by branches: for debuggers.
+     */
+    bool by_insn;
+    u64 seed;           /* entropy of the guest: SETUP_RNG_SEED is derived from it */
+    u64 wall_clock;     /* Unix time at power-on, seconds */
+    const char *append; /* kernel command line; NULL for "" */
     const void *kernel; /* ELF64 vmlinux (already extracted), kept by the caller until created */
     size_t kernel_size;
     const void *kernel_header; /* the bzImage's first bytes (setup header), NULL for a bare ELF */
@@ -76,6 +88,7 @@ enum run_reason {
     RUN_UNSUPPORTED, /* the engine met an instruction form it does not know; text in err */
     RUN_ERROR,       /* input source failed or diverged; text in err */
     RUN_DEBUG,       /* a debug point was hit; the run can go on */
+    RUN_LOST,        /* the engine went too far (ENGINE_LOST): there is no state; text in err */
 };
 
 struct run_limits {
@@ -115,8 +128,8 @@ void machine_set_taken(struct machine *m, void (*fn)(void *opaque, const struct 
 void machine_set_trace(struct machine *m, void (*fn)(void *opaque, struct machine *m),
                        void *opaque);
 
-/* Runs until something ends it. 0, or <0 with a text: reason RUN_UNSUPPORTED, RUN_ERROR, or
- * RUN_QUIT with QUIT_ENGINE, which nobody asked for yet (recorder_quit). */
+/* Runs until something ends it. 0, or <0 with a text: reason RUN_UNSUPPORTED, RUN_ERROR, RUN_LOST,
+ * or RUN_QUIT with QUIT_ENGINE, which nobody asked for yet (recorder_quit). */
 int machine_run(struct machine *m, struct input_source *src, const struct run_limits *limits,
                 struct run_end *end, struct err *err);
 
@@ -130,6 +143,20 @@ void machine_stop(struct machine *m);
 pos_t machine_position(const struct machine *m);
 vns_t machine_now(const struct machine *m);
 bool machine_idle(const struct machine *m);
+/* Where the CPU is, while the input source is asked for INPUT_PLACE. */
+void machine_place(struct machine *m, struct engine_place *out);
+/* Goes to where an INPUT_PLACE is, before it is taken. As engine_settle(). */
+int machine_settle(struct machine *m, const struct engine_place *to, struct err *err);
+/* The position in branches and events, of a machine that counts them. */
+pos_t machine_branches(const struct machine *m);
+/* A component's digest as it is where positions are branches; of others the usual one. */
+u64 machine_branch_digest(struct machine *m, unsigned index);
+/* Are positions branches and events? Else they are instructions, and each has one of its own. */
+bool machine_by_branch(const struct machine *m);
+/* What positions are, for people: "instructions", "branches and events". */
+const char *machine_positions_name(const struct machine *m);
+/* After how many positions that much virtual time has passed, if the machine is not idle. */
+u64 machine_positions(const struct machine *m, vns_t ns);
 
 /* Bytes of that kind of input which the machine can take now, at most INPUT_MAX: 0 while a queue or
  * a FIFO is full, or if there is no such unit. Kinds without bytes: 1 or 0. */

@@ -33,13 +33,22 @@ enum {
 
 /* The machine's own saved state. */
 #define MACHINE_STATE(F, A)                                                                        \
-    F(u64, idle_ns) /* virtual time = position + this */                                           \
+    F(u64, idle_ns) /* virtual time = position, in ns, + this */                                   \
     F(u8, nmi_pending)
+
+/* And of a machine that counts branches. */
+#define MACHINE_BRANCH_STATE(F, A)                                                                 \
+    F(u64, tsc)    /* virtual time that the TSC shows */                                           \
+    F(u64, tsc_at) /* position at which it is looked at next */
+
+/* And of one that counts them besides instructions. */
+#define MACHINE_BOTH_STATE(F, A) F(u64, branches)
 
 struct machine_state {
     MACHINE_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
+    MACHINE_BRANCH_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
+    MACHINE_BOTH_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
 };
-extern const struct state_desc machine_desc;
 
 struct bus_range {
     u64 base, size;
@@ -48,6 +57,8 @@ struct bus_range {
 
 struct machine {
     struct machine_state st;
+    u32 branch_ns, tsc_step; /* machine_config; 0: only instructions are counted */
+    bool by_insn;
     struct ram ram;
     struct engine *engine;
     struct engine_env engine_env;

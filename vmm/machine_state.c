@@ -8,11 +8,24 @@
 
 #define F(t, n)    STATE_FIELD(machine_state, t, n)
 #define A(t, n, c) STATE_FIELD_ARRAY(machine_state, t, n, c)
-static const struct state_field machine_fields[] = {MACHINE_STATE(F, A)};
+static const struct state_field machine_fields[] = {MACHINE_STATE(F, A)},
+                                branch_fields[] = {MACHINE_STATE(F, A) MACHINE_BRANCH_STATE(F, A)},
+                                both_fields[] = {MACHINE_STATE(F, A) MACHINE_BRANCH_STATE(F, A)
+                                                     MACHINE_BOTH_STATE(F, A)};
 #undef F
 #undef A
-const struct state_desc machine_desc = {"machine", machine_fields, ARRAY_SIZE(machine_fields),
-                                        sizeof(struct machine_state)};
+static const struct state_desc machine_desc = {"machine", machine_fields,
+                                               ARRAY_SIZE(machine_fields),
+                                               sizeof(struct machine_state)},
+                               branch_desc = {"machine", branch_fields, ARRAY_SIZE(branch_fields),
+                                              sizeof(struct machine_state)},
+                               both_desc = {"machine", both_fields, ARRAY_SIZE(both_fields),
+                                            sizeof(struct machine_state)};
+
+static const struct state_desc *own_desc(const struct machine *m)
+{
+    return !m->branch_ns ? &machine_desc : m->by_insn ? &both_desc : &branch_desc;
+}
 
 unsigned machine_components(const struct machine *m)
 {
@@ -25,7 +38,8 @@ void machine_component(struct machine *m, unsigned index, struct machine_compone
         engine_sync(m->engine);
         *c = (struct machine_component){"cpu0", &vcpu_state_desc, engine_vcpu(m->engine)};
     } else if (index == 1) {
-        *c = (struct machine_component){"machine", &machine_desc, &m->st};
+        m->st.branches = engine_branches(m->engine);
+        *c = (struct machine_component){"machine", own_desc(m), &m->st};
     } else {
         const struct device *d = &m->dev[index - 2];
         *c = (struct machine_component){d->name[0] ? d->name : d->ops->name, d->ops->state,
@@ -33,11 +47,31 @@ void machine_component(struct machine *m, unsigned index, struct machine_compone
     }
 }
 
+/* CPUs keep the x87 pointers in different ways. */
+static u64 free_cpu_digest(const struct vcpu *cpu, pos_t position)
+{
+    struct vcpu copy = *cpu;
+    copy.position = position;
+    memset(copy.xsave + 6, 0, 18); /* FOP, FIP, FDP */
+    return state_hash(&vcpu_state_desc, &copy);
+}
+
 u64 machine_component_digest(struct machine *m, unsigned index)
 {
     struct machine_component c;
     machine_component(m, index, &c);
+    if (index == 0 && m->branch_ns)
+        return free_cpu_digest(c.state, engine_position(m->engine));
     return state_hash(c.desc, c.state);
+}
+
+u64 machine_branch_digest(struct machine *m, unsigned index)
+{
+    struct machine_component c;
+    machine_component(m, index, &c);
+    if (index == 0)
+        return free_cpu_digest(c.state, engine_branches(m->engine));
+    return state_hash(index == 1 ? &branch_desc : c.desc, c.state);
 }
 
 u64 machine_output_digest(const struct machine *m, enum dev_output channel, u64 *bytes)
@@ -176,7 +210,7 @@ void machine_debug_pass(struct machine *m)
 
 size_t machine_state_size(const struct machine *m)
 {
-    size_t n = state_size(&vcpu_state_desc) + state_size(&machine_desc);
+    size_t n = state_size(&vcpu_state_desc) + state_size(own_desc(m));
     for (unsigned i = 0; i < m->ndev; i++)
         n += state_size(m->dev[i].ops->state);
     return n;
@@ -200,8 +234,8 @@ int machine_state_load(struct machine *m, const u8 *in, size_t len, struct err *
     const u8 *cpu = in;
     struct err ignored;
     in += state_size(&vcpu_state_desc);
-    state_load(&machine_desc, &m->st, in, state_size(&machine_desc), &ignored);
-    in += state_size(&machine_desc);
+    state_load(own_desc(m), &m->st, in, state_size(own_desc(m)), &ignored);
+    in += state_size(own_desc(m));
     int r = 0;
     for (unsigned i = 0; i < m->ndev; i++) {
         const struct device *d = &m->dev[i];
@@ -218,6 +252,8 @@ int machine_state_load(struct machine *m, const u8 *in, size_t len, struct err *
     if (r)
         vcpu_reset(engine_vcpu(m->engine));
     engine_changed(m->engine);
+    if (m->by_insn)
+        engine_set_branches(m->engine, m->st.branches);
     engine_debug_hit(m->engine, &m->debug_hit);
     m->debug_stopped = m->debug_pass = m->stop_requested = m->end_requested = false;
     return r;

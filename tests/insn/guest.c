@@ -91,6 +91,11 @@ static vns_t guest_now(void *m)
     return engine_position(g->engine);
 }
 
+static void guest_counted(void *m)
+{
+    (void)m;
+}
+
 static u64 *gptr(struct guest *g, gpa_t gpa)
 {
     return ram_ptr(&g->ram, gpa, 8);
@@ -216,8 +221,9 @@ int guest_create(struct guest **out, enum cpu_model model, enum engine_kind engi
     struct err err = {0};
     struct engine_config config = {.model = model, .ram = &g->ram, .env = &g->env, .kind = engine};
 
-    g->env = (struct engine_env){g,        no_pio_read, no_pio_write, no_mmio_read, no_mmio_write,
-                                 no_rdmsr, no_wrmsr,    no_get_cr8,   no_set_cr8,   guest_now};
+    g->env = (struct engine_env){
+        g,        no_pio_read, no_pio_write, no_mmio_read, no_mmio_write, no_rdmsr,
+        no_wrmsr, no_get_cr8,  no_set_cr8,   guest_now,    guest_counted};
     g->next_table = G_PML4 + PAGE_SIZE;
     g->model = model;
     g->handlers = handlers;

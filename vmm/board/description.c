@@ -95,6 +95,8 @@ static const struct row rows[] = {
     FIELD("input", "devices", KIND_U32, input),
     FIELD("engine", "name", KIND_TEXT, engine),
     FIELD("engine", "counter", KIND_TEXT, counter),
+    FIELD("clock", "branch-ns", KIND_U32, branch_ns),
+    FIELD("clock", "tsc-step", KIND_U32, tsc_step),
 };
 
 /* Nodes that are there only if the machine has what they describe. */
@@ -102,7 +104,8 @@ static bool optional(const char *node)
 {
     return !strncmp(node, "disk", 4) || !strncmp(node, "net", 3) || !strcmp(node, "gpu") ||
            !strncmp(node, "port", 4) || !strcmp(node, "console") || !strcmp(node, "input") ||
-           !strcmp(node, "refresh") || !strcmp(node, "virgl") || !strcmp(node, "engine");
+           !strcmp(node, "refresh") || !strcmp(node, "virgl") || !strcmp(node, "engine") ||
+           !strcmp(node, "clock");
 }
 
 static bool absent(const struct machine_description *d, const char *node)
@@ -117,6 +120,8 @@ static bool absent(const struct machine_description *d, const char *node)
         return !d->capset_size;
     if (!strcmp(node, "engine"))
         return !d->engine[0];
+    if (!strcmp(node, "clock"))
+        return !d->branch_ns;
     if (!strncmp(node, "port", 4))
         return !d->port[node[4] - '0'].name[0];
     if (!strcmp(node, "console"))
@@ -212,10 +217,18 @@ static int check_values(const struct machine_description *d, struct err *err)
         return err_set(err, -EPROTONOSUPPORT,
                        "the recording follows flags rule %u, this version knows rule %u",
                        d->flags_rule, DESCRIPTION_FLAGS_RULE);
-    if (strcmp(d->position_unit, "insn"))
+    bool branches = !strcmp(d->position_unit, "branch");
+    if (!branches && strcmp(d->position_unit, "insn"))
         return err_set(err, -EPROTONOSUPPORT,
-                       "the recording counts positions in \"%s\", this version in \"insn\"",
+                       "the recording counts positions in \"%s\", this version in \"insn\" or "
+                       "\"branch\"",
                        d->position_unit);
+    /* Instructions may be counted in a machine that has the clock of the other unit. */
+    if (branches && !d->branch_ns)
+        return err_set(err, -EINVAL, "positions are branches, and there is no clock");
+    if (d->branch_ns > DESCRIPTION_BRANCH_NS_MAX || !d->branch_ns != !d->tsc_step)
+        return err_set(err, -EINVAL, "a clock of %u ns and %u positions makes no sense",
+                       d->branch_ns, d->tsc_step);
     if (cpu_model_find(d->cpu_model) == CPU_MODEL_NONE)
         return err_set(err, -EINVAL, "unknown CPU model \"%s\"", d->cpu_model);
     if (d->memory % (2u << 20) || !d->memory)

@@ -25,6 +25,8 @@
 #define DESCRIPTION_HZ_MAX     240u
 #define DESCRIPTION_CAPSET_MAX 512u
 
+#define DESCRIPTION_BRANCH_NS_MAX 1000u
+
 #define DESCRIPTION_MTU_MIN 576u
 #define DESCRIPTION_MTU_MAX 32000u
 
@@ -50,7 +52,7 @@ struct description_port {
 struct machine_description {
     u32 format; /* DESCRIPTION_FORMAT */
     u32 flags_rule;
-    char position_unit[16]; /* "insn" */
+    char position_unit[16]; /* "insn" or "branch" */
     char creator[64];       /* version of the reprise that recorded */
     char host_cpu[16];      /* CPU maker of the recording host, as CPUID leaf 0 has it */
 
@@ -86,6 +88,10 @@ struct machine_description {
      * counts in the same unit. */
     char engine[16];  /* "kvm"; "": dbt */
     char counter[16]; /* "step" or "pmu", of "kvm" */
+
+    /* Of a guest that a CPU ran freely: 0 if time is instructions. */
+    u32 branch_ns; /* virtual time of a branch or event */
+    u32 tsc_step;  /* so many of them, and the TSC moves by itself */
 
     u32 realtime; /* recorded with pacing (1) or without (0) */
 };

@@ -88,7 +88,8 @@ const char *option_endpoint(struct argp_state *state)
 int run_exit_code(const struct run_end *end, bool panicked)
 {
     bool quit = end->reason == RUN_QUIT;
-    if (end->reason == RUN_ERROR || (quit && (end->arg == QUIT_DISK || end->arg == QUIT_ENGINE)))
+    if (end->reason == RUN_ERROR || end->reason == RUN_LOST ||
+        (quit && (end->arg == QUIT_DISK || end->arg == QUIT_ENGINE)))
         return EX_ERROR;
     if (end->reason == RUN_UNSUPPORTED)
         return EX_UNSUPPORTED;
@@ -115,6 +116,7 @@ void run_end_sentence(const struct run_end *end, bool panicked, char *out, size_
         [RUN_STOP] = "stopped at the position asked for",
         [RUN_UNSUPPORTED] = "the guest used an instruction that is not supported",
         [RUN_ERROR] = "an error ended the run",
+        [RUN_LOST] = "the engine lost the guest",
     };
     static const char *const why[] = {
         [QUIT_USER] = "ended by Ctrl-A x",

@@ -36,9 +36,9 @@ static void draw(struct console *c, struct machine *m, u64 now)
     c->last_position = position;
     c->last_time = now;
     char line[256];
-    size_t n =
-        (size_t)snprintf(line, sizeof(line), "[%s instructions, virtual time %s, %.0f M/s",
-                         text_count(position, count), text_seconds(machine_now(m), time), speed);
+    size_t n = (size_t)snprintf(line, sizeof(line), "[%s %s, virtual time %s, %.0f M/s",
+                                text_count(position, count), machine_positions_name(m),
+                                text_seconds(machine_now(m), time), speed);
     if (c->log_bytes)
         n += (size_t)snprintf(line + n, sizeof(line) - n, ", log %s",
                               text_bytes(c->log_bytes(c->opaque), size));
@@ -83,7 +83,13 @@ static int idle(struct input_source *src, struct machine *m, vns_t deadline, vns
     return c->inner->ops->idle(c->inner, m, deadline, until, err);
 }
 
-static const struct input_source_ops ops = {next_position, take, idle};
+static int between(struct input_source *src, struct machine *m, struct input *in, struct err *err)
+{
+    struct console *c = self(src);
+    return c->inner->ops->between ? c->inner->ops->between(c->inner, m, in, err) : 0;
+}
+
+static const struct input_source_ops ops = {next_position, take, idle, between};
 
 void console_init(struct console *c, struct input_source *inner, int out, bool answers)
 {

@@ -477,6 +477,12 @@ static int serve(struct debug_session *s, bool piped, struct err *err)
 
 int debug_start(struct travel *tr, const char *endpoint, struct err *err)
 {
+    if (machine_by_branch(timeline_machine(tr->t)))
+        return err_set(
+            err, -ENOTSUP,
+            "positions of this recording are branches, and gdb stops at each instruction; "
+            "to make one that counts them: reprise replay --instructions -o DIR2 %s",
+            timeline_recording(tr->t)->quoted);
     struct debug_session *s = calloc(1, sizeof(*s));
     struct gdb_target target = {.opaque = s,
                                 .can_reverse = true,

@@ -90,7 +90,7 @@ void doctor_dbt(struct facts *f)
 {
     static const struct engine_env env = {NULL,          no_pio_read, no_pio_write, no_mmio_read,
                                           no_mmio_write, no_rdmsr,    no_wrmsr,     no_cr8,
-                                          no_set_cr8,    no_time};
+                                          no_set_cr8,    no_time,     NULL};
     struct ram ram;
     struct engine *e;
     struct err err = {0};

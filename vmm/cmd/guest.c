@@ -386,7 +386,12 @@ int guest_load(struct guest *g, const struct guest_config *c, struct err *err)
     g->engine = c->engine;
     if (c->engine != ENGINE_DBT) {
         snprintf(d->engine, sizeof(d->engine), "%s", engine_kind_name(c->engine));
-        snprintf(d->counter, sizeof(d->counter), "step");
+        snprintf(d->counter, sizeof(d->counter), c->unit == UNIT_BRANCH ? "pmu" : "step");
+    }
+    if (c->unit == UNIT_BRANCH) {
+        snprintf(d->position_unit, sizeof(d->position_unit), "branch");
+        d->branch_ns = MACHINE_BRANCH_NS;
+        d->tsc_step = MACHINE_TSC_STEP;
     }
     d->gpu_width = c->gpu_width;
     d->gpu_height = c->gpu_height;

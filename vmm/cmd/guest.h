@@ -33,6 +33,7 @@ struct guest_config {
     bool keyboard;                       /* keyboard and tablet also without it */
     u64 memory, seed;
     enum engine_kind engine;
+    enum position_unit unit;
     bool realtime;
     u32 gpu_width, gpu_height; /* 0: no GPU */
     u32 gpu_hz;                /* 0: as usual */

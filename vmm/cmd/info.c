@@ -75,7 +75,7 @@ static void find_additions(const struct opened *o, struct additions *a)
 
 static const char *unit_text(const char *unit)
 {
-    return strcmp(unit, "insn") ? "conditional branches" : "instructions";
+    return strcmp(unit, "insn") ? "branches and events" : "instructions";
 }
 
 static void print_text(const char *dir, const struct opened *o, const struct log_summary *s,

@@ -36,6 +36,7 @@ enum {
     O_INPUT,
     O_DISK,
     O_ENGINE,
+    O_COUNTER,
     O_NET,
     O_GPU,
     O_GPU_LOG,
@@ -65,7 +66,8 @@ static const struct argp_option options[] = {
     {"append", O_APPEND_, "STR", 0, "Kernel command line; a Linux kernel gets console=ttyS0 (see --console) and panic=-1 in front unless STR has its own", 0},
     {"memory", 'm', "SIZE", 0, "RAM, a multiple of 2M (default 512M)", 0},
     {"cpu", O_CPU, "MODEL", 0, "x86-64-v2 (default) or x86-64-v3", 0},
-    {"engine", O_ENGINE, "dbt|kvm|auto", 0, "What runs the machine: dbt, the translator; kvm, /dev/kvm by single steps, exact and slow; auto (default): kvm where it is exact at full speed, else dbt (-v says why)", 0},
+    {"engine", O_ENGINE, "dbt|kvm|auto", 0, "What runs the machine: dbt, the translator; kvm, /dev/kvm; auto (default): kvm where it is exact at full speed, else dbt (-v says why)", 0},
+    {"counter", O_COUNTER, "auto|pmu|step", 0, "How kvm counts: pmu, by the CPU's performance counter, at full speed; step, by single steps, exact and slow, anywhere; auto (default): pmu where it is exact", 0},
     {"verbose", 'v', NULL, 0, "Say which engine runs the machine, and why", 0},
     {"seed", O_SEED, "N", 0, "The guest's entropy (default: random, and recorded)", 0},
     {"disk", O_DISK, "FILE[,OPTION]...", 0, "A disk with the contents of the image FILE, which is never written; up to 4. FILE may be nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH. Options: format=raw, qcow2, vmdk, vdi, vhdx ... (default auto: by first bytes and name), readonly, serial=TEXT, timeout=SECONDS for a server's answer (default 30)", 0},
@@ -98,7 +100,8 @@ struct record_args {
     const char *output, *kernel, *initrd, *append, *stop_at;
     const char *boot_entry;
     const char *cpu;
-    int engine; /* enum engine_kind; -1: auto */
+    int engine;              /* enum engine_kind; -1: auto */
+    enum position_unit unit; /* of engine kvm: UNIT_BRANCH is pmu, UNIT_INSN step; 0: auto */
     bool verbose;
     u64 memory, seed;
     pos_t max_position;
@@ -193,6 +196,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         if (a->engine < 0 && strcmp(arg, "auto"))
             argp_error(state, "--engine: '%s' is none of dbt, kvm, auto", arg);
         break;
+    case O_COUNTER:
+        a->unit = !strcmp(arg, "pmu") ? UNIT_BRANCH : !strcmp(arg, "step") ? UNIT_INSN : 0;
+        if (!a->unit && strcmp(arg, "auto"))
+            argp_error(state, "--counter: '%s' is none of auto, pmu, step", arg);
+        break;
     case O_BOOT_ENTRY: a->boot_entry = arg; break;
     case O_INITRD: a->initrd = arg; break;
     case O_APPEND_: a->append = arg; break;
@@ -282,6 +290,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "--display shows a screen, and there is none: --gpu is missing");
         if (a->gdb_wait && !a->gdb)
             argp_error(state, "--gdb-wait goes with --gdb");
+        if (a->unit && a->engine == ENGINE_DBT)
+            argp_error(state, "--counter is for --engine=kvm: dbt counts by itself");
+        if (a->unit)
+            a->engine = ENGINE_KVM; /* the only one that has counters */
         if (!a->kernel || !*a->kernel)
             argp_error(state, "--kernel FILE is missing");
         if (cpu_model_find(a->cpu) == CPU_MODEL_NONE)
@@ -450,8 +462,9 @@ static void summary(struct session *s, const struct record_args *a, const struct
     char how[256], time[32], count[32], size[32], wall[32];
     char *name = text_quoted(a->output);
     run_end_sentence(end, s->console.panicked, how, sizeof(how));
-    fprintf(stderr, "\nreprise: %s after %s of virtual time and %s instructions.", how,
-            text_seconds(machine_now(s->m), time), text_count(machine_position(s->m), count));
+    fprintf(stderr, "\nreprise: %s after %s of virtual time and %s %s.", how,
+            text_seconds(machine_now(s->m), time), text_count(machine_position(s->m), count),
+            machine_positions_name(s->m));
     if (s->console.panicked)
         fprintf(stderr, " The panic: \"%s\".", s->console.panic_line);
     fprintf(stderr, " The log has %s; recording took %s. To replay it: reprise replay %s\n",
@@ -554,22 +567,34 @@ static int run(struct session *s, const struct record_args *a)
     return code;
 }
 
-/* --engine, and with -v what came of it. */
-static enum engine_kind choose_engine(const struct record_args *a)
+/* --engine and --counter, and with -v what came of them. */
+static void choose_engine(const struct record_args *a, struct guest_config *c)
 {
     struct err why = {0};
-    if (a->engine >= 0) {
-        if (a->verbose)
-            fprintf(stderr, "reprise: the engine is %s, as asked for\n",
-                    engine_kind_name((enum engine_kind)a->engine));
-        return (enum engine_kind)a->engine;
-    }
-    enum engine_kind kind = engine_best(&why);
-    if (a->verbose && kind == ENGINE_DBT)
+    bool asked = a->engine >= 0 && (a->engine == ENGINE_DBT || a->unit);
+    bool exact = !asked && engine_best(&why) == ENGINE_KVM;
+    c->engine = a->engine >= 0 ? (enum engine_kind)a->engine : exact ? ENGINE_KVM : ENGINE_DBT;
+    c->unit = c->engine == ENGINE_DBT ? UNIT_INSN
+              : a->unit               ? a->unit
+              : exact                 ? UNIT_BRANCH
+                                      : UNIT_INSN;
+    if (c->engine == ENGINE_DBT && getenv("REPRISE_TEST_BRANCH"))
+        c->unit = UNIT_BRANCH;
+    if (!a->verbose)
+        return;
+    const char *counter = c->unit == UNIT_BRANCH ? "pmu" : "step";
+    if (asked)
+        fprintf(stderr, "reprise: the engine is %s%s%s, as asked for\n",
+                engine_kind_name(c->engine), a->unit ? " with counter " : "",
+                a->unit ? counter : "");
+    else if (exact)
+        fprintf(stderr, "reprise: the engine is kvm with counter pmu, which is exact here at full "
+                        "speed\n");
+    else if (c->engine == ENGINE_KVM)
+        fprintf(stderr, "reprise: the engine is kvm with counter step, and not pmu: %s\n",
+                why.text);
+    else
         fprintf(stderr, "reprise: the engine is dbt, and not kvm: %s\n", why.text);
-    else if (a->verbose)
-        fprintf(stderr, "reprise: the engine is kvm, which is exact here at full speed\n");
-    return kind;
 }
 
 int cmd_record(int argc, char **argv)
@@ -608,8 +633,8 @@ int cmd_record(int argc, char **argv)
                                   .cpu = a.cpu,
                                   .memory = a.memory,
                                   .seed = a.seed,
-                                  .engine = choose_engine(&a),
                                   .realtime = a.realtime};
+    choose_engine(&a, &config);
     memcpy(config.disk, a.disk, sizeof(config.disk));
     memcpy(config.net, a.net, sizeof(config.net));
     memcpy(config.port, a.port, sizeof(config.port));

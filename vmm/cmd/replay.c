@@ -30,6 +30,7 @@ enum {
     O_SCREENSHOT,
     O_DISPLAY,
     O_REALTIME,
+    O_INSTRUCTIONS,
 };
 
 /* clang-format off */
@@ -38,6 +39,7 @@ static const struct argp_option options[] = {
     {"engine", O_ENGINE, "dbt|kvm", 0, "What runs the machine (default dbt), whatever it was recorded with", 0},
     {"output", 'o', "DIR2", 0, "Record the replay into DIR2, for `reprise diff`", 0},
     {"force", O_FORCE, NULL, 0, "Replace a recording that is in DIR2, or the screenshot's FILE", 0},
+    {"instructions", O_INSTRUCTIONS, NULL, 0, "With -o, of a recording whose positions are branches (record --counter=pmu): positions of DIR2 are instructions, so that gdb can stop at each", 0},
     {"quiet", O_QUIET, NULL, 0, "Do not print the guest's console", 0},
     {"json", O_JSON, NULL, 0, "Print the result as JSON instead of the guest's console", 0},
     {"display", O_DISPLAY, "none|vnc=ADDRESS[,OPTION]...|sdl|png-every=SECONDS[,DIR]", 0, "Where the screen is shown, to look at only (up to 4). " DISPLAY_HELP, 0},
@@ -61,7 +63,7 @@ static const char doc[] =
 
 struct replay_args {
     const char *dir, *output;
-    bool verify, json, quiet, force, realtime;
+    bool verify, json, quiet, force, realtime, instructions;
     struct display_options display;
     struct visit visit;
     enum engine_kind engine;
@@ -101,6 +103,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         break;
     case O_DISPLAY: option_display(state, arg, &a->display); break;
     case O_REALTIME: a->realtime = true; break;
+    case O_INSTRUCTIONS: a->instructions = true; break;
     case O_GDB:
         a->visit.gdb = arg ? arg : option_endpoint(state);
         a->visits = true;
@@ -118,6 +121,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "--force is for -o DIR2 and --screenshot FILE");
         if (a->visit.screenshot && (!*a->visit.screenshot || a->visit.gdb))
             argp_error(state, "--screenshot needs a FILE, and does not go with --gdb");
+        if (a->instructions && (!a->output || a->engine != ENGINE_DBT))
+            argp_error(state, "--instructions is for -o DIR2, and for the engine dbt");
         a->visit.force = a->force;
         if (a->output && !*a->output)
             argp_error(state, "-o: the directory has no name");
@@ -162,6 +167,31 @@ static int copy_kept(struct opened *o, struct recording *to, const u8 *hash, con
     return code;
 }
 
+/* --instructions: the machine runs as it did, and counts otherwise. */
+static int count_instructions(struct opened *o, struct err *err)
+{
+    struct machine_description *d = &o->desc;
+    if (strcmp(d->position_unit, "branch"))
+        return err_set(err, -EINVAL, "--instructions: positions of %s are instructions", o->quoted);
+    snprintf(d->position_unit, sizeof(d->position_unit), "insn");
+    return 0;
+}
+
+static int write_machine(const struct opened *o, const struct replay_args *a, struct recording *to,
+                         struct err *err)
+{
+    size_t size;
+    if (!a->instructions)
+        return recording_write_machine(to, o->rec.machine, o->rec.machine_size, err);
+    u8 *dtb = malloc(DESCRIPTION_MAX_SIZE);
+    int code = dtb ? description_write(&o->desc, dtb, &size, err)
+                   : err_set(err, -ENOMEM, "no memory for the machine description");
+    if (!code)
+        code = recording_write_machine(to, dtb, size, err);
+    free(dtb);
+    return code;
+}
+
 /* Records the replay: the player stands where the live input was. */
 static int record_again(struct opened *o, const struct replay_args *a, struct recording *to,
                         struct player *player, struct machine *m, struct recorder **out,
@@ -180,7 +210,7 @@ static int record_again(struct opened *o, const struct replay_args *a, struct re
     if (!code && o->desc.initrd_size)
         code = copy_kept(o, to, o->desc.initrd_hash, "initrd", err);
     if (!code)
-        code = recording_write_machine(to, o->rec.machine, o->rec.machine_size, err);
+        code = write_machine(o, a, to, err);
     if (!code)
         code = recording_create_log(to, &log, err);
     if (!code) {
@@ -234,9 +264,9 @@ static void print_text(struct machine *m, struct player *p, const struct outcome
     run_end_sentence(&r->end, r->panicked, how, sizeof(how));
     fprintf(stderr,
             "\nreprise: replayed without a difference: %s after %s of virtual time and %s "
-            "instructions; it took %s.\n",
+            "%s; it took %s.\n",
             how, text_seconds(machine_now(m), time), text_count(machine_position(m), count),
-            text_seconds(r->host, wall));
+            machine_positions_name(m), text_seconds(r->host, wall));
 }
 
 static int exit_code(enum player_result result)
@@ -321,7 +351,10 @@ int cmd_replay(int argc, char **argv)
     struct replay_screen *screen = replay_screen_create(a.dir);
     log_summarise(o.log, &summary);
     o.engine = a.engine;
-    code = build_machine(&o, &m, &err);
+    if (a.instructions)
+        code = count_instructions(&o, &err);
+    if (!code)
+        code = build_machine(&o, &m, &err);
     if (!code)
         code = open_displays(&o, &a, m, screen, &displays, &err);
     if (!code) {
@@ -329,6 +362,7 @@ int cmd_replay(int argc, char **argv)
         struct player_config config = {.log = o.log,
                                        .dir = o.quoted,
                                        .verify = a.verify,
+                                       .by_branch = a.instructions,
                                        .perturb = perturb ? strtoull(perturb, NULL, 10) : 0};
         o.log = NULL;
         code = player_create(&player, &config, m, &err);

@@ -60,7 +60,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 struct tracer {
     bool json;
     bool open; /* there is an instruction whose changes are not known yet */
-    bool rep;
+    bool rep, by_branch;
     pos_t position;
     char text[160], hex[31];
     struct vcpu before;
@@ -121,7 +121,7 @@ static void print_changes(struct tracer *t, const struct vcpu *now)
 /* REP instructions count one position an iteration, and one if there is none. */
 static pos_t last_position(const struct tracer *t, const struct vcpu *now)
 {
-    u64 iterations = t->rep ? t->before.gpr[1] - now->gpr[1] : 1;
+    u64 iterations = t->rep && !t->by_branch ? t->before.gpr[1] - now->gpr[1] : 1;
     return t->position + (iterations ? iterations - 1 : 0);
 }
 
@@ -161,6 +161,7 @@ static void on_instruction(void *opaque, struct machine *m)
 {
     struct tracer *t = opaque;
     const struct vcpu *cpu = machine_vcpu(m);
+    t->by_branch = machine_by_branch(m);
     finish_line(t, cpu);
     u16 cs = cpu->seg_attr[SEG_CS];
     bool wide = cs & ATTR_L && cpu->efer & EFER_LMA;

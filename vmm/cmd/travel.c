@@ -55,8 +55,8 @@ static bool look(void *opaque, pos_t position)
     if (tr->progress && now >= tr->next) {
         char at[32], all[32];
         pos_t end = timeline_end(tr->t).position;
-        fprintf(stderr, "\r\033[K[replaying: %s of %s instructions, %.0f%%]",
-                text_count(position, at), text_count(end, all),
+        fprintf(stderr, "\r\033[K[replaying: %s of %s %s, %.0f%%]", text_count(position, at),
+                text_count(end, all), machine_positions_name(timeline_machine(tr->t)),
                 end ? 100.0 * (double)MIN(position, end) / (double)end : 100.0);
         fflush(stderr);
         tr->drawn = true;

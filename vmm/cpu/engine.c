@@ -56,9 +56,34 @@ pos_t engine_position(const struct engine *e)
     return e->ops->position(e);
 }
 
+pos_t engine_branches(const struct engine *e)
+{
+    return e->ops->branches(e);
+}
+
+void engine_set_branches(struct engine *e, pos_t branches)
+{
+    e->ops->set_branches(e, branches);
+}
+
 enum engine_exit engine_run(struct engine *e, pos_t stop_at, struct err *err)
 {
     return e->ops->run(e, stop_at, err);
+}
+
+void engine_place(struct engine *e, struct engine_place *out)
+{
+    e->ops->place(e, out);
+}
+
+int engine_settle(struct engine *e, const struct engine_place *to, struct err *err)
+{
+    return e->ops->settle(e, to, err);
+}
+
+void engine_count_event(struct engine *e)
+{
+    e->ops->count_event(e);
 }
 
 void engine_attention(struct engine *e)

@@ -11,6 +11,7 @@
 #include "board/ram.h"
 #include "cpu/model.h"
 #include "cpu/stats.h"
+#include "cpu/unit.h"
 #include "cpu/vcpu.h"
 
 /* What the engine asks of the machine. During these calls engine_position() is exact: the count
@@ -26,7 +27,9 @@ struct engine_env {
     bool (*wrmsr)(void *machine, u32 msr, u64 value);
     u64 (*get_cr8)(void *machine);
     void (*set_cr8)(void *machine, u64 value);
-    vns_t (*now)(void *machine); /* virtual time; TSC = now + tsc_adjust */
+    vns_t (*now)(void *machine); /* what the TSC shows: TSC = now + tsc_adjust */
+    /* UNIT_BRANCH: an event was counted (cpu/unit.h); engine_position() includes it. */
+    void (*counted)(void *machine);
 };
 
 enum engine_exit {
@@ -39,6 +42,10 @@ enum engine_exit {
                          */
     ENGINE_FAILED,      /* the host's KVM; text in err; state exact before the instruction */
     ENGINE_DEBUG,       /* a debug point was hit: engine_debug_hit() */
+    ENGINE_LOST,        /* the host's: the vCPU is beyond where it had to stop; text in err; its
+                           state is of no use, only a checkpoint is */
+    ENGINE_BETWEEN,     /* UNIT_BRANCH: the guest goes on and on without anything that counts: it is
+                           somewhere between two positions, engine_place() says where */
 };
 
 enum engine_kind { ENGINE_DBT, ENGINE_KVM };
@@ -48,6 +55,8 @@ struct engine_config {
     struct ram *ram;
     const struct engine_env *env;
     enum engine_kind kind;
+    enum position_unit unit; /* 0: UNIT_INSN */
+    bool branches;           /* UNIT_INSN: engine_branches() is wanted too (dbt) */
 };
 
 struct engine;
@@ -72,9 +81,31 @@ void engine_sync(struct engine *e);
 void engine_changed(struct engine *e);
 
 pos_t engine_position(const struct engine *e);
+/* The position in UNIT_BRANCH, also of an engine that counts instructions and branches besides. */
+pos_t engine_branches(const struct engine *e);
+/* After a change of state that has another one. Not in UNIT_BRANCH, where it is the position. */
+void engine_set_branches(struct engine *e, pos_t branches);
 
-/* Runs until position == stop_at at the latest; stops exactly there. */
+/*
+ * Runs until position == stop_at at the latest; stops exactly there: in UNIT_BRANCH directly behind
+ * what makes it so. (An instruction that counts more than one, as an access to a device in pieces,
+ * may leave some positions out.)
+ */
 enum engine_exit engine_run(struct engine *e, pos_t stop_at, struct err *err);
+
+/* UNIT_BRANCH: what tells instants of the same position apart. */
+struct engine_place {
+    u64 rip, rcx, rsp;
+    u64 hash; /* of the general registers and RFLAGS */
+};
+
+/* Where it is; for ENGINE_BETWEEN. */
+void engine_place(struct engine *e, struct engine_place *out);
+/* Goes on to that place, with nothing on the way that counts. -ESRCH with a text: the guest never
+ * comes there. */
+int engine_settle(struct engine *e, const struct engine_place *to, struct err *err);
+/* Counts one event here. */
+void engine_count_event(struct engine *e);
 
 /* Makes engine_run return ENGINE_ATTENTION at the next instruction boundary (from callbacks). */
 void engine_attention(struct engine *e);

@@ -10,7 +10,12 @@ struct engine_ops {
     void (*sync)(struct engine *e);
     void (*changed)(struct engine *e);
     pos_t (*position)(const struct engine *e);
+    pos_t (*branches)(const struct engine *e);
+    void (*set_branches)(struct engine *e, pos_t branches);
     enum engine_exit (*run)(struct engine *e, pos_t stop_at, struct err *err);
+    void (*place)(struct engine *e, struct engine_place *out);
+    int (*settle)(struct engine *e, const struct engine_place *to, struct err *err);
+    void (*count_event)(struct engine *e);
     void (*attention)(struct engine *e);
     void (*kick)(struct engine *e);
     bool (*can_interrupt)(const struct engine *e);

@@ -258,7 +258,7 @@ static pos_t next_position(struct input_source *src, struct machine *m)
     pos_t next = l->config.max_position > position ? l->config.max_position : NEVER;
     vns_t now = machine_now(m), due = feeds_stop(l, now);
     if (due != NEVER)
-        next = MIN(next, position + (due - now));
+        next = MIN(next, position + machine_positions(m, due - now));
     return next;
 }
 
@@ -416,7 +416,7 @@ static int idle(struct input_source *src, struct machine *m, vns_t deadline, vns
     }
 }
 
-static const struct input_source_ops ops = {next_position, take, idle};
+static const struct input_source_ops ops = {next_position, take, idle, NULL};
 
 static int open_signals(struct live *l, struct err *err)
 {

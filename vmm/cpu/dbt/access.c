@@ -76,6 +76,7 @@ void io_read(struct dbt *d, gpa_t gpa, unsigned len, u8 *out)
         u64 v = d->env->mmio_read(d->env->machine, gpa, n);
         copy(out, (u8 *)&v, n);
         d->st.mmio++;
+        count_events(d, 1);
         gpa += n;
         out += n;
         len -= n;
@@ -91,6 +92,7 @@ void io_write(struct dbt *d, gpa_t gpa, unsigned len, const u8 *in)
         copy((u8 *)&v, in, n);
         d->env->mmio_write(d->env->machine, gpa, n, v);
         d->st.mmio++;
+        count_events(d, 1);
         gpa += n;
         in += n;
         len -= n;

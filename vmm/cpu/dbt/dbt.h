@@ -164,6 +164,7 @@ struct dbt {
     u64 save_rax, tmp, tmp2;
     u64 slow_ea, slow_res, resume;
     i64 sti_budget; /* budget right behind an inlined STI that opened a shadow */
+    u64 branches;   /* conditional branches retired, if `counts` */
     u32 want;       /* want_int | want_nmi: an inlined STI must leave */
     u64 fip, fdp;   /* x87 pointers, guest values */
     u16 fop;
@@ -173,6 +174,10 @@ struct dbt {
     u8 *ptr;       /* operand of a careful snippet */
 
     /* C side */
+    bool by_branch; /* UNIT_BRANCH */
+    bool counts;    /* branches and events are counted: a CPU made the recording */
+    u64 events;
+    pos_t base_pos; /* what is in a branch position besides `branches` and `events` */
     pos_t target_pos;
     pos_t shadow_pos; /* position right behind STI / MOV SS; NEVER none */
     u64 next;         /* RIP behind the current instruction */
@@ -278,9 +283,21 @@ static inline void set_rflags(struct dbt *d, u64 v)
     d->flags = v & FL_ARITH;
 }
 
+/* Counts instructions, REP iterations and deliveries in either unit: an instant's own number. */
 static inline pos_t position(const struct dbt *d)
 {
     return d->target_pos - (u64)d->budget;
+}
+
+static inline pos_t branch_position(const struct dbt *d)
+{
+    return d->base_pos + d->branches + d->events;
+}
+
+/* As the rest of the world counts. */
+static inline pos_t unit_position(const struct dbt *d)
+{
+    return d->by_branch ? branch_position(d) : position(d);
 }
 
 static inline int raise_fault(struct dbt *d, unsigned vector)
@@ -411,6 +428,8 @@ void exec_x87_pointers(struct dbt *d, struct insn *in);
 /* msr.c: an MSR as RDMSR and WRMSR see it; false: #GP */
 bool msr_read(struct dbt *d, u32 msr, u64 *v);
 bool msr_write(struct dbt *d, u32 msr, u64 v);
+/* UNIT_BRANCH: does access to it count as an event? */
+bool msr_is_event(u32 msr);
 
 /* sys.c */
 int check_io(struct dbt *d, u16 port, unsigned size); /* IOPL and the TSS bitmap */
@@ -435,6 +454,16 @@ int return_far(struct dbt *d, u16 cs_sel, u64 rip, u16 ss_sel, u64 rsp, bool sta
 
 /* fpu.c */
 void dbt_park(struct dbt *d);
+
+/* n events have retired. */
+static inline void count_events(struct dbt *d, unsigned n)
+{
+    if (LIKELY(!d->counts) || !n)
+        return;
+    d->events += n;
+    dbt_park(d);
+    d->env->counted(d->env->machine);
+}
 void dbt_unpark(struct dbt *d);
 void fpu_init_image(struct dbt *d);
 /* An XSAVE image (standard format) of the guest's registers into cpu.xsave, canonical. */
@@ -461,6 +490,13 @@ void dbt_destroy(struct engine *e);
 void dbt_sync(struct engine *e);
 void dbt_changed(struct engine *e);
 enum engine_exit dbt_run(struct engine *e, pos_t stop_at, struct err *err);
+/* engine_place() and engine_settle(). */
+void dbt_place(struct engine *e, struct engine_place *out);
+int dbt_settle(struct engine *e, const struct engine_place *to, struct err *err);
+/* UNIT_BRANCH, a triple fault: some CPUs lose their registers then, so all do. */
+void dbt_shut_down(struct dbt *d);
+/* Runs n instructions, REP iterations or deliveries at most, in either unit. */
+enum engine_exit dbt_run_insns(struct engine *e, u64 n, struct err *err);
 bool dbt_can_interrupt(const struct engine *e);
 bool dbt_can_nmi(const struct engine *e);
 int dbt_interrupt(struct engine *e, u8 vector);

@@ -60,7 +60,7 @@ bool debug_watches_page(const struct dbt *d, u64 page, gpa_t gpa, bool write)
 static void hit(struct dbt *d, const struct watch *w, u64 address, bool write)
 {
     d->debug.hit = true;
-    d->debug.at = (struct debug_hit){w->point, write, address, position(d)};
+    d->debug.at = (struct debug_hit){w->point, write, address, unit_position(d)};
 }
 
 void debug_access(struct dbt *d, u64 va, unsigned len, const gpa_t gpa[2], bool write)

@@ -21,6 +21,8 @@ int dbt_create(struct dbt **out, const struct engine_config *config, struct err 
     d->model = config->model;
     d->ram = config->ram;
     d->env = config->env;
+    d->by_branch = config->unit == UNIT_BRANCH;
+    d->counts = d->by_branch || config->branches;
     struct cpuid_live live = {0};
     struct cpuid_result r;
     cpu_model_cpuid(d->model, 0x80000008, 0, &live, &r);
@@ -67,12 +69,26 @@ static struct vcpu *dbt_vcpu(struct engine *e)
     return &d->cpu;
 }
 
+/* What CPUs do not have, or each in its own way, and no guest can see. */
+static void leave_out(struct vcpu *c)
+{
+    c->rep_resume = 0; /* only debuggers look at it */
+    for (unsigned s = 0; s < SEG_COUNT; s++)
+        if (!(c->seg_attr[s] & ATTR_P)) {
+            c->seg_attr[s] = 0;
+            c->seg_limit[s] = 0;
+            c->seg_base[s] = s == SEG_FS || s == SEG_GS ? c->seg_base[s] : 0;
+        }
+}
+
 void dbt_sync(struct engine *e)
 {
     struct dbt *d = dbt_of(e);
     dbt_park(d);
     u64 live = flags_live_at(d, d->cpu.rip);
-    d->cpu.position = position(d);
+    d->cpu.position = unit_position(d);
+    if (d->counts)
+        leave_out(&d->cpu);
     d->cpu.rflags = (d->cpu.rflags & ~(u64)FL_ARITH) | (d->flags & live & FL_ARITH);
     d->cpu.shadow = d->shadow_pos == position(d) ? (d->mov_ss ? 2 : 1) : 0;
 }
@@ -81,6 +97,8 @@ void dbt_changed(struct engine *e)
 {
     struct dbt *d = dbt_of(e);
     struct vcpu *c = &d->cpu;
+    if (d->by_branch)
+        d->base_pos = c->position - d->branches - d->events;
     d->target_pos = c->position;
     d->budget = 0;
     d->flags = c->rflags & FL_ARITH;
@@ -95,10 +113,33 @@ void dbt_changed(struct engine *e)
     mmu_mode_changed(d);
 }
 
+void dbt_shut_down(struct dbt *d)
+{
+    vcpu_reset(&d->cpu);
+    d->cpu.position = unit_position(d);
+    dbt_changed(&d->base);
+}
+
 static pos_t dbt_position(const struct engine *e)
 {
     const struct dbt *d = dbt_of_const(e);
-    return position(d);
+    return unit_position(d);
+}
+
+static pos_t dbt_branches(const struct engine *e)
+{
+    return branch_position(dbt_of_const(e));
+}
+
+static void dbt_set_branches(struct engine *e, pos_t branches)
+{
+    struct dbt *d = dbt_of(e);
+    d->base_pos = branches - d->branches - d->events;
+}
+
+static void dbt_count_event(struct engine *e)
+{
+    count_events(dbt_of(e), 1);
 }
 
 static void dbt_attention(struct engine *e)
@@ -269,7 +310,12 @@ const struct engine_ops dbt_ops = {
     .sync = dbt_sync,
     .changed = dbt_changed,
     .position = dbt_position,
+    .branches = dbt_branches,
+    .set_branches = dbt_set_branches,
     .run = dbt_run,
+    .place = dbt_place,
+    .settle = dbt_settle,
+    .count_event = dbt_count_event,
     .attention = dbt_attention,
     .kick = dbt_kick,
     .can_interrupt = dbt_can_interrupt,

@@ -18,7 +18,7 @@ static int not_64bit(struct dbt *d, u16 sel)
         d,
         "the guest enters compatibility mode (CS %04x, RIP %llx, position %llu): 32-bit code "
         "is not supported yet",
-        sel, (unsigned long long)d->cpu.rip, (unsigned long long)position(d));
+        sel, (unsigned long long)d->cpu.rip, (unsigned long long)unit_position(d));
 }
 
 static void set_flat(struct dbt *d, unsigned seg, u16 sel, u16 attr)
@@ -170,8 +170,10 @@ static int external(struct dbt *d, unsigned vector)
     flags_make_visible(d);
     d->push_rf = d->cpu.rep_resume;
     int r = deliver_loop(d, vector, false, 0, false);
-    if (r == DONE)
+    if (r == DONE) {
         d->budget--;
+        count_events(d, 1);
+    }
     return r == DONE ? 0 : r == STOP_SHUTDOWN ? (int)ENGINE_SHUTDOWN : (int)ENGINE_UNSUPPORTED;
 }
 

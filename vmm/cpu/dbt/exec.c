@@ -288,7 +288,7 @@ static int unsupported(struct dbt *d, const struct insn *in)
     insn_text(in->bytes, 15, d->cpu.rip, text, sizeof(text));
     return REPORT(
         d, "instruction form not in the engine's table: %s (%s) at RIP %llx, CPL %u, position %llu",
-        text, hex, (unsigned long long)d->cpu.rip, d->cpl, (unsigned long long)position(d));
+        text, hex, (unsigned long long)d->cpu.rip, d->cpl, (unsigned long long)unit_position(d));
 }
 
 int exec_begin(struct dbt *d, struct insn *in)

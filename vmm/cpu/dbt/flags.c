@@ -10,6 +10,9 @@
  * (exceptions, interrupts, digests) the dead ones read as zero, in every mode. Changing this
  * changes what guests see: it needs a new rule version in the recording.
  *
+ * Where positions count branches (cpu/unit.h) the recording comes from a CPU, which has no such
+ * rule: there all flags are live everywhere.
+ *
  * A store into the page being executed, or into a table through which it is mapped, changes the
  * bytes the rule reads, so it makes the flags visible first (access.c): dead ones become zero at
  * that instruction in every mode.
@@ -29,6 +32,8 @@ static struct insn *cached(struct dbt *d, const u8 *page, unsigned offset)
 u32 flags_live(struct dbt *d, const u8 *page, unsigned offset)
 {
     u32 live = 0, unknown = FL_ARITH;
+    if (d->counts)
+        return FL_ARITH;
     while (unknown && offset < PAGE_SIZE) {
         const struct insn *in = cached(d, page, offset);
         if (in->len == 0 || offset + in->len > PAGE_SIZE || ends_scan(in))
@@ -43,7 +48,7 @@ u32 flags_live(struct dbt *d, const u8 *page, unsigned offset)
 u32 flags_live_at(struct dbt *d, u64 lin)
 {
     gpa_t gpa;
-    if (!is_canonical(lin) || !mmu_peek(d, lin, &gpa))
+    if (d->counts || !is_canonical(lin) || !mmu_peek(d, lin, &gpa))
         return FL_ARITH;
     const u8 *page = ram_ptr(d->ram, gpa & ~(u64)(PAGE_SIZE - 1), PAGE_SIZE);
     return page ? flags_live(d, page, gpa & (PAGE_SIZE - 1)) : FL_ARITH;

@@ -198,11 +198,18 @@ bool msr_write(struct dbt *d, u32 msr, u64 v)
     }
 }
 
+/* Segment bases change too often to leave the guest for them. */
+bool msr_is_event(u32 msr)
+{
+    return msr != MSR_FS_BASE && msr != MSR_GS_BASE && msr != MSR_KERNEL_GS;
+}
+
 HELPER(rdmsr)
 {
     u64 v = 0;
     if (d->cpl || !msr_read(d, (u32)d->cpu.gpr[RCX], &v))
         return raise_error(d, EXC_GP, 0);
+    count_events(d, msr_is_event((u32)d->cpu.gpr[RCX]));
     d->cpu.gpr[RAX] = (u32)v;
     d->cpu.gpr[RDX] = v >> 32;
     return DONE;
@@ -213,5 +220,6 @@ HELPER(wrmsr)
     u64 v = (u32)d->cpu.gpr[RAX] | d->cpu.gpr[RDX] << 32;
     if (d->cpl || !msr_write(d, (u32)d->cpu.gpr[RCX], v))
         return raise_error(d, EXC_GP, 0);
+    count_events(d, msr_is_event((u32)d->cpu.gpr[RCX]));
     return DONE;
 }

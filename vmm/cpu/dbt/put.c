@@ -425,6 +425,11 @@ void put_ret(struct tr *t, const struct insn *in, unsigned i)
 void put_jcc(struct tr *t, const struct insn *in, unsigned i)
 {
     u64 next = t->lin + t->off[i] + in->len;
+    if (t->d->counts) { /* the flags stay as they are */
+        e_load(&t->e, t->s1, OFF(branches));
+        e_lea(&t->e, t->s1, t->s1, NOREG, 1, 1);
+        e_store(&t->e, t->s1, OFF(branches));
+    }
     u8 *taken = e_jcc(&t->e, in->cond);
     put_edge(t, next, 0);
     e_fix(taken, t->e.p);

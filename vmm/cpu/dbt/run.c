@@ -10,6 +10,9 @@
 
 #define FAST_MIN (DBT_SLACK + 1)
 
+/* So many instructions and REP iterations without anything that counts are a guest that waits. */
+#define BETWEEN_INSNS (1u << 22)
+
 static int enter(struct dbt *d, u32 code)
 {
     dbt_unpark(d);
@@ -171,6 +174,7 @@ static int finish(struct dbt *d, int r, bool tf)
         return deliver_fault(d);
     if (r == STOP_HALT) {
         d->budget--;
+        count_events(d, 1);
         d->cpu.rip = d->next;
         d->cpu.rflags &= ~(u64)FL_RF;
     }
@@ -214,6 +218,8 @@ static int step(struct dbt *d, struct insn *in)
         }
         if (r == NOT_STEPPED)
             r = exec(d, in);
+        if (r == DONE)
+            d->branches += in->treat == T_JCC || in->treat == T_LOOP;
         d->pinned = NULL;
         d->executing = false;
     }
@@ -391,17 +397,16 @@ static bool debug_stop(struct dbt *d)
     if (!debug_exec_at(d, d->cpu.rip, &point) || d->cpu.rep_resume || position(d) == d->debug.pass)
         return false;
     d->debug.hit = true;
-    d->debug.at = (struct debug_hit){point, false, d->cpu.rip, position(d)};
+    d->debug.at = (struct debug_hit){point, false, d->cpu.rip, unit_position(d)};
     return true;
 }
 
-enum engine_exit dbt_run(struct engine *e, pos_t stop_at, struct err *err)
+enum engine_exit dbt_run_insns(struct engine *e, u64 n, struct err *err)
 {
     struct dbt *d = dbt_of(e);
     host_enter(d);
-    pos_t pos = position(d);
-    d->target_pos = stop_at;
-    d->budget = (i64)(stop_at - pos);
+    d->target_pos = position(d) + n;
+    d->budget = (i64)n;
     d->attention = false;
     d->near_stop = false;
     d->want = d->want_int || d->want_nmi;
@@ -455,4 +460,37 @@ enum engine_exit dbt_run(struct engine *e, pos_t stop_at, struct err *err)
     if (result == ENGINE_UNSUPPORTED || result == ENGINE_FAILED)
         *err = d->err;
     return result;
+}
+
+/*
+ * UNIT_BRANCH: an instruction counts one at most (but for devices, which ask for attention), so as
+ * many instructions as positions are left cannot go too far; they go a part of the way, and again.
+ */
+static enum engine_exit run_branches(struct dbt *d, pos_t stop_at, struct err *err)
+{
+    enum engine_exit r = ENGINE_STOP;
+    pos_t moved = position(d), at = unit_position(d);
+    while (r == ENGINE_STOP && unit_position(d) < stop_at) {
+        u64 n = MIN(stop_at - unit_position(d), BETWEEN_INSNS);
+        pos_t until = position(d) + n;
+        r = dbt_run_insns(&d->base, n, err);
+        if (position(d) != until)
+            break; /* kicked */
+        if (unit_position(d) != at) {
+            at = unit_position(d);
+            moved = position(d);
+        } else if (r == ENGINE_STOP && position(d) - moved >= BETWEEN_INSNS) {
+            return ENGINE_BETWEEN;
+        }
+    }
+    if (r == ENGINE_SHUTDOWN)
+        dbt_shut_down(d);
+    return r;
+}
+
+enum engine_exit dbt_run(struct engine *e, pos_t stop_at, struct err *err)
+{
+    struct dbt *d = dbt_of(e);
+    return d->by_branch ? run_branches(d, stop_at, err)
+                        : dbt_run_insns(e, stop_at - position(d), err);
 }

@@ -259,6 +259,7 @@ HELPER(string_io)
         advance(d, in, RSI, by);
     }
     d->st.pio++;
+    count_events(d, 1);
     if (!in->rep)
         return DONE;
     d->cpu.gpr[RCX] = ((d->cpu.gpr[RCX] & m) - 1);

@@ -105,7 +105,9 @@ static int move_cr(struct dbt *d, const struct insn *in, bool load)
         if (v & ~15ull)
             return raise_error(d, EXC_GP, 0);
         dbt_park(d);
+        bool lowered = v < d->env->get_cr8(d->env->machine);
         d->env->set_cr8(d->env->machine, v);
+        count_events(d, lowered);
         return DONE;
     }
 }
@@ -388,6 +390,7 @@ HELPER(in)
     dbt_park(d);
     u32 v = d->env->pio_read(d->env->machine, port, size);
     d->st.pio++;
+    count_events(d, 1);
     u64 *rax = &d->cpu.gpr[RAX];
     if (size == 4)
         *rax = v;
@@ -407,6 +410,7 @@ HELPER(out)
     dbt_park(d);
     d->env->pio_write(d->env->machine, port, size, v);
     d->st.pio++;
+    count_events(d, 1);
     return DONE;
 }
 

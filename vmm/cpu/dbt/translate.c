@@ -54,11 +54,11 @@ static bool is_branch(const struct dbt *d, const struct insn *in)
            in->treat == T_RET || in->treat == T_JMP || in->treat == T_JCC;
 }
 
-static bool wants_scratch(const struct insn *in)
+static bool wants_scratch(const struct dbt *d, const struct insn *in)
 {
-    return (in->treat == T_GEN && in->mem) || in->treat == T_PUSH || in->treat == T_POP ||
-           in->treat == T_LEAVE || in->treat == T_CALL || in->treat == T_RET ||
-           in->treat == T_JMP || in->treat == T_HELP;
+    return (in->treat == T_JCC && d->counts) || (in->treat == T_GEN && in->mem) ||
+           in->treat == T_PUSH || in->treat == T_POP || in->treat == T_LEAVE ||
+           in->treat == T_CALL || in->treat == T_RET || in->treat == T_JMP || in->treat == T_HELP;
 }
 
 static unsigned free_registers(u16 use)
@@ -100,7 +100,7 @@ static bool gather_insns(struct tr *t, const u8 *page, unsigned offset)
         if (debug_stops_at(d, t->lin + offset - start))
             break;
         u16 use = t->use | in->use;
-        bool s = scratch || wants_scratch(in);
+        bool s = scratch || wants_scratch(d, in);
         bool tail = is_tail(d, in);
         if (!tail && s && free_registers(use) < 2)
             break;
@@ -126,7 +126,7 @@ static void liveness(struct tr *t, const u8 *page, unsigned start)
     const struct insn *l = &t->in[last];
     u32 live = ends_scan(l) ? FL_ARITH : flags_live(t->d, page, start + t->off[last] + l->len);
     for (int i = (int)last; i >= 0; i--) {
-        if (!ends_scan(&t->in[i]))
+        if (!ends_scan(&t->in[i]) && !t->d->counts)
             live = (live & ~(u32)t->in[i].kill) | t->in[i].test;
         else
             live = FL_ARITH;
@@ -255,7 +255,7 @@ struct block *translate(struct dbt *d, u64 lin, u64 phys, const u8 *page)
     t.loaded = t.use & STOLEN;
     t.s1 = t.s2 = NOREG;
     for (unsigned i = 0; i < t.n; i++)
-        if (wants_scratch(&t.in[i]) || (t.in[i].needs == N_X87 && t.in[i].mem)) {
+        if (wants_scratch(d, &t.in[i]) || (t.in[i].needs == N_X87 && t.in[i].mem)) {
             pick_scratch(&t);
             break;
         }

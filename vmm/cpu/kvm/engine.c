@@ -8,17 +8,13 @@
 #include <stdlib.h>
 #include <sys/ioctl.h>
 
-#include "cpu/kvm/kvm.h"
-
-static struct kvm *kvm_of(const struct engine *e)
-{
-    return dbt_of_const(e)->stepper_opaque;
-}
+#include "cpu/kvm/free.h"
 
 static void kvm_destroy(struct engine *e)
 {
     struct kvm *k = kvm_of(e);
     dbt_destroy(e);
+    free_close(k);
     kvm_close(&k->h);
     free(k->undo);
     free(k->image);
@@ -37,23 +33,23 @@ static void kvm_stats(const struct engine *e, struct machine_stats *out)
 /* Guest-physical memory as board/ram.h maps it. */
 static int add_ram(struct kvm *k, const struct ram *ram, struct err *err)
 {
-    const struct {
-        gpa_t gpa;
-        u64 size;
-        bool readonly;
-    } parts[] = {
-        {0, ROM_BASE, false},
-        {ROM_BASE, ROM_END - ROM_BASE, true},
-        {ROM_END, ram->low_size - ROM_END, false},
-        {0x100000000ull, ram->size - ram->low_size, false},
+    const struct kvm_slot parts[] = {
+        {0, ROM_BASE, NULL, false},
+        {ROM_BASE, ROM_END - ROM_BASE, NULL, true},
+        {ROM_END, ram->low_size - ROM_END, NULL, false},
+        {0x100000000ull, ram->size - ram->low_size, NULL, false},
     };
     for (u32 i = 0; i < ARRAY_SIZE(parts); i++) {
+        struct kvm_slot *s = &k->slot[k->nslots];
         if (!parts[i].size)
             continue;
-        int r = kvm_add_memory(&k->h, i, parts[i].gpa, parts[i].size,
-                               ram_ptr(ram, parts[i].gpa, parts[i].size), parts[i].readonly, err);
+        *s = parts[i];
+        s->host = ram_ptr(ram, s->gpa, s->size);
+        int r = kvm_add_memory(&k->h, k->nslots, s->gpa, s->size, s->host,
+                               s->readonly ? KVM_MEM_READONLY : 0, err);
         if (r)
             return r;
+        k->nslots++;
     }
     return 0;
 }
@@ -77,11 +73,11 @@ static int start(struct kvm *k, const struct engine_config *config, struct err *
     if (!r)
         r = add_ram(k, config->ram, err);
     if (!r)
-        r = kvm_create_vcpu(&k->h, err);
+        r = kvm_create_vcpu(&k->h, k->free, err);
     if (!r)
         r = kvm_set_cpuid(&k->h, config->model, err);
     if (!r)
-        r = prove_rings(k, err);
+        r = k->free ? free_open(k, err) : prove_rings(k, err);
     return r;
 }
 
@@ -90,7 +86,11 @@ int engine_kvm_create(struct engine **out, const struct engine_config *config, s
     struct kvm *k = calloc(1, sizeof(*k));
     if (k)
         k->image = calloc(1, sizeof(*k->image));
-    if (!k || !k->image) {
+    if (k && config->unit == UNIT_BRANCH)
+        k->free = calloc(1, sizeof(*k->free));
+    if (!k || !k->image || (config->unit == UNIT_BRANCH && !k->free)) {
+        if (k)
+            free(k->image);
         free(k);
         return err_set(err, -ENOMEM, "out of memory");
     }
@@ -103,6 +103,7 @@ int engine_kvm_create(struct engine **out, const struct engine_config *config, s
     if (r) {
         if (k->core)
             dbt_destroy(&k->core->base);
+        free_close(k);
         kvm_close(&k->h);
         free(k->undo);
         free(k->image);
@@ -113,7 +114,9 @@ int engine_kvm_create(struct engine **out, const struct engine_config *config, s
     k->ops.destroy = kvm_destroy;
     k->ops.stats = kvm_stats;
     k->core->base.ops = &k->ops;
-    k->core->stepper = kvm_step;
+    if (k->free)
+        free_engine_ops(&k->ops);
+    k->core->stepper = k->free ? free_step : kvm_step;
     k->core->stepper_opaque = k;
     mmu_mode_changed(k->core);
     *out = &k->core->base;
@@ -122,12 +125,15 @@ int engine_kvm_create(struct engine **out, const struct engine_config *config, s
 
 int engine_kvm_exact(struct err *err)
 {
-    struct kvm_vm h;
-    int r = kvm_open(&h, err);
-    if (r)
-        return r;
-    kvm_close(&h);
-    return err_set(err, -ENOTSUP,
-                   "KVM works here, but guests run in it by single steps so far, exact and slow "
-                   "(--engine=kvm); what this host could do, `reprise doctor` says");
+    struct kvm k = {.h = {-1, -1, -1, NULL, 0}, .free = calloc(1, sizeof(*k.free))};
+    if (!k.free)
+        return err_set(err, -ENOMEM, "out of memory");
+    int r = kvm_open(&k.h, err);
+    if (!r)
+        r = kvm_create_vcpu(&k.h, true, err);
+    if (!r)
+        r = free_open(&k, err);
+    free_close(&k);
+    kvm_close(&k.h);
+    return r;
 }

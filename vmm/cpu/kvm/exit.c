@@ -63,7 +63,7 @@ int kvm_dump(struct kvm *k, const char *what, struct err *err)
         add(text, sizeof(text), ", hardware reason %llx", run->hw.hardware_exit_reason);
     }
     add(text, sizeof(text), "; at position %llu, instruction at %llx (ring %u), bytes",
-        (unsigned long long)position(d), (unsigned long long)d->cpu.rip, d->cpl);
+        (unsigned long long)unit_position(d), (unsigned long long)d->cpu.rip, d->cpl);
     u8 bytes[15];
     for (unsigned i = 0; i < sizeof(bytes) && dbt_peek(&d->base, d->cpu.rip + i, &bytes[i], 1); i++)
         add(text, sizeof(text), " %02x", bytes[i]);
@@ -77,7 +77,7 @@ int kvm_dump(struct kvm *k, const char *what, struct err *err)
     return err_set(err, -EIO, "%s", text);
 }
 
-static void port_access(struct kvm *k)
+void kvm_port_access(struct kvm *k)
 {
     struct dbt *d = k->core;
     struct kvm_run *run = k->h.run;
@@ -93,10 +93,11 @@ static void port_access(struct kvm *k)
             memcpy(&v, data, size);
             d->env->pio_write(d->env->machine, run->io.port, size, v);
         }
+        count_events(d, 1);
     }
 }
 
-static int memory_access(struct kvm *k, struct err *err)
+int kvm_memory_access(struct kvm *k, struct err *err)
 {
     struct dbt *d = k->core;
     struct kvm_run *run = k->h.run;
@@ -127,8 +128,8 @@ int kvm_exit(struct kvm *k, const struct insn *in, struct err *err)
     switch (run->exit_reason) {
     case KVM_EXIT_DEBUG: return KVM_STEPPED;
     case KVM_EXIT_SHUTDOWN: return KVM_STEPPED; /* or a fault: the registers tell (step.c) */
-    case KVM_EXIT_IO: port_access(k); return KVM_AGAIN;
-    case KVM_EXIT_MMIO: return memory_access(k, err);
+    case KVM_EXIT_IO: kvm_port_access(k); return KVM_AGAIN;
+    case KVM_EXIT_MMIO: return kvm_memory_access(k, err);
     case KVM_EXIT_X86_RDMSR: {
         u64 v = 0;
         run->msr.error = !msr_read(d, run->msr.index, &v);

@@ -26,10 +26,22 @@ struct kvm_vm {
     size_t run_size;
 };
 
+struct kvm_slot {
+    gpa_t gpa;
+    u64 size;
+    void *host;
+    bool readonly;
+};
+
+struct kvm_free;
+
 struct kvm {
     struct dbt *core; /* owns the vCPU; core->stepper_opaque is this */
     struct kvm_vm h;
     struct engine_ops ops; /* dbt's but for a few */
+    struct kvm_slot slot[4];
+    u32 nslots;
+    struct kvm_free *free; /* free.h; NULL: it runs by single steps */
     enum kvm_stop stop[4]; /* by ring */
     bool keeps;            /* the registers, at a triple fault */
     u64 flushes;           /* of the core's TLB, when KVM's was last in line with it */
@@ -50,10 +62,13 @@ struct kvm {
 
 /* vm.c: /dev/kvm and a machine in it. <0 with a text that says what to do. */
 int kvm_open(struct kvm_vm *h, struct err *err);
-int kvm_create_vcpu(struct kvm_vm *h, struct err *err);
-int kvm_add_memory(struct kvm_vm *h, u32 slot, gpa_t gpa, u64 size, void *host, bool readonly,
+/* `own`: it reads and writes the MSRs by itself that are no event (cpu/dbt: msr_is_event). */
+int kvm_create_vcpu(struct kvm_vm *h, bool own, struct err *err);
+int kvm_add_memory(struct kvm_vm *h, u32 slot, gpa_t gpa, u64 size, void *host, u32 flags,
                    struct err *err);
 void kvm_close(struct kvm_vm *h);
+/* KVM notes which pages of a slot the guest writes, from now on. */
+int kvm_log_dirty(struct kvm *k, u32 slot, struct err *err);
 int kvm_set_cpuid(struct kvm_vm *h, enum cpu_model model, struct err *err);
 
 /* ring.c: proves how a single step ends in each ring of this host, in a machine of its own, and
@@ -64,6 +79,8 @@ int kvm_prove_step(enum kvm_stop stop[4], bool *keeps, struct err *err);
 void kvm_regs_of(struct dbt *d, struct kvm_regs *out);
 void kvm_sregs_of(const struct vcpu *c, unsigned cpl, struct kvm_sregs *out);
 int kvm_send(struct kvm *k, bool fpu, struct err *err);
+int kvm_send_sregs(struct kvm *k, const struct kvm_sregs *sregs, struct err *err);
+int kvm_send_fpu(struct kvm *k, struct err *err);
 int kvm_get_fpu(struct kvm *k, struct err *err); /* into k->image */
 int kvm_clear_events(struct kvm *k, struct err *err);
 /* KVM's own idea of registers is gone: the next kvm_send() sends all. */
@@ -76,8 +93,16 @@ enum kvm_next {
     KVM_NOT_STEPPED, /* nothing of it happened */
 };
 int kvm_exit(struct kvm *k, const struct insn *in, struct err *err); /* <0 or enum kvm_next */
+/* KVM_EXIT_IO; and KVM_EXIT_MMIO: <0 or KVM_AGAIN. */
+void kvm_port_access(struct kvm *k);
+int kvm_memory_access(struct kvm *k, struct err *err);
 /* Everything that KVM says about an exit that has no answer. -EIO. */
 int kvm_dump(struct kvm *k, const char *what, struct err *err);
+
+static inline struct kvm *kvm_of(const struct engine *e)
+{
+    return dbt_of_const(e)->stepper_opaque;
+}
 
 /* undo.c: an instruction that KVM began and could not end. */
 int kvm_undo_create(struct kvm *k, struct err *err); /* free(k->undo) with the core */

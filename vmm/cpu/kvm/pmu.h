@@ -53,10 +53,6 @@ struct pmu {
     struct pmu_stats stats;
 };
 
-/* If nothing was heard of the guest for that long, the count is looked at: overflows may be lost.
- */
-#define PMU_WATCH_NS 20000000u
-
 /* `tsc` may be NULL; event, host and tsc stay the caller's. */
 int pmu_init(struct pmu *p, const struct pmu_host_ops *ops, void *host,
              const struct pmu_event *event, struct pmu_tsc *tsc, struct err *err);

@@ -19,6 +19,10 @@ struct pmu_place {
     u64 rip, rcx, rsp;
 };
 
+/* If nothing was heard of the guest for that long, the count is looked at: overflows may be lost.
+ */
+#define PMU_WATCH_NS 20000000u
+
 #define PMU_NO_PERIOD  0
 #define PMU_PERIOD_MAX (1ull << 40) /* counters have 48 bits, the kernel wants one to spare */
 

@@ -53,6 +53,18 @@ int pmu_kvm_open(struct pmu_kvm *k, int vcpu, struct kvm_run *run, int signal,
     return 0;
 }
 
+int pmu_kvm_follow_mask(struct pmu_kvm *k, struct err *err)
+{
+    sigset_t now;
+    if (pthread_sigmask(SIG_BLOCK, NULL, &now))
+        return err_errno(err, "cannot read the signal mask");
+    sigdelset(&now, k->signal);
+    if (!memcmp(&now, &k->before, 8)) /* what the kernel has of it */
+        return 0;
+    k->before = now;
+    return signal_mask(k, err);
+}
+
 /* Takes signals that are pending: they have done their work. */
 static void drain(const struct pmu_kvm *k)
 {

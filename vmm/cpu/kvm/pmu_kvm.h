@@ -33,6 +33,9 @@ int pmu_kvm_open(struct pmu_kvm *k, int vcpu, struct kvm_run *run, int signal,
 /* Also closes the event. Safe on a struct that was never opened, but for perf.fd = -1. */
 void pmu_kvm_close(struct pmu_kvm *k);
 
+/* The thread has blocked other signals since: the vCPU lets in what it lets in now. */
+int pmu_kvm_follow_mask(struct pmu_kvm *k, struct err *err);
+
 extern const struct pmu_host_ops pmu_kvm_ops;
 
 #endif

@@ -88,11 +88,11 @@ int pmu_tsc_left(struct pmu_tsc *t, struct err *err)
     int code = t->ops->tsc(t->host, &value, err);
     if (code || value == t->value)
         return code;
-    u64 slept = t->ops->asleep(t->host) - t->asleep;
+    i64 slept = (i64)(t->ops->asleep(t->host) - t->asleep);
     t->over++;
-    if (slept >= 1000000) /* less is the two clocks being read one after the other */
+    if (slept >= 1000000) /* less, or less than none, is two clocks read one after the other */
         return err_set(err, -ETIME,
-                       "the host was suspended for %" PRIu64 " ms while the guest ran, and the "
+                       "the host was suspended for %" PRId64 " ms while the guest ran, and the "
                        "guest's TSC went on by %" PRId64 " ms",
                        slept / 1000000, (i64)(value - t->value));
     return err_set(err, -ETIME,

@@ -123,9 +123,9 @@ int kvm_prove_step(enum kvm_stop stop[4], bool *keeps, struct err *err)
     memcpy(ram + TRY_PML4, &pml4, sizeof(pml4));
     memcpy(ram + TRY_PDPT, &pdpt, sizeof(pdpt));
     memcpy(ram + TRY_PD, pd, sizeof(pd));
-    r = kvm_add_memory(&h, 0, 0, TRY_SIZE, ram, false, err);
+    r = kvm_add_memory(&h, 0, 0, TRY_SIZE, ram, 0, err);
     if (!r)
-        r = kvm_create_vcpu(&h, err);
+        r = kvm_create_vcpu(&h, false, err);
     if (!r)
         r = kvm_set_cpuid(&h, CPU_X86_64_V2, err);
     *keeps = true;

@@ -84,7 +84,7 @@ void kvm_sregs_of(const struct vcpu *c, unsigned cpl, struct kvm_sregs *out)
     out->apic_base = APIC_BASE;
 }
 
-static int send_sregs(struct kvm *k, const struct kvm_sregs *sregs, struct err *err)
+int kvm_send_sregs(struct kvm *k, const struct kvm_sregs *sregs, struct err *err)
 {
     if (!ioctl(k->h.vcpu, KVM_SET_SREGS, sregs))
         return 0;
@@ -110,11 +110,11 @@ static int send_system(struct kvm *k, struct err *err)
     if (stale) {
         struct kvm_sregs other = sregs;
         other.cr3 ^= CR3_PWT;
-        int r = send_sregs(k, &other, err);
+        int r = kvm_send_sregs(k, &other, err);
         if (r)
             return r;
     }
-    int r = send_sregs(k, &sregs, err);
+    int r = kvm_send_sregs(k, &sregs, err);
     if (r)
         return r;
     k->sregs = sregs;
@@ -123,7 +123,7 @@ static int send_system(struct kvm *k, struct err *err)
     return 0;
 }
 
-static int send_fpu(struct kvm *k, struct err *err)
+int kvm_send_fpu(struct kvm *k, struct err *err)
 {
     struct dbt *d = k->core;
     if (!k->sent_xcr0 || k->xcr0 != d->cpu.xcr0) {
@@ -153,7 +153,7 @@ int kvm_send(struct kvm *k, bool fpu, struct err *err)
     kvm_regs_of(k->core, &regs);
     int r = send_system(k, err);
     if (!r && fpu)
-        r = send_fpu(k, err);
+        r = kvm_send_fpu(k, err);
     if (r)
         return r;
     if (!k->sent_regs || memcmp(&regs, &k->regs, sizeof(regs))) {

@@ -81,19 +81,20 @@ int kvm_open(struct kvm_vm *h, struct err *err)
     return r;
 }
 
-/* No MSR is KVM's: each access comes to us, those of the x2APIC as invalid ones. */
-static int take_msrs(struct kvm_vm *h, struct err *err)
+/* No MSR is KVM's, or only three: each access comes to us, those of the x2APIC as invalid ones. */
+static int take_msrs(struct kvm_vm *h, bool own, struct err *err)
 {
-    u8 none[8] = {0}; /* bits of a range: 0 denies */
+    u8 none[8] = {own ? 7 : 0}; /* bits of a range: 0 denies */
     struct kvm_enable_cap cap = {.cap = KVM_CAP_X86_USER_SPACE_MSR,
                                  .args = {KVM_MSR_EXIT_REASON_INVAL | KVM_MSR_EXIT_REASON_UNKNOWN |
                                           KVM_MSR_EXIT_REASON_FILTER}};
-    /* Denied by default; a filter must name one range, and the x2APIC's cannot be filtered. */
+    /* Denied by default; a filter must name one range, and the x2APIC's cannot be filtered. Here
+     * FS_BASE, GS_BASE, KERNEL_GS_BASE. */
     struct kvm_msr_filter filter = {
         .flags = KVM_MSR_FILTER_DEFAULT_DENY,
         .ranges = {{.flags = KVM_MSR_FILTER_READ | KVM_MSR_FILTER_WRITE,
-                    .nmsrs = 1,
-                    .base = 0x7fff,
+                    .nmsrs = 3,
+                    .base = 0xc0000100,
                     .bitmap = none}},
     };
     if (ioctl(h->vm, KVM_ENABLE_CAP, &cap))
@@ -103,9 +104,9 @@ static int take_msrs(struct kvm_vm *h, struct err *err)
     return 0;
 }
 
-int kvm_create_vcpu(struct kvm_vm *h, struct err *err)
+int kvm_create_vcpu(struct kvm_vm *h, bool own, struct err *err)
 {
-    int r = take_msrs(h, err);
+    int r = take_msrs(h, own, err);
     if (r)
         return r;
     h->vcpu = ioctl(h->vm, KVM_CREATE_VCPU, 0);
@@ -122,17 +123,25 @@ int kvm_create_vcpu(struct kvm_vm *h, struct err *err)
     return 0;
 }
 
-int kvm_add_memory(struct kvm_vm *h, u32 slot, gpa_t gpa, u64 size, void *host, bool readonly,
+int kvm_add_memory(struct kvm_vm *h, u32 slot, gpa_t gpa, u64 size, void *host, u32 flags,
                    struct err *err)
 {
     struct kvm_userspace_memory_region region = {.slot = slot,
-                                                 .flags = readonly ? KVM_MEM_READONLY : 0,
+                                                 .flags = flags,
                                                  .guest_phys_addr = gpa,
                                                  .memory_size = size,
                                                  .userspace_addr = (u64)host};
     if (ioctl(h->vm, KVM_SET_USER_MEMORY_REGION, &region))
         return err_errno(err, "/dev/kvm: RAM at %llx", (unsigned long long)gpa);
     return 0;
+}
+
+int kvm_log_dirty(struct kvm *k, u32 slot, struct err *err)
+{
+    const struct kvm_slot *s = &k->slot[slot];
+    if (s->readonly)
+        return 0;
+    return kvm_add_memory(&k->h, slot, s->gpa, s->size, s->host, KVM_MEM_LOG_DIRTY_PAGES, err);
 }
 
 void kvm_close(struct kvm_vm *h)

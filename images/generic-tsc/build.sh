@@ -1,0 +1,47 @@
+#!/bin/sh
+# The module guest-agent/tsc for the generic image's kernel, and a program that tests it, added to that
+# image's initramfs -> build/images/generic-tsc/. Needs Debian's headers of exactly that kernel.
+cd "$(dirname "$0")/../.."
+out=build/images/generic-tsc
+. images/common.sh
+
+work="$(pwd)/$out.tmp"
+rm -rf "$work"
+mkdir -p "$work"
+from_generic "$work/initramfs/modules"
+read -r kernel version _ <"$work/version"
+release=${kernel#linux-image-}
+
+# Headers of another version of the package would give a module that the kernel does not load.
+say "fetching the headers of $release"
+sdk="$work/sdk"
+for package in "linux-headers-$release" "linux-headers-${release%-amd64}-common"; do
+    fetch "$package" "$sdk"
+    [ "$(awk 'END { print $2 }' "$work/version")" = "$version" ] ||
+        die "apt's $package is not of the generic image's kernel, $version: make images-clean images"
+done
+fetch "linux-kbuild-${release%%.0-*}" "$sdk"
+# The headers name each other by where they are when installed.
+headers="$sdk/usr/src/linux-headers-$release"
+sed -i "s#/usr/src/#$sdk/usr/src/#" "$headers/Makefile"
+
+mkdir "$work/module"
+cp guest-agent/tsc/Kbuild guest-agent/tsc/*.c guest-agent/tsc/*.h "$work/module/"
+# What a make that calls this was given is not for the kernel's.
+env -u MAKEFLAGS -u MAKELEVEL make -s -C "$headers" M="$work/module" CC=gcc modules >"$work/make.log" 2>&1 ||
+    { cat "$work/make.log" >&2; die "the module does not compile"; }
+strip --strip-debug -o "$work/reprise_tsc.ko" "$work/module/reprise_tsc.ko"
+
+gcc -std=gnu11 -O1 -Wall -Wextra -Werror -Wno-unused-parameter -static -s -o "$work/tsc-test" \
+    images/generic-tsc/*.c
+root="$work/initramfs"
+install -D -m 644 "$work/reprise_tsc.ko" "$root/lib/modules/$release/reprise_tsc.ko"
+install -D -m 755 "$work/tsc-test" "$root/bin/tsc-test"
+rmdir "$root/modules"
+initramfs "$root" "$work/more"
+cat build/images/generic/initrd "$work/more" >"$work/initrd"
+(cd "$work" && sha256sum vmlinuz initrd reprise_tsc.ko) >>"$work/version"
+rm -rf "$root" "$work/more" "$sdk" "$work/debs" "$work/module" "$work/make.log"
+rm -rf "$out"
+mv "$work" "$out"
+say "$out: $(head -n 1 "$out/version" | cut -d' ' -f1,2), with reprise_tsc.ko"

@@ -1,0 +1,154 @@
+"""The KVM engine on an imitation of KVM and of the performance counter: on every host."""
+import json
+import random
+
+from suite.harness import FINE, ROOT, test
+from suite.tiny import COMMON, ENDS, OWN_TEST
+
+LONGEST = 60000  # positions of a guest that is cut
+LOOPS = {"faultstorm", "paging", "rep", "smc", "syscalls", "timers"}
+STEP = ("--engine", "kvm", "--counter", "step")
+
+
+def imitation(t, program="reprise"):
+    return t.build / "tests" / "imitation" / program
+
+
+def doctor(t, **misbehaviour):
+    """Its facts and what it says of the engine kvm with the counter pmu."""
+    what = ",".join(k if v is True else f"{k}={v}" for k, v in misbehaviour.items())
+    seed = random.getrandbits(31)
+    t.log.write(f"REPRISE_IMITATION=seed={seed},{what}\n")
+    r = json.loads(t.run(imitation(t), "doctor", "--json", timeout=200,
+                         env={"REPRISE_IMITATION": f"seed={seed},{what}"}).out)
+    return r["facts"], r["engines"][2]
+
+
+@test("imitation/doctor", cost=5)
+def good(t):
+    """Everything that the engine wants is there."""
+    facts, pmu = doctor(t)
+    lacks = [k for k, f in facts.items() if f["state"] != "yes" and f["state"] != "info" and
+             k.split(".")[0] in ("kvm", "insn", "speed", "exit", "step", "breakpoint", "cpuid", "tsc",
+                                 "pmu")]
+    t.equal(lacks, [], "what it lacks")
+    t.equal((pmu["linux"], pmu["tiny"]), (True, True), "the counter pmu")
+    t.equal(facts["step.mov_ss"]["value"], "behind the next instruction, as on a CPU", "MOV SS")
+    t.equal(facts["step.pushf"]["value"], "the guest sees the trap flag", "PUSHF")
+    t.check(facts["pmu.skid.ring0"]["number"] > 5, "no skid")
+    return f"skid {facts['pmu.skid.ring0']['number']:.0f}"
+
+
+def misbehaves(name, key, sentence, refused=True, **what):
+    @test(f"imitation/{name}", cost=5)
+    def run(t):
+        """A host that misbehaves is told from a good one, with the reason."""
+        facts, pmu = doctor(t, **what)
+        t.equal(facts[key]["state"], "no" if refused else "yes", key)
+        t.has(facts[key]["note"], sentence)
+        t.equal(pmu["linux"], not refused, "whether the counter pmu can be used")
+
+
+misbehaves("no-pmu", "pmu.counter", "has no hardware counter for event", nopmu=True)
+misbehaves("no-scaling", "tsc.scaling", "KVM_CAP_TSC_CONTROL", noscale=True)
+misbehaves("lost", "pmu.overflows.ring0", r"^[1-9]\d* of 1000 were lost", lost="1/50")
+misbehaves("late", "pmu.skid.ring3", r"^up to 1[23]\d{3} branches.*margin is \d+", late="1/50")
+misbehaves("stolen", "pmu.exact.ring0", "the counter was taken away for a while", stolen="1/300")
+misbehaves("miscount", "pmu.exits.ring0", "KVM counting the host's too", miscount=True)
+misbehaves("spec-lock", "pmu.locks.ring0", "SpecLockMap", speclock=True, cpu="zen")
+misbehaves("tick", "tsc.still", r"ran over a tick of its TSC by [1-9]\d* ms: the host held it up",
+           tick="1/50")
+misbehaves("suspend", "tsc.still", r"suspended for [3-5]\d{3} ms while the guest ran",
+           suspend="1/50")
+# These are no reason to refuse it.
+misbehaves("early", "pmu.overflows.ring0", r"^0 of 1000 were lost, [1-9]\d* early, 0 disturbed",
+           refused=False, early="1/20")
+misbehaves("intel", "pmu.skid.ring0", r"^up to [1-9]\d branches.*margin is 100$", refused=False,
+           cpu="skylake", skid=60)
+misbehaves("hybrid", "pmu.skid.ring0", r"margin is 125$", refused=False, cpu="alderlake", skid=90)
+
+
+@test("imitation/no-step", cost=5)
+def no_step(t):
+    """Single steps that KVM ignores."""
+    facts, _ = doctor(t, nostep=True)
+    t.has(facts["step.ring0"]["value"], "through the guest's trap flag")
+    r = t.run(imitation(t), "record", "-o", t.dir / "rec", "--kernel", tiny("haltforever"), *STEP,
+              code=1, env={"REPRISE_IMITATION": "nostep"})
+    t.has(r.error, "single step stops in no ring")
+
+
+def exact(ring):
+    @test(f"imitation/exact-ring{ring}", cost=15)
+    def run(t):
+        """Stops at exact positions by the counter, breakpoints and single steps; what goes wrong is
+        told."""
+        seed = random.getrandbits(31)
+        program = imitation(t, "pmu_exact")
+        r = t.run(program, "hardware", ring, seed, timeout=200,
+                  env={"REPRISE_IMITATION": f"seed={seed},skid=60,early=1/9,cpu=skylake"})
+        t.has(r.text, rf"^ring {ring}: (100|[5-9][0-9]) stops exact in \d+ branches")
+        for what, sentence in (("stolen=1/2000", "the counter was taken away for a while"),
+                               ("cpu=alderlake,core=1/2000", "from a core of kind 0x40 to one of")):
+            bad = t.run(program, "hardware", ring, seed, code=1, timeout=200,
+                        env={"REPRISE_IMITATION": f"seed={seed},{what}"})
+            t.has(bad.text + bad.error, sentence, what)
+        return r.text.strip()
+
+
+exact(0)
+exact(3)
+
+
+@test("imitation/facts", cost=2)
+def known_facts(t):
+    """What a KVM does where its documentation leaves it open, as tests/imitation/facts has it."""
+    r = t.run(imitation(t, "kvm_facts"))
+    t.equal(r.error, "", "what it says on stderr")
+    t.equal(r.text, (ROOT / "tests/imitation/facts").read_text(), "the facts")
+
+
+def insn(name, cases, *options):
+    for model in ("v2", "v3"):
+        @test(f"imitation/{name}-{model}", cost=8)
+        def run(t, model=model):
+            """Random instructions and programs, each a single step."""
+            if model == "v3":
+                t.need_v3()
+            r = t.run(imitation(t, "insn"), "--engine", "kvm", "--model", model, "--seed",
+                      random.getrandbits(31), "--cases", cases, *options, timeout=240)
+            t.has(r.text, ", 0 failed")
+            return r.text.strip().splitlines()[-1]
+
+
+insn("forms", 30000)
+insn("stops", 100, "--stops")
+insn("injected", 100, "--stops", "--interrupts")
+
+
+def tiny(name):
+    return ROOT / "build" / "images" / "tiny" / (name + ".elf")
+
+
+def guest(name):
+    @test(f"imitation/tiny-{name}", cost=3)
+    def run(t):
+        """Recorded by single steps; replayed by dbt, which records the same by itself."""
+        cut = ("--max-insns", LONGEST) if name in LOOPS else ()
+        options = ("--kernel", tiny(name), "--memory", "16M", "--no-realtime", "--seed", 1, *cut)
+        one = t.run(imitation(t), "record", "-o", t.dir / "kvm", *options, *STEP, code=None)
+        two = t.run(t.reprise, "record", "-o", t.dir / "dbt", *options, code=None)
+        t.equal((one.code, one.code), (two.code, ENDS.get(name, FINE)), "the exit codes")
+        t.lacks(one.text, "^FAIL")
+        t.same("kvm", one)
+        ends = [t.events(rec)[-1] for rec in ("kvm", "dbt")]
+        t.equal(*[(e["position"], e["components"][0], e["ram"]) for e in ends],
+                "position, vCPU and RAM at the end")
+        r = t.run(imitation(t), "replay", t.dir / "dbt", "--engine", "kvm", code=two.code)
+        t.equal(r.text, two.text, "what it printed under KVM")
+        return f"{t.info('kvm')['position']} positions"
+
+
+for path in sorted((ROOT / "images" / "tiny").glob("*.c")):
+    if path.stem not in OWN_TEST | COMMON:
+        guest(path.stem)

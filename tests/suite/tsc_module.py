@@ -1,0 +1,103 @@
+"""The guest's module that answers RDTSC with the virtual TSC (guest-agent/tsc), on its own image."""
+import re
+
+from suite.harness import FINE, IMAGES, test
+
+APPEND = "quiet clearcpuid=tsc randomize_kstack_offset=off"
+LOAD = "insmod /lib/modules/$(uname -r)/reprise_tsc.ko"
+TESTS = ("values", "processes", "prctl", "clocks", "prefixes", "page-ends", "other-faults", "umip",
+         "trap-flag", "ptrace")
+
+
+def boot(t, name, script, append=APPEND, **more):
+    if not (IMAGES / "generic-tsc" / "initrd").exists():
+        t.skip("build/images/generic-tsc is not built: make image-tsc")
+    return t.linux(name, "--no-realtime", "--seed", 1, image="generic-tsc", append=append,
+                   script=script, end="exit", **more)
+
+
+def all_good(t, text):
+    for name in TESTS:
+        t.has(text, f"^ok {name}$")
+    t.lacks(text, "^FAIL")
+    t.lacks(text, r"BUG:|WARNING:|Oops|Call Trace")
+
+
+@test("tsc/module", cost=15)
+def module(t):
+    """Programs read the virtual TSC, and see nothing else of it; removed, everything is as before."""
+    r = boot(t, "rec", f"""{LOAD} || exit 1
+tsc-test || exit 2
+rmmod reprise_tsc || exit 3
+tsc-test plain || exit 4
+{LOAD} && tsc-test && rmmod reprise_tsc || exit 5
+dmesg | grep -A30 -E 'BUG|WARNING|Oops' && exit 6
+exit 0
+""")
+    all_good(t, r.text)
+    without = r.text.split("answers to programs")[1]
+    t.has(without, "tsc-test: -1$")
+    t.equal(len(re.findall("^ok values$", r.text, re.M)), 2, "the number of good runs with the module")
+    t.same("rec", r)
+    return re.search(r"^tsc-test: (.*), 0 wrong$", r.text, re.M).group(1)
+
+
+@test("tsc/kernel", cost=15)
+def kernel(t):
+    """With the module, and the command line of its README, the kernel executes no RDTSC any more."""
+    r = boot(t, "rec", f"""{LOAD} || exit 1
+cd /sys/module/reprise_tsc/parameters
+echo "before: $(cat kernel_answers)"
+echo begin; head -c 64 /dev/urandom | md5sum; usleep 20000; echo tsc >/dev/null; echo end
+echo "after: $(cat kernel_answers), $(cat kernel_places) places"
+""")
+    before, after = (int(n) for n in re.findall("^(?:before|after): ([0-9]+)", r.text, re.M))
+    t.check(after > before, "the kernel asked for nothing in between")
+    trace = t.dir / "trace"
+    with open(trace, "wb") as f:
+        t.run(t.reprise, "trace", "--from", "console:begin", "--to", "console:end", t.dir / "rec",
+              stdout=f, timeout=200)
+    total = read = reached = 0
+    with open(trace, encoding="utf-8") as f:
+        for line in f:
+            total += 1
+            read += bool(re.search(r"\brdtscp?\b", line))
+            reached += "int3" in line
+    trace.unlink()
+    t.check(total > 10000, f"only {total} instructions")
+    t.check(reached, "no breakpoint of a kprobe in there")
+    t.equal(read, 0, "the number of RDTSC executed")
+    t.same("rec", r)
+    return f"{total} instructions, {reached} breakpoints, {after - before} answers"
+
+
+@test("tsc/pti", cost=12)
+def pti(t):
+    """With page-table isolation, which our CPU model does not need, it works as well."""
+    r = boot(t, "rec", f"dmesg | grep -i 'isolation: enabled'; {LOAD} && tsc-test",
+             append=APPEND + " pti=on", code=FINE)
+    t.has(r.text, "isolation: enabled")
+    all_good(t, r.text)
+
+
+def refused(name, append, prepare, why):
+    @test(f"tsc/{name}", cost=6)
+    def run(t):
+        """Where it cannot do its work it is not loaded, and says why in one sentence."""
+        r = boot(t, "rec", f"""{prepare}
+{LOAD} && exit 1
+[ ! -e /sys/module/reprise_tsc ] || exit 2
+dmesg | grep 'reprise_tsc: not loaded'
+tsc-test plain
+""", append=append)
+        t.has(r.text, "reprise_tsc: not loaded: " + why)
+        t.equal(len(re.findall("reprise_tsc: not loaded", r.text)), len(re.findall(why, r.text)),
+                "the number of reasons")
+        t.has(r.text, "^tsc-test: -1 .*, 0 wrong")
+
+
+refused("uses-tsc", "quiet", "", "the kernel itself uses the TSC; boot it with clearcpuid=tsc")
+refused("no-umip", APPEND.replace("=tsc", "=tsc,umip"), "", "the kernel does not use UMIP")
+refused("no-ftrace", APPEND, "echo 0 >/proc/sys/kernel/ftrace_enabled", "fixup_umip_exception cannot be hooked")
+refused("no-kprobes", APPEND, "mount -t debugfs debugfs /sys/kernel/debug; "
+        "echo 0 >/sys/kernel/debug/kprobes/enabled", "kprobes are switched off")

@@ -1,0 +1,52 @@
+/* UNIT_BRANCH: instants between two positions (cpu/engine.h, struct engine_place). */
+#include "dbt.h"
+
+#include <errno.h>
+#include <xxhash.h>
+
+void dbt_place(struct engine *e, struct engine_place *out)
+{
+    struct dbt *d = dbt_of(e);
+    const struct vcpu *c = &d->cpu;
+    u64 all[18];
+    for (unsigned i = 0; i < 16; i++)
+        all[i] = c->gpr[i];
+    all[16] = c->rip;
+    all[17] = get_rflags(d) & ~(u64)FL_RF;
+    *out = (struct engine_place){c->rip, c->gpr[RCX], c->gpr[RSP], XXH3_64bits(all, sizeof(all))};
+}
+
+static bool there(struct dbt *d, const struct engine_place *to)
+{
+    struct engine_place here;
+    if (d->cpu.rip != to->rip || d->cpu.gpr[RCX] != to->rcx || d->cpu.gpr[RSP] != to->rsp)
+        return false;
+    dbt_place(&d->base, &here);
+    return here.hash == to->hash;
+}
+
+/* In a REP string all iterations up to the one that is looked for are one step. */
+static u64 stride(const struct dbt *d, const struct engine_place *to)
+{
+    u64 rcx = d->cpu.gpr[RCX];
+    return d->cpu.rip == to->rip && d->cpu.rep_resume && rcx > to->rcx ? rcx - to->rcx : 1;
+}
+
+int dbt_settle(struct engine *e, const struct engine_place *to, struct err *err)
+{
+    struct dbt *d = dbt_of(e);
+    pos_t at = branch_position(d);
+    enum engine_exit r = ENGINE_STOP;
+    while (!there(d, to)) {
+        if (r == ENGINE_STOP)
+            r = dbt_run_insns(e, stride(d, to), err);
+        if (branch_position(d) != at || r != ENGINE_STOP)
+            return err_set(err, -ESRCH,
+                           "at position %llu the guest never is at RIP %llx with RCX %llx, RSP "
+                           "%llx and the same registers: this is another run",
+                           (unsigned long long)at, (unsigned long long)to->rip,
+                           (unsigned long long)to->rcx, (unsigned long long)to->rsp);
+    }
+    d->cpu.rep_resume = 0; /* as dbt_sync() has it */
+    return 0;
+}

@@ -1,0 +1,331 @@
+/*
+ * The run loop of a guest that runs freely in KVM (free.h), and its engine functions. A run goes
+ * up to the counter's margin before the position; from there the core executes by hand: exact, and
+ * without a trap flag that a guest could see. It also runs whatever somebody watches.
+ */
+#include "cpu/kvm/free.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+
+/* Where positions count branches, a signal that nobody else uses. */
+#define SIGNAL (SIGRTMIN + 7)
+
+/* So long without anything that counts, and the guest waits. */
+#define BETWEEN_NS 20000000u
+
+int free_step(struct dbt *d, struct insn *in)
+{
+    return NOT_STEPPED;
+}
+
+/* ---- running ---- */
+
+/* The last part of the way, or all of it where somebody looks at each step. */
+static int by_core(struct kvm *k, pos_t stop_at)
+{
+    struct dbt *d = k->core;
+    if (free_pull(k, true, &d->err))
+        return ENGINE_FAILED;
+    free_changed(k, true);
+    return (int)dbt_run(&d->base, stop_at, &d->err);
+}
+
+/* How the run ended: enum pmu_stop, or <0. */
+static int enter(struct kvm *k, struct err *err)
+{
+    struct kvm_free *f = k->free;
+    struct dbt *d = k->core;
+    struct kvm_run *run = k->h.run;
+    u64 until = pmu_kvm_ops.now(&f->host) + PMU_WATCH_NS, tick = NEVER;
+    run->request_interrupt_window = d->want_int;
+    run->cr8 = f->cr8 = d->env->get_cr8(d->env->machine);
+    if (f->still) {
+        pmu_tsc_set(&f->tsc, d->env->now(d->env->machine) + d->cpu.tsc_adjust);
+        int r = pmu_tsc_enter(&f->tsc, &tick, err);
+        if (r)
+            return r;
+    }
+    pmu_kvm_ops.kick_at(&f->host, MIN(until, tick));
+    int stop = pmu_kvm_ops.run(&f->host, err);
+    pmu_kvm_ops.kick_at(&f->host, NEVER);
+    f->core_general = f->core_fpu = false;
+    f->entries++;
+    k->exits++;
+    if (stop > 0 && f->still) {
+        int r = pmu_tsc_left(&f->tsc, err);
+        if (r)
+            return r;
+    }
+    return stop;
+}
+
+static int by_kvm(struct kvm *k)
+{
+    struct kvm_free *f = k->free;
+    struct dbt *d = k->core;
+    u64 branches = 0, began = pmu_kvm_ops.now(&f->host);
+    int stop = enter(k, &d->err);
+    struct err ignored;
+    int r = f->ops->stop(f->counter, &branches, stop < 0 ? &ignored : &d->err);
+    if (stop < 0 || r)
+        return ENGINE_FAILED;
+    d->branches += branches;
+    f->idle =
+        branches || stop != PMU_STOP_SIGNAL ? 0 : f->idle + (pmu_kvm_ops.now(&f->host) - began);
+    if (f->idle >= BETWEEN_NS)
+        return ENGINE_BETWEEN;
+    return stop == PMU_STOP_SIGNAL ? 0 : free_exit(k);
+}
+
+static bool watched(const struct dbt *d)
+{
+    return d->debug.nexec || d->debug.nwatch || d->trace || d->want_nmi;
+}
+
+/* 0: go on; else enum engine_exit. */
+static int turn(struct kvm *k, pos_t stop_at)
+{
+    struct kvm_free *f = k->free;
+    struct dbt *d = k->core;
+    if (unit_position(d) >= stop_at || d->kicked)
+        return ENGINE_STOP;
+    if (d->want_int || d->want_nmi) {
+        if (free_pull(k, false, &d->err))
+            return ENGINE_FAILED;
+        if ((d->want_int && dbt_can_interrupt(&d->base)) || (d->want_nmi && dbt_can_nmi(&d->base)))
+            return ENGINE_WINDOW;
+    }
+    if (watched(d))
+        return by_core(k, stop_at);
+    /* Before the counter begins: the state goes in by system calls, which may be slow. */
+    if (free_push(k, &d->err))
+        return ENGINE_FAILED;
+    int r = f->ops->start(f->counter, stop_at - unit_position(d), &d->err);
+    if (r == COUNTER_STEP)
+        return by_core(k, stop_at);
+    return r < 0 ? ENGINE_FAILED : by_kvm(k);
+}
+
+static enum engine_exit free_run(struct engine *e, pos_t stop_at, struct err *err)
+{
+    struct kvm *k = kvm_of(e);
+    struct dbt *d = k->core;
+    int r = 0;
+    d->attention = false;
+    k->free->idle = 0;
+    if (pmu_kvm_follow_mask(&k->free->host, &d->err))
+        r = ENGINE_FAILED;
+    while (!r)
+        r = turn(k, stop_at);
+    d->kicked = 0;
+    if (r != ENGINE_FAILED && r != ENGINE_UNSUPPORTED)
+        return (enum engine_exit)r;
+    *err = d->err;
+    return ENGINE_LOST;
+}
+
+/* ---- the rest of the engine interface: with the state in the core ---- */
+
+/* What cannot fail by its interface fails in the next run. */
+static struct dbt *present(const struct engine *e, bool fpu)
+{
+    struct kvm *k = kvm_of(e);
+    struct err err;
+    if (free_pull(k, fpu, &err))
+        CHECK(0, "%s", err.text);
+    return k->core;
+}
+
+static void free_sync(struct engine *e)
+{
+    present(e, true);
+    dbt_ops.sync(e);
+}
+
+static void free_set(struct engine *e)
+{
+    struct kvm *k = kvm_of(e);
+    dbt_changed(e);
+    k->free->core_general = k->free->core_fpu = true;
+    k->free->kvm_msrs = false;
+    free_changed(k, true);
+}
+
+static void free_place(struct engine *e, struct engine_place *out)
+{
+    present(e, false);
+    dbt_place(e, out);
+}
+
+static int free_settle(struct engine *e, const struct engine_place *to, struct err *err)
+{
+    present(e, true);
+    free_changed(kvm_of(e), true);
+    return dbt_settle(e, to, err);
+}
+
+static bool free_can_interrupt(const struct engine *e)
+{
+    present(e, false);
+    return dbt_can_interrupt(e);
+}
+
+static bool free_can_nmi(const struct engine *e)
+{
+    present(e, false);
+    return dbt_can_nmi(e);
+}
+
+static int free_interrupt(struct engine *e, u8 vector)
+{
+    present(e, false);
+    free_changed(kvm_of(e), false);
+    return dbt_interrupt(e, vector);
+}
+
+static int free_nmi(struct engine *e)
+{
+    present(e, false);
+    free_changed(kvm_of(e), false);
+    return dbt_nmi(e);
+}
+
+static bool free_linear_to_physical(struct engine *e, gva_t va, gpa_t *gpa)
+{
+    present(e, false);
+    return dbt_ops.linear_to_physical(e, va, gpa);
+}
+
+static bool free_peek(struct engine *e, gva_t va, void *out, size_t len)
+{
+    present(e, false);
+    return dbt_ops.peek(e, va, out, len);
+}
+
+/* ---- pages that were written ---- */
+
+static u64 slot_pages(const struct kvm *k, u32 slot)
+{
+    return k->slot[slot].size / PAGE_SIZE;
+}
+
+/* What KVM's log has, into the core's. */
+static int collect(struct kvm *k, struct err *err)
+{
+    struct kvm_free *f = k->free;
+    struct dbt *d = k->core;
+    for (u32 i = 0; i < k->nslots; i++) {
+        if (k->slot[i].readonly)
+            continue;
+        struct kvm_dirty_log log = {.slot = i, .dirty_bitmap = f->bitmap};
+        if (ioctl(k->h.vm, KVM_GET_DIRTY_LOG, &log))
+            return err_errno(err, "/dev/kvm: KVM_GET_DIRTY_LOG");
+        u64 first = ram_page_index(d->ram, k->slot[i].gpa);
+        for (u64 w = 0; w < (slot_pages(k, i) + 63) / 64; w++)
+            for (u64 bits = f->bitmap[w]; bits; bits &= bits - 1) {
+                u64 page = first + 64 * w + (u64)__builtin_ctzll(bits);
+                note_written(d, &d->pages[page], page);
+            }
+    }
+    f->dirty_at = f->entries;
+    return 0;
+}
+
+static const u32 *free_written(const struct engine *e, size_t *n)
+{
+    struct kvm *k = kvm_of(e);
+    struct err err;
+    if (k->free->logs_dirty && k->free->dirty_at != k->free->entries && collect(k, &err))
+        CHECK(0, "%s", err.text);
+    return dbt_ops.written(e, n);
+}
+
+static int free_written_reset(struct engine *e)
+{
+    struct kvm *k = kvm_of(e);
+    struct kvm_free *f = k->free;
+    struct err err;
+    u64 most = 0;
+    for (u32 i = 0; i < k->nslots; i++)
+        most = MAX(most, slot_pages(k, i));
+    if (!f->bitmap && !(f->bitmap = calloc((most + 63) / 64, sizeof(u64))))
+        return -ENOMEM;
+    for (u32 i = 0; i < k->nslots && !f->logs_dirty; i++)
+        if (kvm_log_dirty(k, i, &err))
+            return err.code;
+    f->logs_dirty = true;
+    /* Also empties KVM's. */
+    if (collect(k, &err))
+        return err.code;
+    return dbt_ops.written_reset(e);
+}
+
+void free_engine_ops(struct engine_ops *ops)
+{
+    ops->sync = free_sync;
+    ops->changed = free_set;
+    ops->run = free_run;
+    ops->place = free_place;
+    ops->settle = free_settle;
+    ops->can_interrupt = free_can_interrupt;
+    ops->can_nmi = free_can_nmi;
+    ops->interrupt = free_interrupt;
+    ops->nmi = free_nmi;
+    ops->linear_to_physical = free_linear_to_physical;
+    ops->peek = free_peek;
+    ops->written = free_written;
+    ops->written_reset = free_written_reset;
+}
+
+/* ---- beginning and end ---- */
+
+/* The guest's TSC stands still (pmu_tsc.h), or it may not be looked at. */
+static int hold_tsc(struct kvm *k, struct err *err)
+{
+    struct kvm_device_attr attr = {.group = KVM_VCPU_TSC_CTRL, .attr = KVM_VCPU_TSC_OFFSET};
+    if (ioctl(k->h.vm, KVM_CHECK_EXTENSION, KVM_CAP_TSC_CONTROL) <= 0)
+        return err_set(err, -ENOTSUP,
+                       "this host's KVM cannot scale the guest's TSC (KVM_CAP_TSC_CONTROL), so a "
+                       "guest would see one that nobody can repeat");
+    if (ioctl(k->h.vcpu, KVM_HAS_DEVICE_ATTR, &attr))
+        return err_set(err, -ENOTSUP,
+                       "this kernel's KVM cannot set the guest's TSC (KVM_VCPU_TSC_OFFSET, Linux "
+                       "5.16 and later)");
+    if (ioctl(k->h.vcpu, KVM_SET_TSC_KHZ, PMU_TSC_KHZ))
+        return err_errno(err, "/dev/kvm: KVM_SET_TSC_KHZ");
+    int r = pmu_tsc_init(&k->free->tsc, &pmu_kvm_ops, &k->free->host, err);
+    k->free->still = !r;
+    return r;
+}
+
+int free_open(struct kvm *k, struct err *err)
+{
+    struct kvm_free *f = k->free;
+    struct pmu_cpu cpu;
+    f->ops = &counter_pmu;
+    f->host.perf.fd = -1;
+    const struct counter_config config = {.signal = SIGNAL};
+    int r = f->ops->open(&f->counter, &config, err);
+    if (r)
+        return r;
+    pmu_cpu_read(&cpu);
+    f->opened = true; /* also when it comes half way */
+    r = pmu_kvm_open(&f->host, k->h.vcpu, k->h.run, SIGNAL, &cpu, err);
+    return r ? r : hold_tsc(k, err);
+}
+
+void free_close(struct kvm *k)
+{
+    struct kvm_free *f = k->free;
+    if (!f)
+        return;
+    if (f->counter)
+        f->ops->close(f->counter);
+    if (f->opened)
+        pmu_kvm_close(&f->host);
+    free(f->bitmap);
+    free(f);
+}
