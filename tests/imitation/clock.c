@@ -1,21 +1,30 @@
 /*
  * Time: the host's TSC, what a guest sees of it, and CLOCK_MONOTONIC of the whole program, which
- * agree. What the host takes away from a thread with a vCPU while it could run (other programs on
- * the same CPU) is left out of both: on a busy machine every slice would else run over a tick of
- * the TSC. What REPRISE_IMITATION asks for is not. Suspends are invented: CLOCK_BOOTTIME has them
- * and so has the TSC, CLOCK_MONOTONIC has not.
+ * agree. On a busy host every slice would run over a tick of the TSC. So what takes a thread with a
+ * vCPU long, without that it sleeps, is left out of both: other programs on its CPU, a hypervisor,
+ * also the translation of code. What REPRISE_IMITATION asks for is not. Suspends are invented:
+ * CLOCK_BOOTTIME has them and so has the TSC, CLOCK_MONOTONIC has not.
  */
 #define _GNU_SOURCE
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "imitation.h"
 
 #define SUSPENDED_NS 3000000000u
-#define GAP_NS       20000u /* between two looks at the clock: nobody is away for less */
+#define CHECK_NS     1000000u
+/* Between two looks, if the thread does not sleep. There are some between the timer and the last
+ * look at the TSC, and all that passes is to be less than the guard of pmu_tsc.h. */
+#define MOST_NS 12000u
 
 int __real_clock_gettime(clockid_t id, struct timespec *out);
 int __wrap_clock_gettime(clockid_t id, struct timespec *out);
+int __real_timer_create(clockid_t clock, struct sigevent *event, timer_t *timer);
+int __wrap_timer_create(clockid_t clock, struct sigevent *event, timer_t *timer);
+int __real_timer_delete(timer_t timer);
+int __wrap_timer_delete(timer_t timer);
 int __real_timer_settime(timer_t timer, int flags, const struct itimerspec *in,
                          struct itimerspec *old);
 int __wrap_timer_settime(timer_t timer, int flags, const struct itimerspec *in,
@@ -24,8 +33,8 @@ int __wrap_timer_settime(timer_t timer, int flags, const struct itimerspec *in,
 static u64 suspended, taken; /* ns; taken: atomic */
 /* Of this thread, when it was last looked at. */
 static _Thread_local struct {
-    bool vcpu;
-    u64 wall, look, cpu;
+    bool vcpu, guest; /* it has a vCPU; it is in the guest */
+    u64 look, checked;
     long slept;
 } seen;
 
@@ -43,43 +52,57 @@ static struct timespec moved(struct timespec t, u64 ns)
                              .tv_nsec = (long)(sum % 1000000000)};
 }
 
-/* Time since the last look that this thread neither ran nor slept was taken from it: but none that
- * somebody has seen pass. */
-static void look(void)
+static long sleeps(void)
 {
     struct rusage u;
-    u64 wall = real(CLOCK_MONOTONIC), cpu = real(CLOCK_THREAD_CPUTIME_ID);
     getrusage(RUSAGE_THREAD, &u);
-    u64 passed = wall - seen.wall, ran = cpu - seen.cpu;
-    if (u.ru_nvcsw == seen.slept && passed > ran + GAP_NS / 2)
-        __atomic_add_fetch(&taken, MIN(passed - ran, wall - seen.look), __ATOMIC_SEQ_CST);
-    seen.wall = seen.look = wall;
-    seen.cpu = cpu;
-    seen.slept = u.ru_nvcsw;
+    return u.ru_nvcsw;
 }
 
-void im_clock_enter(void)
+/* Some time has passed since the last look: all of it counts if the thread slept, which it does not
+ * in the guest. */
+static void look(u64 wall)
 {
-    if (!seen.vcpu) {
-        struct rusage u;
-        getrusage(RUSAGE_THREAD, &u);
-        seen.wall = seen.look = real(CLOCK_MONOTONIC);
-        seen.cpu = real(CLOCK_THREAD_CPUTIME_ID);
-        seen.slept = u.ru_nvcsw;
-    }
-    seen.vcpu = true;
-    look();
+    u64 gap = wall - seen.look;
+    long slept = seen.guest ? seen.slept : sleeps();
+    if (slept == seen.slept)
+        __atomic_add_fetch(&taken, gap - MIN(gap, MOST_NS), __ATOMIC_SEQ_CST);
+    seen.slept = slept;
+    seen.look = wall;
 }
 
 static u64 now(void)
 {
     u64 wall = real(CLOCK_MONOTONIC);
-    if (seen.vcpu && wall - seen.look > GAP_NS) {
-        look();
-        wall = seen.wall;
-    }
+    if (seen.vcpu && wall - seen.look > MOST_NS)
+        look(wall);
     seen.look = wall;
     return wall - __atomic_load_n(&taken, __ATOMIC_SEQ_CST);
+}
+
+void im_clock_begin(void)
+{
+    seen.look = real(CLOCK_MONOTONIC);
+    seen.slept = sleeps();
+    seen.vcpu = true;
+}
+
+void im_clock_enter(void)
+{
+    if (!seen.vcpu)
+        im_clock_begin();
+    u64 wall = now();
+    if (wall - seen.checked > CHECK_NS) {
+        seen.slept = sleeps(); /* so that one sleep does not hide what comes behind it */
+        seen.checked = wall;
+    }
+    seen.guest = true;
+}
+
+void im_clock_left(void)
+{
+    now();
+    seen.guest = false;
 }
 
 int __wrap_clock_gettime(clockid_t id, struct timespec *out)
@@ -95,14 +118,67 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *out)
     return __real_clock_gettime(id, out);
 }
 
-/* Only those of CLOCK_MONOTONIC are set to an hour of the clock. */
+/* Timers that send a signal to a thread: known here, as the kernel's may be late, too. */
+#define TIMERS 8
+static struct {
+    bool used;
+    timer_t timer;
+    pid_t thread;
+    int signal;
+    u64 at; /* as the program's clock has it */
+} timers[TIMERS];
+
+int __wrap_timer_create(clockid_t clock, struct sigevent *event, timer_t *timer)
+{
+    int r = __real_timer_create(clock, event, timer);
+    if (r || !event || event->sigev_notify != SIGEV_THREAD_ID || clock != CLOCK_MONOTONIC)
+        return r;
+    for (unsigned i = 0; i < TIMERS; i++)
+        if (!timers[i].used) {
+            timers[i].used = true;
+            timers[i].timer = *timer;
+            timers[i].thread = event->_sigev_un._tid;
+            timers[i].signal = event->sigev_signo;
+            timers[i].at = NEVER;
+            break;
+        }
+    return r;
+}
+
+int __wrap_timer_delete(timer_t timer)
+{
+    for (unsigned i = 0; i < TIMERS; i++)
+        if (timers[i].used && timers[i].timer == timer)
+            timers[i].used = false;
+    return __real_timer_delete(timer);
+}
+
 int __wrap_timer_settime(timer_t timer, int flags, const struct itimerspec *in,
                          struct itimerspec *old)
 {
     struct itimerspec late = *in;
-    if ((flags & TIMER_ABSTIME) && (in->it_value.tv_sec || in->it_value.tv_nsec))
+    bool on = in->it_value.tv_sec || in->it_value.tv_nsec;
+    for (unsigned i = 0; i < TIMERS; i++) {
+        if (!timers[i].used || timers[i].timer != timer)
+            continue;
+        timers[i].at = NEVER;
+        if (!on || !(flags & TIMER_ABSTIME))
+            continue;
+        timers[i].at = (u64)in->it_value.tv_sec * 1000000000u + (u64)in->it_value.tv_nsec;
         late.it_value = moved(in->it_value, __atomic_load_n(&taken, __ATOMIC_SEQ_CST));
+    }
     return __real_timer_settime(timer, flags, &late, old);
+}
+
+void im_clock_tick(void)
+{
+    u64 wall = now();
+    for (unsigned i = 0; i < TIMERS; i++) {
+        if (!timers[i].used || timers[i].at > wall || timers[i].thread != gettid())
+            continue;
+        timers[i].at = NEVER;
+        syscall(SYS_tgkill, getpid(), timers[i].thread, timers[i].signal);
+    }
 }
 
 u64 im_host_ticks(u32 khz)
@@ -119,9 +195,8 @@ u64 im_tsc(const struct im_vcpu *v)
 void im_sleep_over_tick(void)
 {
     const struct timespec nap = {.tv_nsec = 1100000 + (long)im_random(2000000)};
-    look();
     nanosleep(&nap, NULL);
-    look();
+    seen.look = real(CLOCK_MONOTONIC); /* all of it counts */
 }
 
 void im_suspend(void)

@@ -161,8 +161,11 @@ void im_cpuid(struct im_vcpu *v, u32 leaf, u32 subleaf, struct cpuid_result *out
 #define IM_HOST_KHZ 2000000u
 u64 im_host_ticks(u32 khz);
 u64 im_tsc(const struct im_vcpu *v);
-/* The thread is about to run its vCPU. */
+/* The thread goes into its guest, is there for some instructions, goes out. */
+void im_clock_begin(void); /* this thread has a vCPU */
 void im_clock_enter(void);
+void im_clock_tick(void);
+void im_clock_left(void);
 void im_sleep_over_tick(void);
 void im_suspend(void);
 

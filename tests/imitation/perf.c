@@ -133,7 +133,7 @@ static void overflow(struct event *e)
 {
     const struct im_options *o = im_options();
     e->left = e->period;
-    if (im_happens(o->lost))
+    if (e->skid != NEVER || im_happens(o->lost)) /* one at a time */
         return;
     e->skid = im_happens(o->late) ? TOO_LATE + im_random(1000) : im_random(o->skid + 1);
     e->more = 1 + im_random(12);

@@ -137,6 +137,7 @@ static void some(struct im_vcpu *v)
     v->until = im_cycles() + LOOK_CYCLES;
     im_hw_go(v);
     im_perf_count(v->hw->branches - before, one);
+    im_clock_tick();
 }
 
 static int enter(struct im_vcpu *v, const sigset_t *before)
@@ -235,6 +236,7 @@ int im_run(struct im_vcpu *v)
         r = enter(v, &before);
     save(v);
     im_hw_left(v);
+    im_clock_left();
     im_perf_leave(host_ns() - began);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     errno = -r;

@@ -25,6 +25,7 @@ struct im_vcpu *im_vcpu_new(struct im_vm *vm, int *fd)
     v->model = CPU_X86_64_V2;
     v->apic_base = 0xfee00900;
     v->khz = vm->khz;
+    im_clock_begin();
     v->tsc_offset = -im_host_ticks(v->khz);
     return v;
 }

@@ -97,7 +97,7 @@ int engine_kvm_create(struct engine **out, const struct engine_config *config, s
     k->h = (struct kvm_vm){-1, -1, -1, NULL, 0};
     int r = dbt_create(&k->core, config, err);
     if (!r)
-        r = kvm_undo_create(k, err);
+        r = k->free ? 0 : kvm_undo_create(k, err);
     if (!r)
         r = start(k, config, err);
     if (r) {
