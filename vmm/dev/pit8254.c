@@ -68,8 +68,8 @@ static const struct state_field pit_fields[] = {PIT_STATE(F, A)};
 static const struct state_desc pit_desc = {"pit8254", pit_fields, ARRAY_SIZE(pit_fields),
                                            sizeof(struct pit_state)};
 
-/* No count is pending (`null`): firmware leaves the part programmed, and a Linux that may not use the
- * TSC waits, very early, for the count to be there. */
+/* No count is pending (`null`): firmware leaves the part programmed, and a Linux that may not use
+ * the TSC waits, very early, for the count to be there. */
 static void pit_reset(struct device *dev)
 {
     struct pit_state *s = dev->state;
