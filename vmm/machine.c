@@ -288,6 +288,8 @@ static int create_devices(struct machine *m, const struct machine_config *config
         r = pic8259_create(&d[DEV_PIC], env, err);
     if (!r)
         r = pit8254_create(&d[DEV_PIT], env, err);
+    if (!r && config->revision < 1)
+        pit8254_unready(&d[DEV_PIT]);
     if (!r)
         r = rtc_create(&d[DEV_RTC], env, config->wall_clock, err);
     if (!r)

@@ -37,6 +37,10 @@ struct machine_net {
 
 #define MACHINE_GPU_HZ 60u
 
+/* What a recorded machine is at power-on must not change: a difference has a number of its own.
+ * 1: the PIT is ready, as firmware leaves it. */
+#define MACHINE_REVISION 1u
+
 /* Of machines that count branches: about what a CPU takes for one, and for leaving the guest; and a
  * millisecond of branches. */
 #define MACHINE_BRANCH_NS 2u
@@ -60,6 +64,7 @@ struct machine_config {
     /* Positions are instructions all the same, of a machine that runs by branches: for debuggers.
      */
     bool by_insn;
+    u32 revision;       /* of the machine, at most MACHINE_REVISION */
     u64 seed;           /* entropy of the guest: SETUP_RNG_SEED is derived from it */
     u64 wall_clock;     /* Unix time at power-on, seconds */
     const char *append; /* kernel command line; NULL for "" */

@@ -12,6 +12,7 @@
 #include "cpu/model.h"
 
 #define DESCRIPTION_FORMAT     1 /* of the recording; see docs/format.md before changing it */
+#define DESCRIPTION_REVISION   1 /* of the machine; MACHINE_REVISION */
 #define DESCRIPTION_FLAGS_RULE 1 /* which flags a fault pushes as dead: DESIGN.md, "Exactness" */
 #define DESCRIPTION_MAX_SIZE   (64u << 10)
 #define DESCRIPTION_HASH_SIZE  16 /* XXH3-128, canonical (big-endian) */
@@ -56,6 +57,8 @@ struct machine_description {
     char position_unit[16]; /* "insn" or "branch" */
     char creator[64];       /* version of the reprise that recorded */
     char host_cpu[16];      /* CPU maker of the recording host, as CPUID leaf 0 has it */
+
+    u32 revision; /* of the machine; 0 in recordings of versions that had no number for it */
 
     u64 memory;
     char cpu_model[32]; /* cpu_model_name() */

@@ -482,6 +482,13 @@ static const struct device_ops pit_ops = {
     .loaded = pit_loaded,
 };
 
+void pit8254_unready(struct device *dev)
+{
+    struct pit_state *s = dev->state;
+    for (unsigned c = 0; c < CHANNELS; c++)
+        s->null[c] = 1;
+}
+
 int pit8254_create(struct device *dev, const struct dev_env *env, struct err *err)
 {
     return dev_alloc(dev, &pit_ops, env, sizeof(struct pit_state), err);
