@@ -18,11 +18,14 @@ struct im_options {
     u64 seed, skid; /* skid: the largest of an ordinary overflow, in branches */
     u64 late, lost, early, stolen, tick, suspend, core;
     bool nopmu, noscale, nostep, miscount, speclock;
+    bool tame;       /* guests of self-tests see none of the others */
     const char *cpu; /* what pmu_cpu_read() says; NULL: this one, if an event is known for it */
 };
 const struct im_options *im_options(void);
 u64 im_random(u64 below); /* below 0: 0 */
 bool im_happens(u64 one_in);
+u64 im_skid(void);         /* the largest, now */
+void im_guest(u64 memory); /* which comes next has so much */
 
 /* calls.c: descriptors of ours, each a real one as well. */
 enum im_kind { IM_NONE, IM_DEVICE, IM_VM, IM_VCPU, IM_PERF };
@@ -201,6 +204,7 @@ void im_perf_enter(void); /* the vCPU of this thread goes into the guest */
 /* Branches until something is to be looked at; NEVER: nothing. *one: run single instructions. */
 u64 im_perf_room(bool *one);
 void im_perf_count(u64 branches, bool insn); /* as many have retired; insn: one instruction has */
+void im_perf_before_branch(void);            /* the last moment for whoever skids no farther */
 /* Out of the guest: signals that are under way arrive. */
 void im_perf_leave(u64 ns);
 

@@ -135,7 +135,7 @@ static void overflow(struct event *e)
     e->left = e->period;
     if (e->skid != NEVER || im_happens(o->lost)) /* one at a time */
         return;
-    e->skid = im_happens(o->late) ? TOO_LATE + im_random(1000) : im_random(o->skid + 1);
+    e->skid = im_happens(o->late) ? TOO_LATE + im_random(1000) : im_random(im_skid() + 1);
     e->more = 1 + im_random(12);
 }
 
@@ -182,6 +182,15 @@ void im_perf_count(u64 branches, bool insn)
         e->left -= branches;
         if (!e->left)
             overflow(e);
+    }
+}
+
+void im_perf_before_branch(void)
+{
+    for (unsigned i = 0; i < EVENTS; i++) {
+        struct event *e = mine(i);
+        if (e && e->skid == 0)
+            raise_signal(e);
     }
 }
 
