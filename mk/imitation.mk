@@ -9,10 +9,11 @@ IMITATION_WRAP := open ioctl close read fcntl syscall clock_gettime timer_create
 	host_enter host_fini cache_find exec mem_write operand_close deliver_fault help_rdmsr help_wrmsr help_cpuid help_hlt \
 	pmu_cpu_read pmu_pin
 IMITATION_LINK := $(IMITATION_WRAP:%=-Wl,--wrap=%)
-IMITATION_BIN  := $(addprefix $(B)/tests/imitation/,reprise stops insn kvm_facts)
+IMITATION_BIN  := $(addprefix $(B)/tests/imitation/,reprise stops inject insn kvm_facts)
 
 $(B)/tests/imitation/reprise: $(CMD_OBJ)
 $(B)/tests/imitation/stops: $(B)/tests/tools/stops.o
+$(B)/tests/imitation/inject: $(B)/tests/tools/inject.o
 $(B)/tests/imitation/kvm_facts: $(B)/tests/tools/kvm_facts.o
 $(B)/tests/imitation/insn: $(patsubst %.c,$(B)/%.o,$(wildcard tests/insn/*.c))
 
