@@ -47,6 +47,8 @@ int dbt_settle(struct engine *e, const struct engine_place *to, struct err *err)
                            (unsigned long long)at, (unsigned long long)to->rip,
                            (unsigned long long)to->rcx, (unsigned long long)to->rsp);
     }
-    d->cpu.rep_resume = 0; /* as dbt_sync() has it */
+    /* Of a REP string in the middle CPUs say different things here. */
+    d->cpu.rep_resume = 0;
+    d->cpu.rflags &= ~(u64)FL_RF;
     return 0;
 }
