@@ -5,7 +5,7 @@ CFLAGS_tests/imitation/inside := $(GPRONLY) -O2
 
 # System calls, and functions of the engine for what the imitated hardware does otherwise.
 IMITATION_WRAP := open ioctl close read fcntl syscall clock_gettime timer_create timer_settime \
-	timer_delete \
+	timer_delete sigaltstack \
 	host_enter host_fini cache_find exec mem_write operand_close deliver_fault help_rdmsr help_wrmsr help_cpuid help_hlt \
 	pmu_cpu_read pmu_pin
 IMITATION_LINK := $(IMITATION_WRAP:%=-Wl,--wrap=%)

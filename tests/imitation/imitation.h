@@ -9,7 +9,6 @@
 #include <linux/kvm.h>
 #include <signal.h>
 #include <sys/types.h>
-#include <ucontext.h>
 
 #include "cpu/dbt/dbt.h"
 
@@ -106,7 +105,7 @@ struct im_vcpu {
     u32 *pages; /* those of this epoch */
     u32 npages;
     /* The coroutine it runs in: hardware.c. */
-    ucontext_t outside, inside;
+    void *outside, *inside; /* stack pointers */
     u8 *stack;
     bool alive;   /* `inside` can be gone on with */
     bool mid;     /* it waits in the middle of an instruction */
@@ -163,9 +162,9 @@ u64 im_host_ticks(u32 khz);
 u64 im_tsc(const struct im_vcpu *v);
 /* The thread goes into its guest, is there for some instructions, goes out. */
 void im_clock_begin(void); /* this thread has a vCPU */
-void im_clock_enter(void);
+u64 im_clock_enter(void);
 void im_clock_tick(void);
-void im_clock_left(void);
+u64 im_clock_left(void);
 void im_sleep_over_tick(void);
 void im_suspend(void);
 
