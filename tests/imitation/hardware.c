@@ -379,7 +379,9 @@ void im_hw_go(struct im_vcpu *v)
         v->alive = true;
     }
     host_enter(v->hw);
+    v->keeps_tlb = false;
     im_switch(&v->outside, v->inside);
+    v->keeps_tlb = im_options()->tlb;
     if (!v->aborted)
         return;
     v->aborted = v->alive = v->mid = false;

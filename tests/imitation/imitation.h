@@ -16,7 +16,7 @@
 struct im_options {
     u64 seed, skid; /* skid: the largest of an ordinary overflow, in branches */
     u64 late, lost, early, stolen, tick, suspend, core;
-    bool nopmu, noscale, nostep, miscount, speclock;
+    bool nopmu, noscale, nostep, miscount, speclock, tlb;
     const char *cpu; /* what pmu_cpu_read() says; NULL: this one, if an event is known for it */
 };
 const struct im_options *im_options(void);
@@ -99,8 +99,9 @@ struct im_vcpu {
     struct ram ram;
     bool has_rom; /* where board/ram.h has it, some memory is read-only */
     struct engine_env env;
-    u8 *shadow;  /* pages of code as they were at the last exit */
-    u32 *looked; /* by page: the epoch in which it was compared with its shadow */
+    bool keeps_tlb; /* nothing but a guest's own flush empties it */
+    u8 *shadow;     /* pages of code as they were at the last exit */
+    u32 *looked;    /* by page: the epoch in which it was compared with its shadow */
     u32 epoch;
     u32 *pages; /* those of this epoch */
     u32 npages;

@@ -42,7 +42,7 @@ static void set(char *word)
     } flags[] = {
         {"nopmu", &options.nopmu},       {"noscale", &options.noscale},
         {"nostep", &options.nostep},     {"miscount", &options.miscount},
-        {"speclock", &options.speclock},
+        {"speclock", &options.speclock}, {"tlb", &options.tlb},
     };
     char *value = strchr(word, '=');
     for (size_t i = 0; !value && i < ARRAY_SIZE(flags); i++)
