@@ -23,7 +23,6 @@ $(GENERIC_TSC_FILES:%=build/images/generic-tsc/%) &: images/common.sh $(wildcard
 		$(wildcard guest-agent/tsc/*.[ch] guest-agent/tsc/Kbuild) build/images/generic/initrd | deps
 	@images/generic-tsc/build.sh
 image-tsc: build/images/generic-tsc/initrd
-$(B)/tests/unit/test_tsc_insn: $(B)/guest-agent/tsc/insn.o
 
 # Not made by `make images`: a minute, 150 MB from the network, 600 MB on the disk.
 DISK_COMMON := images/common.sh images/disk.sh

@@ -15,6 +15,7 @@ $(TOY_NAMES:%=$(B)/tests/unit/%): $(TOY_OBJ)
 GPU_OBJ := $(B)/tests/unit/gpu_stream.o
 $(B)/tests/unit/test_gpu_decode $(B)/tests/unit/test_gpu_log $(B)/tests/unit/test_gpu_state \
 	$(B)/tests/unit/test_gpu_drive $(B)/tests/unit/test_gpu_track: $(GPU_OBJ)
+$(B)/tests/unit/test_tsc_insn: $(B)/guest-agent/tsc/insn.o
 $(UNIT_BIN): $(B)/tests/unit/%: $(B)/tests/unit/%.o $(B)/libreprise.a
 	@echo "  LD $@"
 	@$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libreprise.a -lcmocka $(LDLIBS)

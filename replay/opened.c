@@ -1,6 +1,7 @@
 /* See opened.h. */
 #include "replay/opened.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,7 +126,10 @@ unsigned machine_nets(const struct machine_description *d, struct machine_net *n
 
 void machine_peripherals(const struct machine_description *d, struct machine_config *config)
 {
+    static_assert(DESCRIPTION_REVISION == MACHINE_REVISION, "the same");
+    config->revision = d->revision;
     config->branch_ns = d->branch_ns;
+    config->event_ns = d->event_ns;
     config->tsc_step = d->tsc_step;
     config->by_insn = d->branch_ns && !strcmp(d->position_unit, "insn");
     config->hvc0 = d->hvc0;

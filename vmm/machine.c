@@ -52,10 +52,17 @@ static vns_t env_tsc(void *opaque)
 }
 
 /* The TSC of a machine that counts branches moves now. */
+static void move_tsc(struct machine *m)
+{
+    m->st.tsc = machine_now(m);
+}
+
+/* Whoever polls a device is not to wait for its time branch by branch. */
 static void env_counted(void *opaque)
 {
     struct machine *m = opaque;
-    m->st.tsc = machine_now(m);
+    m->st.idle_ns += m->event_ns;
+    move_tsc(m);
 }
 
 static void env_changed(void *opaque)
@@ -281,6 +288,8 @@ static int create_devices(struct machine *m, const struct machine_config *config
         r = pic8259_create(&d[DEV_PIC], env, err);
     if (!r)
         r = pit8254_create(&d[DEV_PIT], env, err);
+    if (!r && config->revision < 1)
+        pit8254_unready(&d[DEV_PIT]);
     if (!r)
         r = rtc_create(&d[DEV_RTC], env, config->wall_clock, err);
     if (!r)
@@ -399,6 +408,7 @@ int machine_create(struct machine **out, const struct machine_config *config, st
     m->serial_env = m->dev_env;
     m->serial_env.output = env_serial;
     m->branch_ns = config->branch_ns;
+    m->event_ns = config->event_ns;
     m->tsc_step = config->tsc_step;
     m->by_insn = config->by_insn;
     m->st.tsc_at = m->tsc_step;
@@ -548,7 +558,7 @@ static void expire(struct machine *m)
         }
         if (!any)
             return;
-        env_counted(m);
+        move_tsc(m);
     }
     CHECK(0, "a device's deadline does not move past the present");
 }
@@ -561,13 +571,13 @@ static void settle(struct machine *m, const struct input *in)
         return;
     engine_count_event(m->engine);
     m->st.idle_ns += in->arg;
-    env_counted(m);
+    move_tsc(m);
     expire(m);
 }
 
 static void apply(struct machine *m, const struct input *in)
 {
-    env_counted(m);
+    move_tsc(m);
     if (m->taken)
         m->taken(m->taken_opaque, in);
     switch (in->kind) {
@@ -657,7 +667,7 @@ static void step_tsc(struct machine *m)
 {
     pos_t pos = engine_branches(m->engine);
     m->st.tsc_at = pos - pos % m->tsc_step + m->tsc_step;
-    env_counted(m);
+    move_tsc(m);
 }
 
 int machine_run(struct machine *m, struct input_source *src, const struct run_limits *limits,

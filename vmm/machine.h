@@ -37,8 +37,14 @@ struct machine_net {
 
 #define MACHINE_GPU_HZ 60u
 
-/* Of machines that count branches: about what a CPU takes for one, and a millisecond of them. */
+/* What a recorded machine is at power-on must not change: a difference has a number of its own.
+ * 1: the PIT is ready, as firmware leaves it. */
+#define MACHINE_REVISION 1u
+
+/* Of machines that count branches: about what a CPU takes for one, and for leaving the guest; and a
+ * millisecond of branches. */
 #define MACHINE_BRANCH_NS 2u
+#define MACHINE_EVENT_NS  1000u
 #define MACHINE_TSC_STEP  (1u << 19)
 
 struct machine_gpu {
@@ -54,10 +60,11 @@ struct machine_config {
     enum cpu_model model;
     enum engine_kind engine; /* what runs it; the same machine whichever does */
     /* 0: positions are instructions; else they are branches (above). */
-    u32 branch_ns, tsc_step;
+    u32 branch_ns, event_ns, tsc_step;
     /* Positions are instructions all the same, of a machine that runs by branches: for debuggers.
      */
     bool by_insn;
+    u32 revision;       /* of the machine, at most MACHINE_REVISION */
     u64 seed;           /* entropy of the guest: SETUP_RNG_SEED is derived from it */
     u64 wall_clock;     /* Unix time at power-on, seconds */
     const char *append; /* kernel command line; NULL for "" */

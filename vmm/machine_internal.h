@@ -57,7 +57,7 @@ struct bus_range {
 
 struct machine {
     struct machine_state st;
-    u32 branch_ns, tsc_step; /* machine_config; 0: only instructions are counted */
+    u32 branch_ns, event_ns, tsc_step; /* machine_config; 0: only instructions are counted */
     bool by_insn;
     struct ram ram;
     struct engine *engine;

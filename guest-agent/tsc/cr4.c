@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
  * CR4.TSD, on every CPU. The kernel sets and clears the same bit for tasks that asked for a signal
- * (prctl(PR_SET_TSC)), by toggling it in a copy of CR4 that it keeps for each CPU. That copy is left
- * to it; every write of CR4 itself goes through native_write_cr4(), and gets the bit there.
+ * (prctl(PR_SET_TSC)), by toggling it in a copy of CR4 that it keeps for each CPU. That copy is
+ * left to it; every write of CR4 itself goes through native_write_cr4(), and gets the bit there.
  */
 #include "module.h"
 
@@ -49,7 +49,8 @@ int cr4_begin(void)
         pr_err("not loaded: no kprobe on native_write_cr4 (error %d)\n", error);
         return error;
     }
-    state = cpuhp_setup_state(CPUHP_AP_ONLINE_DYN, "x86/reprise_tsc:online", cpu_up_tsd, cpu_down_tsd);
+    state =
+        cpuhp_setup_state(CPUHP_AP_ONLINE_DYN, "x86/reprise_tsc:online", cpu_up_tsd, cpu_down_tsd);
     if (state < 0) {
         unregister_kprobe(&writes);
         pr_err("not loaded: no place for another CPU hotplug callback (error %d)\n", state);

@@ -6,9 +6,10 @@
 enum tsc_insn { TSC_OTHER, TSC_RDTSC, TSC_RDTSCP };
 
 /*
- * What the `n` bytes at `code` begin with. `bits` is 64 in 64-bit mode, else 32 (or 16: it is the same
- * here). *length is the instruction's with its prefixes, in bytes, unless it is TSC_OTHER. One that is
- * longer than 15 bytes, is cut off by `n`, or has a LOCK prefix is TSC_OTHER: the CPU refuses those.
+ * What the `n` bytes at `code` begin with. `bits` is 64 in 64-bit mode, else 32 (or 16: it is the
+ * same here). *length is the instruction's with its prefixes, in bytes, unless it is TSC_OTHER. One
+ * that is longer than 15 bytes, is cut off by `n`, or has a LOCK prefix is TSC_OTHER: the CPU
+ * refuses those.
  */
 enum tsc_insn tsc_decode(const unsigned char *code, int n, int bits, int *length);
 

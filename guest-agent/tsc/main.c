@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
  * reprise_tsc: RDTSC and RDTSCP of a guest whose host's KVM cannot make the TSC stand still. They
- * are answered with the virtual TSC, read by RDMSR, which our VMM sees and logs or computes. README.md
- * says how to boot a guest for it.
+ * are answered with the virtual TSC, read by RDMSR, which our VMM sees and logs or computes.
+ * README.md says how to boot a guest for it.
  */
 #include "module.h"
 

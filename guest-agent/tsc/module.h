@@ -42,7 +42,8 @@ extern unsigned int kernel_left;   /* that the kernel does not let us answer */
 int ring0_begin(void);
 void ring0_end(void);
 
-/* What RDTSC does, or with_aux RDTSCP, to all registers but RIP: with the virtual TSC, from the VMM. */
+/* What RDTSC does, or with_aux RDTSCP, to all registers but RIP: with the virtual TSC, from the
+ * VMM. */
 void answer(struct pt_regs *regs, bool with_aux);
 
 #endif

@@ -86,17 +86,26 @@ static int probe_text(u8 *text, u8 *end, struct module *owner)
     return 0;
 }
 
+/* Many at a time: each time the kernel waits until all CPUs have left their handlers. */
 static void forget(struct module *owner, bool all)
 {
+    struct kprobe *probes[32];
     struct place *p, *next;
-    list_for_each_entry_safe(p, next, &places, list) {
-        if (!all && p->owner != owner)
-            continue;
-        unregister_kprobe(&p->probe);
-        list_del(&p->list);
-        kfree(p);
-        kernel_places--;
-    }
+    int n;
+    do {
+        n = 0;
+        list_for_each_entry_safe(p, next, &places, list)
+        {
+            if (n == ARRAY_SIZE(probes) || (!all && p->owner != owner))
+                continue;
+            list_del(&p->list);
+            probes[n++] = &p->probe;
+        }
+        unregister_kprobes(probes, n);
+        kernel_places -= n;
+        for (int i = 0; i < n; i++)
+            kfree(container_of(probes[i], struct place, probe));
+    } while (n == ARRAY_SIZE(probes));
 }
 
 /* Modules that come later. */
@@ -121,7 +130,8 @@ static int probe_modules(void)
     struct module *m;
     int error = 0;
     mutex_lock(names.module_mutex);
-    list_for_each_entry(m, names.modules, list) {
+    list_for_each_entry(m, names.modules, list)
+    {
         u8 *text = m->core_layout.base;
         if (!error && m->state == MODULE_STATE_LIVE)
             error = probe_text(text, text + m->core_layout.text_size, m);

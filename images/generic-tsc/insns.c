@@ -1,4 +1,5 @@
-/* Single instructions: prefixes, ends of pages, 32-bit code, and faults that are not the module's. */
+/* Single instructions: prefixes, ends of pages, 32-bit code, and faults that are not the module's.
+ */
 #include "tsc-test.h"
 
 #include <signal.h>

@@ -1,11 +1,12 @@
 /*
- * Tests the module reprise_tsc from a program's side: `tsc-test` runs all, `tsc-test plain` what also
- * holds without the module, `tsc-test compat` 32-bit code, for engines that have it. One line for each
- * test; status 0 if all are good.
+ * Tests the module reprise_tsc from a program's side: `tsc-test` runs all, `tsc-test plain` what
+ * also holds without the module, `tsc-test compat` 32-bit code, for engines that have it. One line
+ * for each test; status 0 if all are good.
  */
 #include "tsc-test.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,19 +80,43 @@ static void run(const char *name, void (*f)(void))
     fflush(stdout);
 }
 
+static volatile sig_atomic_t ended;
+
+static void on_term(int number)
+{
+    ended = 1;
+}
+
+/* Reads the TSC until SIGTERM, and sleeps a little in between. */
+static void test_endless(void)
+{
+    struct sigaction action = {.sa_handler = on_term};
+    sigaction(SIGTERM, &action, NULL);
+    uint64_t last = 0;
+    for (unsigned i = 0; !ended; i++) {
+        uint32_t aux;
+        if (i % 16 == 0)
+            usleep(500);
+        uint64_t a = rdtsc(), b = rdtscp(&aux);
+        check(a >= last && b >= a, "it goes back");
+        last = b;
+    }
+}
+
 int main(int argc, char **argv)
 {
-    bool plain = argc > 1 && !strcmp(argv[1], "plain");
-    bool compat = argc > 1 && !strcmp(argv[1], "compat");
-    if (argc > 1 + plain + compat) {
-        fprintf(stderr, "usage: tsc-test [plain | compat]\n");
+    const char *word = argc > 1 ? argv[1] : "all";
+    bool all = !strcmp(word, "all"), compat = !strcmp(word, "compat"),
+         endless = !strcmp(word, "endless");
+    if (argc > 2 || !(all || compat || endless || !strcmp(word, "plain"))) {
+        fprintf(stderr, "usage: tsc-test [all | plain | compat | endless]\n");
         return 2;
     }
-    if (compat) {
-        run("compat", test_compat);
+    if (compat || endless) {
+        run(word, compat ? test_compat : test_endless);
         return wrong ? 1 : 0;
     }
-    if (!plain) {
+    if (all) {
         run("values", test_values);
         run("processes", test_processes);
         run("prctl", test_prctl);

@@ -11,8 +11,8 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#define TF    0x100
-#define MOST  16
+#define TF   0x100
+#define MOST 16
 
 extern const char step_begin[], step_tsc[], step_behind[], step_tscp[], step_last[], step_end[];
 void stepped(void);
@@ -47,7 +47,8 @@ static void check_traps(const uintptr_t *seen, int n)
     while (from < n && seen[from] != (uintptr_t)step_tsc)
         from++;
     for (int i = 0; i < 5; i++)
-        check(from + i < n && seen[from + i] == (uintptr_t)want[i], "step %d is at %+ld from the first", i,
+        check(from + i < n && seen[from + i] == (uintptr_t)want[i],
+              "step %d is at %+ld from the first", i,
               from + i < n ? (long)(seen[from + i] - (uintptr_t)step_begin) : -1);
 }
 

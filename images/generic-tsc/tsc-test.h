@@ -8,7 +8,8 @@
 /* Notes a verdict; `what` is printed if it is not `good`. */
 void check(bool good, const char *what, ...) __attribute__((format(printf, 2, 3)));
 
-/* RDTSC and RDTSCP answered to programs, or to the kernel, since the module was loaded; -1: not loaded. */
+/* RDTSC and RDTSCP answered to programs, or to the kernel, since the module was loaded; -1: not
+ * loaded. */
 long long answers_user(void);
 long long answers_kernel(void);
 uint64_t msr_tsc(void); /* as the module reads it */

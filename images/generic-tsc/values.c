@@ -19,15 +19,15 @@ void test_values(void)
     for (int i = 0; i < READS; i++) {
         uint32_t aux = 0xdeadbeef;
         uint64_t a = rdtsc(), m = msr_tsc(), b = rdtscp(&aux);
-        check(a >= last && m >= a && b >= m, "not in order: %llu, RDTSC %llu, RDMSR %llu, RDTSCP %llu",
-              (unsigned long long)last, (unsigned long long)a, (unsigned long long)m,
-              (unsigned long long)b);
+        check(a >= last && m >= a && b >= m,
+              "not in order: %llu, RDTSC %llu, RDMSR %llu, RDTSCP %llu", (unsigned long long)last,
+              (unsigned long long)a, (unsigned long long)m, (unsigned long long)b);
         check(b - a < 1000000000, "a second between two reads");
         check((aux & 0xfff) == 0, "TSC_AUX is %#x on the only CPU", aux);
         last = b;
     }
-    check(answers_user() - before == 2ll * READS, "%lld answers to %d reads", answers_user() - before,
-          2 * READS);
+    check(answers_user() - before == 2ll * READS, "%lld answers to %d reads",
+          answers_user() - before, 2 * READS);
 }
 
 void test_processes(void)
@@ -80,7 +80,8 @@ static void allowed_again(void)
     }
 }
 
-/* Processes with and without PR_TSC_SIGSEGV take turns: that is where the kernel toggles CR4.TSD. */
+/* Processes with and without PR_TSC_SIGSEGV take turns: that is where the kernel toggles CR4.TSD.
+ */
 void test_prctl(void)
 {
     long long before = answers_user();
@@ -104,8 +105,8 @@ void test_prctl(void)
     }
     kill(other, SIGKILL);
     waitpid(other, NULL, 0);
-    check(answers_user() - before == 3ll * READS, "%lld answers to %d reads", answers_user() - before,
-          3 * READS);
+    check(answers_user() - before == 3ll * READS, "%lld answers to %d reads",
+          answers_user() - before, 3 * READS);
 }
 
 /* The vDSO has no clock that needs the TSC. */
@@ -119,5 +120,6 @@ void test_clocks(void)
               "the clock went back");
         last = t;
     }
-    check(answers_user() == before, "clock_gettime read the TSC %lld times", answers_user() - before);
+    check(answers_user() == before, "clock_gettime read the TSC %lld times",
+          answers_user() - before);
 }

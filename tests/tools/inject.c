@@ -210,7 +210,7 @@ static int idle(struct input_source *src, struct machine *m, vns_t deadline, vns
     return 0;
 }
 
-static const struct input_source_ops injector_ops = {next_position, take, idle};
+static const struct input_source_ops injector_ops = {next_position, take, idle, NULL};
 
 /* ---- machines ---- */
 
@@ -519,5 +519,9 @@ int main(int argc, char **argv)
         add(&all, &totals[i]);
     }
     print_totals("all", &all);
+    for (unsigned i = 0; i < n; i++)
+        munmap(guests[i].elf, guests[i].size);
+    free(guests);
+    free(totals);
     return 0;
 }

@@ -151,6 +151,32 @@ bool machine_disk_failing(struct machine *m, struct input *in)
     return false;
 }
 
+/* Its positions are instructions: nothing comes between them, and each takes a nanosecond. */
+void machine_place(struct machine *m, struct engine_place *out)
+{
+    *out = (struct engine_place){0};
+}
+
+int machine_settle(struct machine *m, const struct engine_place *to, struct err *err)
+{
+    return err_set(err, -1, "no places in this machine");
+}
+
+pos_t machine_branches(const struct machine *m)
+{
+    return m->position;
+}
+
+u64 machine_branch_digest(struct machine *m, unsigned index)
+{
+    return machine_component_digest(m, index);
+}
+
+u64 machine_positions(const struct machine *m, vns_t ns)
+{
+    return ns;
+}
+
 u32 machine_room(const struct machine *m, enum input_kind kind, u32 unit)
 {
     (void)unit;

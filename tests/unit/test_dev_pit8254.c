@@ -154,9 +154,10 @@ static void test_read_back_and_bcd(void **state)
 {
     FIXTURE(pit8254_create(&d, &env, &err));
     outb(&d, 0x43, 0xe2);
-    assert_int_equal(inb(&d, 0x40) & 0x40, 0); /* Linux waits for this before it programs anything */
-    outb(&d, 0x43, 0x35);                                /* channel 0, both bytes, mode 2, BCD */
-    outb(&d, 0x43, 0xe2);                                /* status only */
+    assert_int_equal(inb(&d, 0x40) & 0x40,
+                     0);  /* Linux waits for this before it programs anything */
+    outb(&d, 0x43, 0x35); /* channel 0, both bytes, mode 2, BCD */
+    outb(&d, 0x43, 0xe2); /* status only */
     assert_int_equal(inb(&d, 0x40), 0x80 | 0x40 | 0x35); /* null count */
     outb(&d, 0x40, 0x00);
     outb(&d, 0x40, 0x10); /* 1000 */

@@ -46,8 +46,11 @@ static void test_against_zydis(void **state)
 {
     static const unsigned char prefixes[] = {0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65, 0x66, 0x67,
                                              0xf2, 0xf3, 0xf0, 0x40, 0x48, 0x4f, 0x41};
-    static const unsigned char ends[][3] = {
-        {0x0f, 0x31, 0x90}, {0x0f, 0x01, 0xf9}, {0x0f, 0x30, 0x00}, {0x0f, 0x01, 0xf8}, {0x0f, 0x33, 0x00}};
+    static const unsigned char ends[][3] = {{0x0f, 0x31, 0x90},
+                                            {0x0f, 0x01, 0xf9},
+                                            {0x0f, 0x30, 0x00},
+                                            {0x0f, 0x01, 0xf8},
+                                            {0x0f, 0x33, 0x00}};
     srand(1);
     ZydisDecoder decoders[2];
     ZydisDecoderInit(&decoders[0], ZYDIS_MACHINE_MODE_LONG_64, ZYDIS_STACK_WIDTH_64);
@@ -62,14 +65,16 @@ static void test_against_zydis(void **state)
         n += 3 - rand() % 2;
         ZydisDecodedInstruction in;
         enum tsc_insn want = TSC_OTHER;
-        if (ZYAN_SUCCESS(ZydisDecoderDecodeInstruction(&decoders[mode], NULL, code, (size_t)n, &in)))
+        if (ZYAN_SUCCESS(
+                ZydisDecoderDecodeInstruction(&decoders[mode], NULL, code, (size_t)n, &in)))
             want = in.mnemonic == ZYDIS_MNEMONIC_RDTSC    ? TSC_RDTSC
                    : in.mnemonic == ZYDIS_MNEMONIC_RDTSCP ? TSC_RDTSCP
                                                           : TSC_OTHER;
         int length = 0;
         enum tsc_insn what = tsc_decode(code, n, mode ? 32 : 64, &length);
         if (what != want || (what != TSC_OTHER && length != in.length))
-            fail_msg("case %u: is %d, should be %d; length %d, %d", i, what, want, length, in.length);
+            fail_msg("case %u: is %d, should be %d; length %d, %d", i, what, want, length,
+                     in.length);
         found += what != TSC_OTHER;
     }
     assert_true(found > 1000);

@@ -95,7 +95,9 @@ static const struct row rows[] = {
     FIELD("input", "devices", KIND_U32, input),
     FIELD("engine", "name", KIND_TEXT, engine),
     FIELD("engine", "counter", KIND_TEXT, counter),
+    FIELD("machine", "revision", KIND_U32, revision),
     FIELD("clock", "branch-ns", KIND_U32, branch_ns),
+    FIELD("clock", "event-ns", KIND_U32, event_ns),
     FIELD("clock", "tsc-step", KIND_U32, tsc_step),
 };
 
@@ -105,7 +107,7 @@ static bool optional(const char *node)
     return !strncmp(node, "disk", 4) || !strncmp(node, "net", 3) || !strcmp(node, "gpu") ||
            !strncmp(node, "port", 4) || !strcmp(node, "console") || !strcmp(node, "input") ||
            !strcmp(node, "refresh") || !strcmp(node, "virgl") || !strcmp(node, "engine") ||
-           !strcmp(node, "clock");
+           !strcmp(node, "clock") || !strcmp(node, "machine");
 }
 
 static bool absent(const struct machine_description *d, const char *node)
@@ -120,6 +122,8 @@ static bool absent(const struct machine_description *d, const char *node)
         return !d->capset_size;
     if (!strcmp(node, "engine"))
         return !d->engine[0];
+    if (!strcmp(node, "machine"))
+        return !d->revision;
     if (!strcmp(node, "clock"))
         return !d->branch_ns;
     if (!strncmp(node, "port", 4))
@@ -183,6 +187,7 @@ void description_init(struct machine_description *d)
     memset(d, 0, sizeof(*d));
     d->format = DESCRIPTION_FORMAT;
     d->flags_rule = DESCRIPTION_FLAGS_RULE;
+    d->revision = DESCRIPTION_REVISION;
     strcpy(d->position_unit, "insn");
     if (__get_cpuid(0, &max, &maker[0], &maker[2],
                     &maker[1])) /* ebx, ecx, edx: the text is b, d, c */
@@ -217,6 +222,10 @@ static int check_values(const struct machine_description *d, struct err *err)
         return err_set(err, -EPROTONOSUPPORT,
                        "the recording follows flags rule %u, this version knows rule %u",
                        d->flags_rule, DESCRIPTION_FLAGS_RULE);
+    if (d->revision > DESCRIPTION_REVISION)
+        return err_set(err, -EPROTONOSUPPORT,
+                       "the recording is of machine revision %u, this version knows revision %u",
+                       d->revision, DESCRIPTION_REVISION);
     bool branches = !strcmp(d->position_unit, "branch");
     if (!branches && strcmp(d->position_unit, "insn"))
         return err_set(err, -EPROTONOSUPPORT,
@@ -226,7 +235,8 @@ static int check_values(const struct machine_description *d, struct err *err)
     /* Instructions may be counted in a machine that has the clock of the other unit. */
     if (branches && !d->branch_ns)
         return err_set(err, -EINVAL, "positions are branches, and there is no clock");
-    if (d->branch_ns > DESCRIPTION_BRANCH_NS_MAX || !d->branch_ns != !d->tsc_step)
+    if (d->event_ns > DESCRIPTION_EVENT_NS_MAX || d->branch_ns > DESCRIPTION_BRANCH_NS_MAX ||
+        !d->branch_ns != !d->tsc_step)
         return err_set(err, -EINVAL, "a clock of %u ns and %u positions makes no sense",
                        d->branch_ns, d->tsc_step);
     if (cpu_model_find(d->cpu_model) == CPU_MODEL_NONE)

@@ -12,6 +12,7 @@
 #include "cpu/model.h"
 
 #define DESCRIPTION_FORMAT     1 /* of the recording; see docs/format.md before changing it */
+#define DESCRIPTION_REVISION   1 /* of the machine; MACHINE_REVISION */
 #define DESCRIPTION_FLAGS_RULE 1 /* which flags a fault pushes as dead: DESIGN.md, "Exactness" */
 #define DESCRIPTION_MAX_SIZE   (64u << 10)
 #define DESCRIPTION_HASH_SIZE  16 /* XXH3-128, canonical (big-endian) */
@@ -26,6 +27,7 @@
 #define DESCRIPTION_CAPSET_MAX 512u
 
 #define DESCRIPTION_BRANCH_NS_MAX 1000u
+#define DESCRIPTION_EVENT_NS_MAX  1000000u
 
 #define DESCRIPTION_MTU_MIN 576u
 #define DESCRIPTION_MTU_MAX 32000u
@@ -55,6 +57,8 @@ struct machine_description {
     char position_unit[16]; /* "insn" or "branch" */
     char creator[64];       /* version of the reprise that recorded */
     char host_cpu[16];      /* CPU maker of the recording host, as CPUID leaf 0 has it */
+
+    u32 revision; /* of the machine; 0 in recordings of versions that had no number for it */
 
     u64 memory;
     char cpu_model[32]; /* cpu_model_name() */
@@ -91,6 +95,7 @@ struct machine_description {
 
     /* Of a guest that a CPU ran freely: 0 if time is instructions. */
     u32 branch_ns; /* virtual time of a branch or event */
+    u32 event_ns;  /* and what an event takes besides */
     u32 tsc_step;  /* so many of them, and the TSC moves by itself */
 
     u32 realtime; /* recorded with pacing (1) or without (0) */

@@ -68,8 +68,8 @@ static const struct state_field pit_fields[] = {PIT_STATE(F, A)};
 static const struct state_desc pit_desc = {"pit8254", pit_fields, ARRAY_SIZE(pit_fields),
                                            sizeof(struct pit_state)};
 
-/* No count is pending (`null`): firmware leaves the part programmed, and a Linux that may not use the
- * TSC waits, very early, for the count to be there. */
+/* No count is pending (`null`): firmware leaves the part programmed, and a Linux that may not use
+ * the TSC waits, very early, for the count to be there. */
 static void pit_reset(struct device *dev)
 {
     struct pit_state *s = dev->state;
@@ -481,6 +481,13 @@ static const struct device_ops pit_ops = {
     .expire = pit_expire,
     .loaded = pit_loaded,
 };
+
+void pit8254_unready(struct device *dev)
+{
+    struct pit_state *s = dev->state;
+    for (unsigned c = 0; c < CHANNELS; c++)
+        s->null[c] = 1;
+}
 
 int pit8254_create(struct device *dev, const struct dev_env *env, struct err *err)
 {

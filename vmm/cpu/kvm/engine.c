@@ -116,7 +116,8 @@ int engine_kvm_create(struct engine **out, const struct engine_config *config, s
     k->core->base.ops = &k->ops;
     if (k->free)
         free_engine_ops(&k->ops);
-    k->core->stepper = k->free ? free_step : kvm_step;
+    k->core->stepper = k->free ? NULL : kvm_step;
+    k->core->by_hand = k->free;
     k->core->stepper_opaque = k;
     mmu_mode_changed(k->core);
     *out = &k->core->base;

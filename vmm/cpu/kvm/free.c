@@ -16,11 +16,6 @@
 /* So long without anything that counts, and the guest waits. */
 #define BETWEEN_NS 20000000u
 
-int free_step(struct dbt *d, struct insn *in)
-{
-    return NOT_STEPPED;
-}
-
 /* ---- running ---- */
 
 /* The last part of the way, or all of it where somebody looks at each step. */

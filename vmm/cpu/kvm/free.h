@@ -49,7 +49,4 @@ int free_open(struct kvm *k, struct err *err);
 void free_close(struct kvm *k);
 /* Replaces in k->ops what differs from dbt's. */
 void free_engine_ops(struct engine_ops *ops);
-/* The core's stepper: it executes everything by hand. */
-int free_step(struct dbt *d, struct insn *in);
-
 #endif

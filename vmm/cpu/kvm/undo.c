@@ -124,6 +124,12 @@ static vns_t now(void *opaque)
     return u->real->now(u->real->machine);
 }
 
+static void counted(void *opaque)
+{
+    struct kvm_undo *u = opaque;
+    u->real->counted(u->real->machine);
+}
+
 int kvm_undo_create(struct kvm *k, struct err *err)
 {
     struct kvm_undo *u = calloc(1, sizeof(*u));
@@ -139,7 +145,8 @@ int kvm_undo_create(struct kvm *k, struct err *err)
                                  .wrmsr = env_wrmsr,
                                  .get_cr8 = get_cr8,
                                  .set_cr8 = set_cr8,
-                                 .now = now};
+                                 .now = now,
+                                 .counted = counted};
     k->core->env = &u->env;
     k->undo = u;
     return 0;
