@@ -16,12 +16,16 @@
 struct im_options {
     u64 seed, skid; /* skid: the largest of an ordinary overflow, in branches */
     u64 late, lost, early, stolen, tick, suspend, core;
-    bool nopmu, noscale, nostep, miscount, speclock, tlb;
+    bool nopmu, noscale, nostep, miscount, speclock, tlb, later;
     const char *cpu; /* what pmu_cpu_read() says; NULL: this one, if an event is known for it */
 };
 const struct im_options *im_options(void);
 u64 im_random(u64 below); /* below 0: 0 */
 bool im_happens(u64 one_in);
+u64 im_skid(void);
+struct im_vcpu;
+/* This thread runs that one: with `later`, trials of the host go well. */
+void im_options_for(const struct im_vcpu *v);
 
 /* calls.c: descriptors of ours, each a real one as well. */
 enum im_kind { IM_NONE, IM_DEVICE, IM_VM, IM_VCPU, IM_PERF };

@@ -137,7 +137,7 @@ static void overflow(struct event *e)
     e->left = e->period;
     if (e->skid != NEVER || im_happens(o->lost)) /* one at a time */
         return;
-    e->skid = im_happens(o->late) ? TOO_LATE + im_random(1000) : im_random(o->skid + 1);
+    e->skid = im_happens(o->late) ? TOO_LATE + im_random(1000) : im_skid();
     e->more = 1 + im_random(12);
 }
 

@@ -227,6 +227,7 @@ int im_run(struct im_vcpu *v)
         sigdelset(&closed, synchronous[i]);
     pthread_sigmask(SIG_SETMASK, &closed, &before);
     u64 began = im_clock_enter();
+    im_options_for(v);
     im_perf_enter();
     im_hw_enter(v);
     int r = take_dirty(v);
