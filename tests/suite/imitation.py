@@ -191,12 +191,12 @@ def linux(t):
     return f"{t.info('rec')['position']} positions, {what}"
 
 
-def lost(name, sentence, what):
+def lost(name, sentence, what, guest="faultstorm"):
     @test(f"imitation/free-{name}", cost=3)
     def run(t):
-        """What goes wrong behind the self-test is told, and what was recorded before it replays."""
+        """What goes wrong behind the self-test is told."""
         said = f"seed={random.getrandbits(31)},cpu=skylake,later,{what}"
-        r = t.run(imitation(t), "record", "-o", t.dir / "rec", "--kernel", tiny("faultstorm"),
+        r = t.run(imitation(t), "record", "-o", t.dir / "rec", "--kernel", tiny(guest),
                   "--memory", "16M", "--no-realtime", "--seed", 1, "--engine", "kvm", "--counter",
                   "pmu", code=1, timeout=100, env={"REPRISE_IMITATION": said})
         t.has(r.error, sentence, said)
@@ -205,3 +205,5 @@ def lost(name, sentence, what):
 lost("stolen", "the counter was taken away for a while", "stolen=1/50")
 lost("tick", "ran over a tick of its TSC|the engine lost the guest", "tick=1/50")
 lost("suspend", "suspended|the engine lost the guest", "suspend=1/50")
+lost("lost", "branches beyond where it had to stop", "lost=1/1", "timers")
+lost("late", "branches beyond where it had to stop", "late=1/1", "timers")
