@@ -5,7 +5,10 @@
 
 #include "imitation.h"
 
+#define SKID 40u
+
 static struct im_options options;
+static _Thread_local bool spared;
 static u64 state;
 
 static _Noreturn void wrong(const char *word)
@@ -42,7 +45,8 @@ static void set(char *word)
     } flags[] = {
         {"nopmu", &options.nopmu},       {"noscale", &options.noscale},
         {"nostep", &options.nostep},     {"miscount", &options.miscount},
-        {"speclock", &options.speclock},
+        {"speclock", &options.speclock}, {"tlb", &options.tlb},
+        {"later", &options.later},
     };
     char *value = strchr(word, '=');
     for (size_t i = 0; !value && i < ARRAY_SIZE(flags); i++)
@@ -72,7 +76,7 @@ const struct im_options *im_options(void)
     if (known)
         return &options;
     known = true;
-    options.skid = 40;
+    options.skid = SKID;
     const char *text = getenv("REPRISE_IMITATION");
     char *words = strdup(text ? text : ""), *rest = words;
     for (char *word = strtok_r(words, ", ", &rest); word; word = strtok_r(NULL, ", ", &rest))
@@ -93,7 +97,20 @@ u64 im_random(u64 below)
     return below ? x % below : 0;
 }
 
+/* The machines that the program tries the host with are smaller. */
+#define TRIAL_MAX (4u << 20)
+
+void im_options_for(const struct im_vcpu *v)
+{
+    spared = im_options()->later && v->ram.size <= TRIAL_MAX;
+}
+
 bool im_happens(u64 one_in)
 {
-    return one_in && !im_random(one_in);
+    return !spared && one_in && !im_random(one_in);
+}
+
+u64 im_skid(void)
+{
+    return im_random((spared ? SKID : im_options()->skid) + 1);
 }

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "host/clock.h"
 #include "imitation.h"
 
 enum { GO_ON, LEAVE };
@@ -227,8 +226,8 @@ int im_run(struct im_vcpu *v)
     for (size_t i = 0; i < ARRAY_SIZE(synchronous); i++)
         sigdelset(&closed, synchronous[i]);
     pthread_sigmask(SIG_SETMASK, &closed, &before);
-    im_clock_enter();
-    u64 began = host_ns();
+    u64 began = im_clock_enter();
+    im_options_for(v);
     im_perf_enter();
     im_hw_enter(v);
     int r = take_dirty(v);
@@ -236,8 +235,7 @@ int im_run(struct im_vcpu *v)
         r = enter(v, &before);
     save(v);
     im_hw_left(v);
-    im_clock_left();
-    im_perf_leave(host_ns() - began);
+    im_perf_leave(im_clock_left() - began);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     errno = -r;
     return r ? -1 : 0;
