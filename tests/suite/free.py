@@ -5,7 +5,7 @@ import random
 from suite.harness import DAMAGE, ERROR, FINE, IMAGES, USAGE, test
 from suite.imitation import imitation, tiny
 
-GUESTS = ("interrupts", "rep", "exceptions", "paging", "smc", "fpu", "mmio")
+GUESTS = ("interrupts", "rep", "exceptions", "paging", "smc", "fpu", "mmio", "portstrings")
 BRANCHES = {"REPRISE_TEST_BRANCH": "1"}  # for dbt
 PMU = ("--engine", "kvm", "--counter", "pmu")
 
