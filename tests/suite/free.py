@@ -78,8 +78,12 @@ def linux_by_dbt(t):
 @test("free/seek", cost=10)
 def seek(t):
     """Checkpoints of a free run: places in it are the same on both engines, from either side."""
-    record(t, "interrupts", "--checkpoint-every", "0.01")
-    end = t.info("rec")["position"]
+    record(t, "spin", "--checkpoint-every", "0.02", "--max-insns", 20000000)
+    info = t.info("rec")
+    end = info["position"]
+    t.check(info["checkpoints"] >= 3, f"{info['checkpoints']} checkpoints")
+    t.run(t.build / "tests" / "tools" / "walk", t.dir / "rec", "--places", 10, "--moves", 15, "--seed",
+          random.getrandbits(16), timeout=200)
     for position in sorted(random.sample(range(1, end), 6)):
         at = [t.run(program, "replay", "--engine", engine, "--to", position, "--regs", "--json",
                     t.dir / "rec", timeout=100, env=behave()).out
