@@ -145,6 +145,7 @@ def refused(t):
         t.has(r.error, sentence, what)
         t.check(not (t.dir / "rec").exists(), "a directory was left behind")
     for options, sentence in ((("--engine", "dbt", "--counter", "pmu"), "--counter is for --engine=kvm"),
+                              (("--gdb", "--counter", "pmu"), "--gdb stops at each instruction"),
                               (("--counter", "pmc"), "none of auto, pmu, step"),
                               (("--guest-tsc",), "--guest-tsc goes with --counter=pmu"),
                               (("--guest-tsc", "--counter", "step"), "goes with --counter=pmu")):

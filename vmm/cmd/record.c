@@ -296,6 +296,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "--gdb-wait goes with --gdb");
         if (a->unit && a->engine == ENGINE_DBT)
             argp_error(state, "--counter is for --engine=kvm: dbt counts by itself");
+        if (a->gdb && a->unit == UNIT_BRANCH)
+            argp_error(state, "--gdb stops at each instruction, and --counter=pmu counts branches");
         if (a->guest_tsc && a->unit != UNIT_BRANCH)
             argp_error(state, "--guest-tsc goes with --counter=pmu");
         if (a->unit)
@@ -584,7 +586,10 @@ static void choose_engine(const struct record_args *a, struct guest_config *c)
 {
     struct err why = {0};
     bool asked = a->engine >= 0 && (a->engine == ENGINE_DBT || a->unit);
-    bool exact = !asked && engine_best(&why) == ENGINE_KVM;
+    bool exact = !asked && !a->gdb && engine_best(&why) == ENGINE_KVM;
+    if (!asked && a->gdb)
+        err_set(&why, -ENOTSUP,
+                "gdb stops at each instruction, and the counter pmu counts branches");
     c->engine = a->engine >= 0 ? (enum engine_kind)a->engine : exact ? ENGINE_KVM : ENGINE_DBT;
     c->unit = c->engine == ENGINE_DBT ? UNIT_INSN
               : a->unit               ? a->unit
