@@ -1,6 +1,7 @@
 """Recordings whose positions are branches: made by a guest that runs freely (on tests/imitation) or by
 dbt on request of a test, replayed on both engines, converted, debugged; and what is refused."""
 import random
+import shutil
 
 from suite.harness import DAMAGE, ERROR, FINE, IMAGES, USAGE, test
 from suite.imitation import imitation, tiny
@@ -60,6 +61,19 @@ def waits(t):
     t.run(t.reprise, "replay", "--quiet", "--instructions", "-o", t.dir / "insn", t.dir / "rec", timeout=200)
     t.run(t.reprise, "replay", "--verify", t.dir / "insn", timeout=200)
     return f"{places} places"
+
+
+@test("free/forged-place", cost=15)
+def forged_place(t):
+    """Places that the guest never comes to: told, and not looked for without end."""
+    seed = random.getrandbits(31)
+    t.run(t.reprise, "record", "-o", t.dir / "rec", "--kernel", tiny("waits"), "--memory", "16M",
+          "--no-realtime", code=None, env=BRANCHES)
+    t.run(t.build / "tests" / "tools" / "log_forge", t.dir / "rec" / "log", t.dir / "forged", seed)
+    shutil.copy(t.dir / "forged", t.dir / "rec" / "log")
+    r = t.run(t.reprise, "replay", "--quiet", t.dir / "rec", code=ERROR, timeout=200)
+    t.has(r.error, "at position .* the guest never is at RIP .*: this is another run")
+    return f"seed {seed}"
 
 
 @test("free/linux-by-dbt", cost=15)
