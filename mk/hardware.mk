@@ -8,12 +8,7 @@ check-hardware: deps
 $(B)/tests/unit/test_pmu: $(B)/tests/unit/pmu_fake.o
 $(B)/tests/unit/test_doctor: $(B)/vmm/cmd/doctor_verdict.o
 
-# tests/tools: exact stops of a real vCPU.
-$(B)/tests/tools/pmu_exact: $(B)/tests/tools/pmu_exact.o $(B)/libreprise.a
-	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
-test-build: $(B)/tests/tools/pmu_exact
-
-HARDWARE_OBJ := $(B)/tests/unit/pmu_fake.o $(B)/tests/tools/pmu_exact.o
+HARDWARE_OBJ := $(B)/tests/unit/pmu_fake.o
 -include $(HARDWARE_OBJ:.o=.d)
 .SECONDARY: $(HARDWARE_OBJ)
 .PHONY: check-hardware

@@ -23,7 +23,7 @@ $(UNIT_BIN): $(B)/tests/unit/%: $(B)/tests/unit/%.o $(B)/libreprise.a
 # What the tests use besides: the table in docs/format.md, programs that run inside the guest.
 TOOLS := $(B)/tests/tools/format_records $(B)/tests/tools/log_version $(B)/tests/tools/walk \
 	$(B)/tests/tools/gpu_log_sample $(B)/tests/tools/gpu_records $(B)/tests/tools/log_forge \
-	$(B)/tests/tools/inject
+	$(B)/tests/tools/inject $(B)/tests/tools/stops
 $(B)/tests/tools/gpu_log_sample: $(GPU_OBJ)
 $(TOOLS): $(B)/tests/tools/%: $(B)/tests/tools/%.o $(B)/libreprise.a
 	@$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libreprise.a $(LDLIBS)

@@ -5,7 +5,8 @@ In turns: boots with random seeds and models, typed input or none, paced or not;
 killed at random moments; bits of boots flipped; renderers of recordings killed, stopped and led into
 errors; hostile command buffers; instruction tests, device tests and fuzz targets with fresh seeds.
 `--kind renderer` and `--kind buffers` alone are the campaigns against the GPU's renderer; a turn of
-`--kind kvm` is 10,000 inputs at random positions of guests under KVM, and random programs. Stops at the
+`--kind kvm` is 10,000 inputs at random positions of guests under KVM, and random programs; one of
+`--kind pmu` 100,000 stops at random positions of guests that run freely, on an imitation. Stops at the
 first failure, says how to repeat it, and keeps its recording.
 """
 import argparse
@@ -19,7 +20,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.dont_write_bytecode = True
 
-from suite import harness, kvm, virgl_hostile  # noqa: E402
+from suite import harness, kvm, stops, virgl_hostile  # noqa: E402
 from suite.harness import DAMAGE, ERROR, IMAGES, ROOT, Session  # noqa: E402
 
 COMMANDS = ["cat /proc/uptime; sleep 0.3", "(for i in $(seq 50); do (echo $i); done) | md5sum",
@@ -117,6 +118,13 @@ def fuzz(t, rnd):
 def pmu(t, rnd):
     t.run(t.build / "tests/unit/test_pmu", timeout=600,
           env={"PMU_INJECTIONS": 100000, "PMU_SEED": rnd.getrandbits(32)})
+    made = stops.recordings(t, by_kvm=rnd.random() < 0.5)
+    for cpu, number in (("skylake", 50000), ("alderlake", 40000), ("zen", 10000)):
+        said = stops.exact(t, made, number, cpu, seed=rnd.getrandbits(31), timeout=3600)
+        print(f"{cpu}: {said}", flush=True)
+    for name in stops.LOST:
+        said = stops.told(t, made[:2], 20, "alderlake", name, seed=rnd.getrandbits(31), timeout=3600)
+        print(f"{name}: {said}", flush=True)
 
 
 def ring0(t, rnd):

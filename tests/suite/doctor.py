@@ -119,22 +119,6 @@ def guest(t):
     t.equal(f["tsc.scaling"]["state"] == "yes", f["cap.tsc_control"]["number"] > 0, "TSC scaling")
 
 
-@test("doctor/pmu-exact", cost=5)
-def pmu_exact(t):
-    """The counter pmu on a real vCPU, but for the counting: stopped at random, and exactly there
-    again, by real breakpoints and single steps."""
-    f = report(t)["facts"]
-    for key in ("kvm.guest", "step.ring0", "breakpoint.ring0"):
-        if f.get(key, {}).get("state") != "yes":
-            t.skip(f"{key}: {f[key]['note'] if key in f else 'not tested'}")
-    if f["speed.ring0"]["number"] > 2e7:
-        t.skip("a guest is too fast here to be stopped by a timer: make check-hardware")
-    seed = random.randrange(1 << 31)
-    r = t.run(t.build / "tests/tools/pmu_exact", "register", 0, seed)
-    t.has(r.text, r"^ring 0: (100|[2-9][0-9]) stops exact in \d+ branches")
-    return r.text.strip()
-
-
 @test("doctor/text", cost=3)
 def text(t):
     """The page says what the JSON says, lined up, in a page's width."""

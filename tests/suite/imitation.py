@@ -82,28 +82,6 @@ def no_step(t):
     t.has(r.error, "single step stops in no ring")
 
 
-def exact(ring):
-    @test(f"imitation/exact-ring{ring}", cost=15)
-    def run(t):
-        """Stops at exact positions by the counter, breakpoints and single steps; what goes wrong is
-        told."""
-        seed = random.getrandbits(31)
-        program = imitation(t, "pmu_exact")
-        r = t.run(program, "hardware", ring, seed, timeout=200,
-                  env={"REPRISE_IMITATION": f"seed={seed},skid=60,early=1/9,cpu=skylake"})
-        t.has(r.text, rf"^ring {ring}: (100|[5-9][0-9]) stops exact in \d+ branches")
-        for what, sentence in (("stolen=1/2000", "the counter was taken away for a while"),
-                               ("cpu=alderlake,core=1/2000", "from a core of kind 0x40 to one of")):
-            bad = t.run(program, "hardware", ring, seed, code=1, timeout=200,
-                        env={"REPRISE_IMITATION": f"seed={seed},{what}"})
-            t.has(bad.text + bad.error, sentence, what)
-        return r.text.strip()
-
-
-exact(0)
-exact(3)
-
-
 @test("imitation/facts", cost=2)
 def known_facts(t):
     """What a KVM does where its documentation leaves it open, as tests/imitation/facts has it."""

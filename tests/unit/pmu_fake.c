@@ -95,6 +95,8 @@ static int count(void *host, u64 *branches, struct err *err)
     *branches = h->cpu.branches;
     if (f->wound_back && *branches > f->wound_back)
         *branches -= f->wound_back;
+    if (f->rewritten && *branches > f->rewritten)
+        *branches += (1ull << 48) - f->rewritten;
     return 0;
 }
 
@@ -102,6 +104,7 @@ static int arm(void *host, u64 branches, struct err *err)
 {
     struct fake_host *h = host;
     h->overflow_at = branches == PMU_NO_PERIOD ? NEVER : h->cpu.branches + MAX(branches, 2u);
+    h->asked_at = h->overflow_at;
     h->signal_at = NEVER;
     return 0;
 }
@@ -201,20 +204,6 @@ static int run(void *host, struct err *err)
     }
 }
 
-static int place(void *host, struct pmu_place *out, struct err *err)
-{
-    const struct fake_host *h = host;
-    *out = (struct pmu_place){h->cpu.rip, h->cpu.rcx, h->cpu.rsp};
-    return 0;
-}
-
-static int hash(void *host, u64 *out, struct err *err)
-{
-    const struct fake_host *h = host;
-    *out = fake_hash(&h->cpu);
-    return 0;
-}
-
 static void kick_at(void *host, u64 ns)
 {
     struct fake_host *h = host;
@@ -261,8 +250,6 @@ const struct pmu_host_ops fake_ops = {
     .arm = arm,
     .debug = debug,
     .run = run,
-    .place = place,
-    .hash = hash,
     .kick_at = kick_at,
     .now = now,
     .asleep = asleep,

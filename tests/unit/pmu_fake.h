@@ -15,7 +15,9 @@ struct fake_faults {
     bool lost;       /* overflows never stop the vCPU */
     u32 early;       /* in 1000 instructions: a signal that nothing has asked for */
     u64 taken_at;    /* branches from which on the counter is somebody else's; 0: never */
-    u64 wound_back;  /* branches at which it is set back by another program; 0: never */
+    u64 wound_back;  /* branches from which on so many fewer are said; 0: never */
+    u64 rewritten;   /* branches at which another program sets it to 0, which perf takes for a
+                        counter that went around; 0: never */
     u64 migrates_at; /* instructions after which the thread is on another kind of core; 0: never */
     u64 ns_per_insn; /* host time of an instruction; 0: 1 */
     u64 stall_at;    /* instructions after which the host is held up for stall_ns once; 0: never */
@@ -38,6 +40,7 @@ struct fake_host {
     bool step, breakpoint;
     u64 breakpoint_at;
     u64 overflow_at;  /* branches; NEVER: none */
+    u64 asked_at;     /* the last that was asked for */
     u64 signal_at;    /* branches; NEVER: no signal is under way */
     u32 signal_insns; /* and that many instructions more, but no branch */
     bool pending;     /* a signal that came outside of a run */

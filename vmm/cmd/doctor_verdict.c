@@ -31,8 +31,6 @@ static const struct need pmu_needs[] = {
     {"tsc.offset", "the guest's TSC cannot be set"},
     {"tsc.scaling", "the guest's TSC cannot be slowed down"},
     {"tsc.still", "the guest's TSC does not stand still"},
-    {"step.ring0", "no single steps in ring 0"},
-    {"step.ring3", "no single steps in ring 3"},
 };
 static const struct need pmu_linux_needs[] = {
     {"kvm.linux", "KVM does not run all that Linux executes"},
@@ -98,11 +96,14 @@ static void judge_pmu(const struct facts *f, struct verdict *v)
     *v = (struct verdict){.engine = "kvm", .counter = "pmu"};
     v->tiny = !LACKS(f, kvm_needs, why, sizeof(why)) && !LACKS(f, pmu_needs, why, sizeof(why));
     v->stock = v->tiny && !LACKS(f, pmu_linux_needs, why, sizeof(why));
-    snprintf(v->text, sizeof(v->text), "%s%s",
-             v->stock  ? "Linux, at the hardware's speed"
-             : v->tiny ? "tiny guests, no Linux: "
-                       : "no: ",
-             v->stock ? "" : why);
+    if (v->stock)
+        snprintf(
+            v->text, sizeof(v->text),
+            "Linux, at the hardware's speed: the counter is exact here and the TSC stands still. "
+            "record takes this by itself");
+    else
+        snprintf(v->text, sizeof(v->text), "%s%s",
+                 v->tiny ? "tiny guests, no Linux: " : "no: ", why);
 }
 
 void doctor_verdicts(const struct facts *f, struct verdict out[DOCTOR_VERDICTS])

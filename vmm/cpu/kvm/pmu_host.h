@@ -14,11 +14,6 @@ enum pmu_stop {
     PMU_STOP_EXIT,       /* anything else: it is the engine's, and not finished */
 };
 
-/* What tells instants of the same count apart. */
-struct pmu_place {
-    u64 rip, rcx, rsp;
-};
-
 /* If nothing was heard of the guest for that long, the count is looked at: overflows may be lost.
  */
 #define PMU_WATCH_NS 20000000u
@@ -36,9 +31,6 @@ struct pmu_host_ops {
     int (*debug)(void *host, bool step, const u64 *breakpoint, struct err *err);
     /* enum pmu_stop, or an error. */
     int (*run)(void *host, struct err *err);
-    int (*place)(void *host, struct pmu_place *out, struct err *err);
-    /* Of all registers that a program can see. */
-    int (*hash)(void *host, u64 *out, struct err *err);
     /* Sends the signal at that host time, also before a run has begun; NEVER: no more. */
     void (*kick_at)(void *host, u64 ns);
     u64 (*now)(void *host);

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include "host/clock.h"
 
@@ -135,30 +134,6 @@ static int run(void *host, struct err *err)
     }
 }
 
-static int place(void *host, struct pmu_place *out, struct err *err)
-{
-    const struct pmu_kvm *k = host;
-    struct kvm_regs r;
-    if (ioctl(k->vcpu, KVM_GET_REGS, &r))
-        return err_errno(err, "KVM_GET_REGS");
-    *out = (struct pmu_place){r.rip, r.rcx, r.rsp};
-    return 0;
-}
-
-static int hash(void *host, u64 *out, struct err *err)
-{
-    const struct pmu_kvm *k = host;
-    struct {
-        struct kvm_regs regs;
-        struct kvm_fpu fpu;
-    } all;
-    memset(&all, 0, sizeof(all));
-    if (ioctl(k->vcpu, KVM_GET_REGS, &all.regs) || ioctl(k->vcpu, KVM_GET_FPU, &all.fpu))
-        return err_errno(err, "cannot read the vCPU's registers");
-    *out = XXH3_64bits(&all, sizeof(all));
-    return 0;
-}
-
 static void kick_at(void *host, u64 ns)
 {
     const struct pmu_kvm *k = host;
@@ -218,8 +193,6 @@ const struct pmu_host_ops pmu_kvm_ops = {
     .arm = arm,
     .debug = debug,
     .run = run,
-    .place = place,
-    .hash = hash,
     .kick_at = kick_at,
     .now = now,
     .asleep = asleep,

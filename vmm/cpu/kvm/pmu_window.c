@@ -19,7 +19,8 @@ int pmu_window_start(struct pmu_window *w, u64 events, struct err *err)
     u64 early = w->event->margin + 1u;
     w->free = events >= early + 2;
     w->limit = events;
-    u64 period = w->free && events - early < PMU_PERIOD_MAX ? events - early : PMU_NO_PERIOD;
+    w->armed = w->free ? events - early : events;
+    u64 period = w->free && w->armed < PMU_PERIOD_MAX ? w->armed : PMU_NO_PERIOD;
     int code = w->ops->count(w->host, &w->at, err);
     if (!code)
         code = w->ops->arm(w->host, period, err);
@@ -44,10 +45,11 @@ int pmu_window_stop(struct pmu_window *w, u64 *events, struct err *err)
     *events = now - w->at;
     if (*events > w->limit || (w->free && *events == w->limit))
         return err_set(err, -EOVERFLOW,
-                       "the vCPU ran %" PRIu64 " branches beyond where it had to stop: the "
-                       "counter's overflow was lost, or late by more than the skid margin of this "
-                       "CPU (%s), which is %u%s",
-                       *events - w->limit, w->event->family, w->event->margin,
-                       w->event->unbounded ? " and no proven limit" : "");
+                       "the vCPU ran on for %" PRIu64
+                       " branches behind its counter's overflow, which was lost, or late by more "
+                       "than the skid margin of this CPU (%s), which is %u%s: it had %" PRIu64
+                       " branches, and ran %" PRIu64,
+                       *events - w->armed, w->event->family, w->event->margin,
+                       w->event->unbounded ? " and no proven limit" : "", w->limit, *events);
     return 0;
 }

@@ -14,6 +14,7 @@ struct pmu_window {
     const struct pmu_event *event;
     unsigned core;
     u64 at, limit; /* since start() */
+    u64 armed;     /* when it overflows */
     bool free;     /* start() said COUNTER_FREE */
 };
 
@@ -21,9 +22,8 @@ void pmu_window_init(struct pmu_window *w, const struct pmu_host_ops *ops, void 
                      const struct pmu_event *event);
 /* COUNTER_FREE or COUNTER_STEP (counter.h); or <0. */
 int pmu_window_start(struct pmu_window *w, u64 events, struct err *err);
-/* -EOVERFLOW: more than start() allowed, or all of it while running freely; the text says by how
- * much. -ENODATA, -EXDEV: the counter
- * was somebody else's, or on another kind of core. */
+/* -EOVERFLOW: more than start() allowed, or all of it while running freely; the text has the skid.
+ * -ENODATA, -EXDEV: the counter was somebody else's, or on another kind of core. */
 int pmu_window_stop(struct pmu_window *w, u64 *events, struct err *err);
 
 #endif

@@ -194,13 +194,10 @@ static void breakpoint(struct facts *f, struct probe_vm *v, unsigned ring)
     if (!code)
         code = probe_vm_run(v, RUN_MS, &vector, &err);
     bool stopped = code == PROBE_DEBUGGED && !probe_vm_regs(v, &r, &err) && r.rip == at;
-    struct fact *fact =
-        fact_add(f, ring_key(key, "breakpoint", ring), stopped ? FACT_YES : FACT_NO, "%s",
-                 stopped                                ? "yes"
-                 : code == PROBE_TRAPPED && vector == 1 ? "no: the guest gets it"
-                                                        : "no: KVM ignores it");
-    if (!stopped)
-        fact_note(fact, "exact stops take single steps there");
+    fact_add(f, ring_key(key, "breakpoint", ring), stopped ? FACT_YES : FACT_NO, "%s",
+             stopped                                ? "yes"
+             : code == PROBE_TRAPPED && vector == 1 ? "no: the guest gets it"
+                                                    : "no: KVM ignores it");
 }
 
 /* eax = leaf (rdx); cpuid; mov rsi, rax; out */
