@@ -5,8 +5,9 @@ CFLAGS_tests/imitation/inside := $(GPRONLY) -O2
 
 # System calls, and functions of the engine for what the imitated hardware does otherwise.
 IMITATION_WRAP := open ioctl close read fcntl syscall clock_gettime timer_create timer_settime \
-	timer_delete \
+	timer_delete sigaltstack \
 	host_enter host_fini cache_find exec mem_write operand_close deliver_fault help_rdmsr help_wrmsr help_cpuid help_hlt \
+	mmu_flush_all help_invlpg help_invpcid help_mov_system \
 	pmu_cpu_read pmu_pin
 IMITATION_LINK := $(IMITATION_WRAP:%=-Wl,--wrap=%)
 IMITATION_BIN  := $(addprefix $(B)/tests/imitation/,reprise stops inject insn kvm_facts)

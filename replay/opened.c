@@ -131,6 +131,7 @@ void machine_peripherals(const struct machine_description *d, struct machine_con
     config->branch_ns = d->branch_ns;
     config->event_ns = d->event_ns;
     config->tsc_step = d->tsc_step;
+    config->guest_tsc = d->guest_tsc;
     config->by_insn = d->branch_ns && !strcmp(d->position_unit, "insn");
     config->hvc0 = d->hvc0;
     config->gpu = (struct machine_gpu){.width = d->gpu_width,

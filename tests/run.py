@@ -22,8 +22,9 @@ sys.dont_write_bytecode = True
 
 from suite import harness  # noqa: E402
 
-MODULES = ["source", "unit", "tiny", "kvm", "kvm_host", "imitation", "stops", "tsc_module", "boot",
-           "session", "ends", "badinput", "damage", "docs", "symbols", "travel", "gdb", "gdb_record", "disk",
+MODULES = ["source", "unit", "tiny", "kvm", "kvm_host", "imitation", "free", "stops", "tsc_module",
+           "boot", "session", "ends", "badinput", "damage", "docs", "symbols", "travel", "gdb",
+           "gdb_record", "disk",
            "disk_host", "bootdisk", "net", "display", "display_live", "debian", "port", "input",
            "gpu", "renderer", "gpu_images", "virgl", "virgl_hostile", "gpu_play", "doctor"]
 

@@ -433,6 +433,7 @@ int machine_create(struct machine **out, const struct machine_config *config, st
                                    &m->engine_env,
                                    config->engine,
                                    machine_by_branch(m) ? UNIT_BRANCH : UNIT_INSN,
+                                   config->guest_tsc,
                                    m->branch_ns && m->by_insn};
         r = engine_create(&m->engine, &ec, err);
     }

@@ -61,6 +61,8 @@ struct machine_config {
     enum engine_kind engine; /* what runs it; the same machine whichever does */
     /* 0: positions are instructions; else they are branches (above). */
     u32 branch_ns, event_ns, tsc_step;
+    /* The guest answers RDTSC by itself (guest-agent/tsc): what KVM needs that cannot. */
+    bool guest_tsc;
     /* Positions are instructions all the same, of a machine that runs by branches: for debuggers.
      */
     bool by_insn;

@@ -47,6 +47,13 @@ static int check(void)
     return 0;
 }
 
+/* From here on, or no longer, the VMM may let a CPU run that has another TSC. Another VMM does not
+ * know the register. */
+static void tell_vmm(u64 hidden)
+{
+    wrmsrl_safe(MSR_GUEST_TSC, hidden);
+}
+
 static int __init begin(void)
 {
     int error = check();
@@ -64,6 +71,7 @@ static int __init begin(void)
     error = cr4_begin();
     if (error)
         goto no_cr4;
+    tell_vmm(1);
     pr_info("RDTSC is answered with the virtual TSC: of programs, and in %u places of the kernel\n",
             kernel_places);
     return 0;
@@ -76,6 +84,7 @@ no_ring0:
 
 static void __exit end(void)
 {
+    tell_vmm(0);
     cr4_end();
     ring0_end();
     user_end();

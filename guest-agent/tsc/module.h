@@ -11,8 +11,9 @@
 #include <linux/ptrace.h>
 #include <linux/types.h>
 
-#define MSR_TSC     0x10
-#define MSR_TSC_AUX 0xc0000103
+#define MSR_TSC       0x10
+#define MSR_TSC_AUX   0xc0000103
+#define MSR_GUEST_TSC 0x40000200 /* of our VMM */
 
 /* Functions and places of the kernel that it does not export (names.c). */
 struct names {

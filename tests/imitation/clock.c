@@ -6,6 +6,7 @@
  * CLOCK_BOOTTIME has them and so has the TSC, CLOCK_MONOTONIC has not.
  */
 #define _GNU_SOURCE
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -87,7 +88,7 @@ void im_clock_begin(void)
     seen.vcpu = true;
 }
 
-void im_clock_enter(void)
+u64 im_clock_enter(void)
 {
     if (!seen.vcpu)
         im_clock_begin();
@@ -97,12 +98,14 @@ void im_clock_enter(void)
         seen.checked = wall;
     }
     seen.guest = true;
+    return wall;
 }
 
-void im_clock_left(void)
+u64 im_clock_left(void)
 {
-    now();
+    u64 wall = now();
     seen.guest = false;
+    return wall;
 }
 
 int __wrap_clock_gettime(clockid_t id, struct timespec *out)
@@ -123,6 +126,7 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *out)
 static struct {
     bool used;
     timer_t timer;
+    pthread_t owner; /* gettid() takes long */
     pid_t thread;
     int signal;
     u64 at; /* as the program's clock has it */
@@ -131,12 +135,14 @@ static struct {
 int __wrap_timer_create(clockid_t clock, struct sigevent *event, timer_t *timer)
 {
     int r = __real_timer_create(clock, event, timer);
-    if (r || !event || event->sigev_notify != SIGEV_THREAD_ID || clock != CLOCK_MONOTONIC)
+    if (r || !event || event->sigev_notify != SIGEV_THREAD_ID || clock != CLOCK_MONOTONIC ||
+        event->_sigev_un._tid != gettid())
         return r;
     for (unsigned i = 0; i < TIMERS; i++)
         if (!timers[i].used) {
             timers[i].used = true;
             timers[i].timer = *timer;
+            timers[i].owner = pthread_self();
             timers[i].thread = event->_sigev_un._tid;
             timers[i].signal = event->sigev_signo;
             timers[i].at = NEVER;
@@ -174,7 +180,7 @@ void im_clock_tick(void)
 {
     u64 wall = now();
     for (unsigned i = 0; i < TIMERS; i++) {
-        if (!timers[i].used || timers[i].at > wall || timers[i].thread != gettid())
+        if (!timers[i].used || timers[i].at > wall || timers[i].owner != pthread_self())
             continue;
         timers[i].at = NEVER;
         syscall(SYS_tgkill, getpid(), timers[i].thread, timers[i].signal);
@@ -183,7 +189,8 @@ void im_clock_tick(void)
 
 u64 im_host_ticks(u32 khz)
 {
-    return (u64)((unsigned __int128)(now() + suspended) * khz / 1000000);
+    u64 ns = now() + suspended;
+    return khz <= 1000 ? ns * khz / 1000000 : (u64)((unsigned __int128)ns * khz / 1000000);
 }
 
 u64 im_tsc(const struct im_vcpu *v)

@@ -100,7 +100,6 @@ static int msr_list(struct kvm_msr_list *out)
 
 static int create_vm(void)
 {
-    im_guest(0);
     struct im_vm *vm = calloc(1, sizeof(*vm));
     if (!vm)
         return -1;

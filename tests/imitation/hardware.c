@@ -12,7 +12,8 @@
 
 #include "imitation.h"
 
-#define STACK (1u << 20)
+#define STACK      (1u << 20)
+#define AUTODISARM (1u << 31) /* SS_AUTODISARM: the engine's */
 
 /* host.c's `current` is a secret; this follows it. */
 void __real_host_enter(struct dbt *d);
@@ -34,6 +35,23 @@ void __wrap_host_fini(struct dbt *d)
     if (outer == d)
         outer = NULL;
     __real_host_fini(d);
+}
+
+/* Two engines take turns on a thread: one stack for the handler of their signals is enough. */
+int __real_sigaltstack(const stack_t *in, stack_t *old);
+int __wrap_sigaltstack(const stack_t *in, stack_t *old);
+int __wrap_sigaltstack(const stack_t *in, stack_t *old)
+{
+    static _Thread_local u8 *ours;
+    if (!in || !(in->ss_flags & (int)AUTODISARM))
+        return __real_sigaltstack(in, old);
+    if (ours)
+        return 0;
+    stack_t ss = *in;
+    ours = mmap(NULL, in->ss_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(ours != MAP_FAILED, "no memory for a stack of signals");
+    ss.ss_sp = ours;
+    return __real_sigaltstack(&ss, old);
 }
 
 /* ---- the environment ---- */
@@ -298,42 +316,72 @@ bool im_hw_ready(struct im_vcpu *v)
 
 /* ---- the coroutine ---- */
 
-static void inside(unsigned low, unsigned high)
+/* As swapcontext(), but without its two system calls: the mask of signals is one. */
+void im_switch(void **from, void *to);
+__asm__(".pushsection .text\n"
+        "im_switch: push %rbx\n"
+        "push %rbp\n"
+        "push %r12\n"
+        "push %r13\n"
+        "push %r14\n"
+        "push %r15\n"
+        "mov %rsp, (%rdi)\n"
+        "mov %rsi, %rsp\n"
+        "pop %r15\n"
+        "pop %r14\n"
+        "pop %r13\n"
+        "pop %r12\n"
+        "pop %rbp\n"
+        "pop %rbx\n"
+        "ret\n"
+        "im_begin: mov %rbx, %rdi\n"
+        "call *%rbp\n"
+        "ud2\n"
+        ".popsection\n");
+extern const u8 im_begin[];
+
+static void inside(struct im_vcpu *v)
 {
-    struct im_vcpu *v = (struct im_vcpu *)((u64)high << 32 | low);
     for (;;) {
         v->result = dbt_run_insns(&v->hw->base, v->insns, &v->err);
-        swapcontext(&v->inside, &v->outside);
+        im_switch(&v->inside, v->outside);
     }
+}
+
+/* A stack from which im_switch() comes to im_begin. */
+static void *new_stack(struct im_vcpu *v)
+{
+    u64 *top = (u64 *)(v->stack + STACK) - 2; /* aligned before the call */
+    *--top = (u64)im_begin;
+    *--top = (u64)v; /* rbx */
+    *--top = (u64)inside;
+    return top - 4; /* r12 to r15 */
 }
 
 void im_hw_leave(struct im_vcpu *v)
 {
     v->mid = true;
-    swapcontext(&v->inside, &v->outside);
+    im_switch(&v->inside, v->outside);
     v->mid = false;
 }
 
 void im_hw_abort(struct im_vcpu *v)
 {
     v->aborted = true;
-    swapcontext(&v->inside, &v->outside);
+    im_switch(&v->inside, v->outside);
     CHECK(0, "an instruction that was given up goes on");
 }
 
 void im_hw_go(struct im_vcpu *v)
 {
     if (!v->alive) {
-        getcontext(&v->inside);
-        v->inside.uc_stack.ss_sp = v->stack;
-        v->inside.uc_stack.ss_size = STACK;
-        v->inside.uc_link = NULL;
-        makecontext(&v->inside, (void (*)(void))inside, 2, (unsigned)(u64)v,
-                    (unsigned)((u64)v >> 32));
+        v->inside = new_stack(v);
         v->alive = true;
     }
     host_enter(v->hw);
-    swapcontext(&v->outside, &v->inside);
+    v->keeps_tlb = false;
+    im_switch(&v->outside, v->inside);
+    v->keeps_tlb = im_options()->tlb;
     if (!v->aborted)
         return;
     v->aborted = v->alive = v->mid = false;

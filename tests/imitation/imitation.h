@@ -9,7 +9,6 @@
 #include <linux/kvm.h>
 #include <signal.h>
 #include <sys/types.h>
-#include <ucontext.h>
 
 #include "cpu/dbt/dbt.h"
 
@@ -17,15 +16,16 @@
 struct im_options {
     u64 seed, skid; /* skid: the largest of an ordinary overflow, in branches */
     u64 late, lost, early, stolen, tick, suspend, core;
-    bool nopmu, noscale, nostep, miscount, speclock;
-    bool tame;       /* guests of self-tests see none of the others */
+    bool nopmu, noscale, nostep, miscount, speclock, tlb, later;
     const char *cpu; /* what pmu_cpu_read() says; NULL: this one, if an event is known for it */
 };
 const struct im_options *im_options(void);
 u64 im_random(u64 below); /* below 0: 0 */
 bool im_happens(u64 one_in);
-u64 im_skid(void);         /* the largest, now */
-void im_guest(u64 memory); /* which comes next has so much */
+u64 im_skid(void);
+struct im_vcpu;
+/* This thread runs that one: with `later`, trials of the host go well. */
+void im_options_for(const struct im_vcpu *v);
 
 /* calls.c: descriptors of ours, each a real one as well. */
 enum im_kind { IM_NONE, IM_DEVICE, IM_VM, IM_VCPU, IM_PERF };
@@ -103,13 +103,14 @@ struct im_vcpu {
     struct ram ram;
     bool has_rom; /* where board/ram.h has it, some memory is read-only */
     struct engine_env env;
-    u8 *shadow;  /* pages of code as they were at the last exit */
-    u32 *looked; /* by page: the epoch in which it was compared with its shadow */
+    bool keeps_tlb; /* nothing but a guest's own flush empties it */
+    u8 *shadow;     /* pages of code as they were at the last exit */
+    u32 *looked;    /* by page: the epoch in which it was compared with its shadow */
     u32 epoch;
     u32 *pages; /* those of this epoch */
     u32 npages;
     /* The coroutine it runs in: hardware.c. */
-    ucontext_t outside, inside;
+    void *outside, *inside; /* stack pointers */
     u8 *stack;
     bool alive;   /* `inside` can be gone on with */
     bool mid;     /* it waits in the middle of an instruction */
@@ -166,9 +167,9 @@ u64 im_host_ticks(u32 khz);
 u64 im_tsc(const struct im_vcpu *v);
 /* The thread goes into its guest, is there for some instructions, goes out. */
 void im_clock_begin(void); /* this thread has a vCPU */
-void im_clock_enter(void);
+u64 im_clock_enter(void);
 void im_clock_tick(void);
-void im_clock_left(void);
+u64 im_clock_left(void);
 void im_sleep_over_tick(void);
 void im_suspend(void);
 
@@ -204,7 +205,6 @@ void im_perf_enter(void); /* the vCPU of this thread goes into the guest */
 /* Branches until something is to be looked at; NEVER: nothing. *one: run single instructions. */
 u64 im_perf_room(bool *one);
 void im_perf_count(u64 branches, bool insn); /* as many have retired; insn: one instruction has */
-void im_perf_before_branch(void);            /* the last moment for whoever skids no farther */
 /* Out of the guest: signals that are under way arrive. */
 void im_perf_leave(u64 ns);
 

@@ -12,6 +12,10 @@ int __real_mem_write(struct dbt *d, u64 va, unsigned len, const void *in, unsign
 int __real_operand_close(struct dbt *d, struct operand *op);
 int __wrap_mem_write(struct dbt *d, u64 va, unsigned len, const void *in, unsigned seg);
 int __wrap_operand_close(struct dbt *d, struct operand *op);
+void __real_mmu_flush_all(struct dbt *d);
+void __wrap_mmu_flush_all(struct dbt *d);
+helper_fn __real_help_invlpg, __real_help_invpcid, __real_help_mov_system;
+helper_fn __wrap_help_invlpg, __wrap_help_invpcid, __wrap_help_mov_system;
 helper_fn __real_help_rdmsr, __real_help_wrmsr, __real_help_cpuid, __real_help_hlt;
 struct block *__wrap_cache_find(struct dbt *d, u64 lin, u64 phys, u32 mode);
 int __wrap_exec(struct dbt *d, struct insn *in);
@@ -162,4 +166,37 @@ int __wrap_operand_close(struct dbt *d, struct operand *op)
     if (op->part < op->len)
         rom(d, op->gpa[1], op->len - op->part, from + op->part);
     return r;
+}
+
+/* With the option `tlb` only the guest empties its TLB, and KVM where it is told to: what others
+ * write to page tables is not seen, as on a CPU. */
+void __wrap_mmu_flush_all(struct dbt *d)
+{
+    if (im_is_hw(d) && im_of(d)->keeps_tlb)
+        mmu_forget_jc(d);
+    else
+        __real_mmu_flush_all(d);
+}
+
+static int flushing(struct dbt *d, int r)
+{
+    if (im_is_hw(d) && r == DONE)
+        __real_mmu_flush_all(d);
+    return r;
+}
+
+int __wrap_help_invlpg(struct dbt *d, struct insn *in)
+{
+    return flushing(d, __real_help_invlpg(d, in));
+}
+
+int __wrap_help_invpcid(struct dbt *d, struct insn *in)
+{
+    return flushing(d, __real_help_invpcid(d, in));
+}
+
+int __wrap_help_mov_system(struct dbt *d, struct insn *in)
+{
+    int r = __real_help_mov_system(d, in);
+    return in->op0_kind == OP_CR && in->sreg != 8 && in->sreg != 2 ? flushing(d, r) : r;
 }

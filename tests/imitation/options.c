@@ -5,11 +5,10 @@
 
 #include "imitation.h"
 
-static struct im_options options;
-#define SKID 40
-#define TAME (8u << 20) /* guests with less are those of self-tests */
+#define SKID 40u
 
-static bool good;
+static struct im_options options;
+static _Thread_local bool spared;
 static u64 state;
 
 static _Noreturn void wrong(const char *word)
@@ -46,7 +45,8 @@ static void set(char *word)
     } flags[] = {
         {"nopmu", &options.nopmu},       {"noscale", &options.noscale},
         {"nostep", &options.nostep},     {"miscount", &options.miscount},
-        {"speclock", &options.speclock}, {"tame", &options.tame},
+        {"speclock", &options.speclock}, {"tlb", &options.tlb},
+        {"later", &options.later},
     };
     char *value = strchr(word, '=');
     for (size_t i = 0; !value && i < ARRAY_SIZE(flags); i++)
@@ -97,18 +97,20 @@ u64 im_random(u64 below)
     return below ? x % below : 0;
 }
 
-void im_guest(u64 memory)
+/* The machines that the program tries the host with are smaller. */
+#define TRIAL_MAX (4u << 20)
+
+void im_options_for(const struct im_vcpu *v)
 {
-    good = im_options()->tame && memory < TAME;
+    spared = im_options()->later && v->ram.size <= TRIAL_MAX;
 }
 
 bool im_happens(u64 one_in)
 {
-    return one_in && !good && !im_random(one_in);
+    return !spared && one_in && !im_random(one_in);
 }
 
 u64 im_skid(void)
 {
-    u64 most = im_options()->skid;
-    return good ? MIN(most, SKID) : most;
+    return im_random((spared ? SKID : im_options()->skid) + 1);
 }

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/perf_event.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
@@ -19,7 +20,7 @@
 
 static struct event {
     bool used, zero; /* zero: it counts what never happens */
-    pid_t thread;
+    pthread_t thread;
     u64 count, period, left;
     u64 skid; /* branches until the signal; NEVER: none is under way */
     u64 more; /* and instructions behind them */
@@ -43,7 +44,8 @@ int im_perf_open(const void *attribute, pid_t thread, int cpu, int group, unsign
         errno = ENOENT;
         return -1;
     }
-    if (cpu != -1 || group != -1 || !a->exclude_host || !a->pinned || a->disabled ||
+    if ((thread && thread != gettid()) || cpu != -1 || group != -1 || !a->exclude_host ||
+        !a->pinned || a->disabled ||
         a->read_format != (PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING) ||
         (flags & ~(unsigned long)PERF_FLAG_FD_CLOEXEC))
         return im_refuse(EINVAL, "perf_event_open with other attributes");
@@ -55,7 +57,7 @@ int im_perf_open(const void *attribute, pid_t thread, int cpu, int group, unsign
             }
     if (!e)
         return im_refuse(ENOENT, "perf_event_open of event %llx", a->config);
-    e->thread = thread ? thread : gettid();
+    e->thread = pthread_self();
     e->period = e->left = a->sample_period;
     int fd = im_fd_new(IM_PERF, e);
     e->used = fd >= 0;
@@ -119,7 +121,7 @@ ssize_t im_perf_read(void *event, void *buf, size_t size)
 static struct event *mine(unsigned i)
 {
     struct event *e = &events[i];
-    return e->used && e->thread == gettid() ? e : NULL;
+    return e->used && e->thread == pthread_self() ? e : NULL;
 }
 
 static void raise_signal(struct event *e)
@@ -135,7 +137,7 @@ static void overflow(struct event *e)
     e->left = e->period;
     if (e->skid != NEVER || im_happens(o->lost)) /* one at a time */
         return;
-    e->skid = im_happens(o->late) ? TOO_LATE + im_random(1000) : im_random(im_skid() + 1);
+    e->skid = im_happens(o->late) ? TOO_LATE + im_random(1000) : im_skid();
     e->more = 1 + im_random(12);
 }
 
@@ -182,15 +184,6 @@ void im_perf_count(u64 branches, bool insn)
         e->left -= branches;
         if (!e->left)
             overflow(e);
-    }
-}
-
-void im_perf_before_branch(void)
-{
-    for (unsigned i = 0; i < EVENTS; i++) {
-        struct event *e = mine(i);
-        if (e && e->skid == 0)
-            raise_signal(e);
     }
 }
 

@@ -160,6 +160,8 @@ int im_set_sregs(struct im_vcpu *v, const struct kvm_sregs *in)
         memcpy(&s, (const u8 *)in + segments[i].at, sizeof(s));
         set_segment(c, segments[i].segment, &s);
     }
+    if (c->cr0 != in->cr0 || c->cr3 != in->cr3 || c->cr4 != in->cr4 || c->efer != in->efer)
+        v->keeps_tlb = false; /* until dbt_changed() */
     c->gdt_base = in->gdt.base;
     c->gdt_limit = in->gdt.limit;
     c->idt_base = in->idt.base;
@@ -177,6 +179,7 @@ int im_set_sregs(struct im_vcpu *v, const struct kvm_sregs *in)
             v->irq_vector = (u8)i;
         }
     dbt_changed(&v->hw->base);
+    v->keeps_tlb = im_options()->tlb;
     /* A null SS has no DPL in the processor's state; KVM takes the ring from there. */
     if (v->hw->cpl != in->ss.dpl) {
         v->hw->cpl = in->ss.dpl;

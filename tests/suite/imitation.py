@@ -2,7 +2,7 @@
 import json
 import random
 
-from suite.harness import FINE, ROOT, test
+from suite.harness import FINE, HALTED, IMAGES, ROOT, test
 from suite.tiny import COMMON, ENDS, OWN_TEST
 
 LONGEST = 60000  # positions of a guest that is cut
@@ -109,7 +109,7 @@ insn("injected", 100, "--stops", "--interrupts")
 
 
 def tiny(name):
-    return ROOT / "build" / "images" / "tiny" / (name + ".elf")
+    return IMAGES / "tiny" / (name + ".elf")
 
 
 def guest(name):
@@ -134,3 +134,54 @@ def guest(name):
 for path in sorted((ROOT / "images" / "tiny").glob("*.c")):
     if path.stem not in OWN_TEST | COMMON:
         guest(path.stem)
+
+
+def free(name):
+    @test(f"imitation/free-{name}", cost=4)
+    def run(t):
+        """Recorded at the CPU's own speed, counted by branches; replayed by dbt."""
+        what = f"seed={random.getrandbits(31)},cpu=skylake,skid=60,early=1/20,tlb"
+        r = t.run(imitation(t), "record", "-o", t.dir / "rec", "--kernel", tiny(name), "--memory",
+                  "16M", "--no-realtime", "--seed", 1, "--max-insns", 400000, "--engine", "kvm",
+                  "--counter", "pmu", code=None, timeout=200, env={"REPRISE_IMITATION": what})
+        info = t.info("rec")
+        t.equal((info["engine"], info["counter"], info["position_unit"]), ("kvm", "pmu", "branch"),
+                "what info says")
+        t.same("rec", r)
+        return f"{info['position']} positions, {what}"
+
+
+for path in sorted((ROOT / "images" / "tiny").glob("*.c")):
+    if path.stem not in OWN_TEST | COMMON:
+        free(path.stem)
+
+
+@test("imitation/linux", cost=40)
+def linux(t):
+    """A boot at the CPU's own speed."""
+    where = IMAGES / "linux"
+    what = f"seed={random.getrandbits(31)},cpu=skylake,skid=60,early=1/50,tlb"
+    r = t.run(imitation(t), "record", "-o", t.dir / "rec", "--kernel", where / "vmlinuz", "--initrd",
+              where / "initrd", "--no-realtime", "--seed", 1, "--engine", "kvm", "--counter", "pmu",
+              code=HALTED, timeout=300, env={"REPRISE_IMITATION": what})
+    t.has(r.text, "Linux version")
+    t.same("rec", r, timeout=200)
+    return f"{t.info('rec')['position']} positions, {what}"
+
+
+def lost(name, sentence, what, guest="faultstorm"):
+    @test(f"imitation/free-{name}", cost=3)
+    def run(t):
+        """What goes wrong behind the self-test is told."""
+        said = f"seed={random.getrandbits(31)},cpu=skylake,later,{what}"
+        r = t.run(imitation(t), "record", "-o", t.dir / "rec", "--kernel", tiny(guest),
+                  "--memory", "16M", "--no-realtime", "--seed", 1, "--engine", "kvm", "--counter",
+                  "pmu", code=1, timeout=100, env={"REPRISE_IMITATION": said})
+        t.has(r.error, sentence, said)
+
+
+lost("stolen", "the counter was taken away for a while", "stolen=1/50")
+lost("tick", "ran over a tick of its TSC|the engine lost the guest", "tick=1/50")
+lost("suspend", "suspended|the engine lost the guest", "suspend=1/50")
+lost("lost", "branches beyond where it had to stop", "lost=1/1", "timers")
+lost("late", "branches beyond where it had to stop", "late=1/1", "timers")

@@ -11,11 +11,12 @@ from suite.tiny import COMMON, ENDS, OWN_TEST, answered, answers
 LONGEST = 60000  # positions of a guest that is cut
 WHOLE = {"asks", "debug", "exceptions", "fpu", "haltforever", "interrupts", "mmio", "msr", "triplefault"}
 KVM = ("--engine", "kvm")
+STEP = (*KVM, "--counter", "step")  # to record with, whatever this host could do
 
 
 def need_kvm(t):
     """What a host lacks is a reason to skip; anything else that goes wrong is a failure."""
-    r = t.tiny("try", "haltforever", *KVM, "--max-insns", 100, "--seed", 1, code=None)
+    r = t.tiny("try", "haltforever", *STEP, "--max-insns", 100, "--seed", 1, code=None)
     if r.code == ERROR and re.search("/dev/kvm|lacks KVM_CAP|stops in no ring", r.error):
         t.skip(r.error.strip().splitlines()[-1].removeprefix("reprise: "))
     t.equal(r.code, FINE, "the exit code of a hundred steps")
@@ -31,7 +32,7 @@ def guest(name):
     def run(t):
         """Recorded on each engine and replayed on the other; the two recordings are one."""
         need_kvm(t)
-        one = record(t, "kvm", name, *KVM)
+        one = record(t, "kvm", name, *STEP)
         two = record(t, "dbt", name)
         t.equal(one.code, two.code, "the exit code")
         t.lacks(one.text, "^FAIL")
@@ -128,7 +129,7 @@ def asked(t, engine):
 def gdb(t):
     """gdb sees the same of a recording whichever engine replays it."""
     need_kvm(t)
-    t.tiny("rec", "interrupts", "--no-realtime", "--seed", 3, *KVM)
+    t.tiny("rec", "interrupts", "--no-realtime", "--seed", 3, *STEP)
     dbt, kvm = asked(t, "dbt"), asked(t, "kvm")
     t.has(dbt.text, r"^rip +0x")
     t.equal(kvm.text, dbt.text, "what gdb prints")

@@ -9,7 +9,7 @@ import signal
 import time
 
 from suite.harness import DAMAGE, ERROR, IMAGES, ROOT, Session, test
-from suite.kvm import KVM, need_kvm
+from suite.kvm import KVM, STEP, need_kvm
 
 # Numbers of KVM's ioctls.
 (CREATE_VM, CHECK_EXTENSION, CREATE_VCPU, SET_USER_MEMORY_REGION, SET_TSS_ADDR, RUN, GET_REGS, SET_REGS,
@@ -37,7 +37,7 @@ def capabilities():
 
 
 def refuses(t, fake, what, sentence, auto=True):
-    r = t.tiny("rec", "haltforever", *KVM, "--seed", 1, code=ERROR, env=fake(what))
+    r = t.tiny("rec", "haltforever", *STEP, "--seed", 1, code=ERROR, env=fake(what))
     t.has(r.error, sentence, what)
     t.check(not (t.dir / "rec").exists(), f"{what}: a recording was left behind")
     if auto:
@@ -85,7 +85,7 @@ def memory(t):
     if t.mode == "asan":
         t.skip("the address sanitizer takes terabytes of addresses")
     for size, limit in (("2G", 1 << 30), ("64M", 40 << 20)):
-        r = t.run("prlimit", f"--as={limit}", t.reprise, "record", *KVM, "--memory", size, "-o",
+        r = t.run("prlimit", f"--as={limit}", t.reprise, "record", *STEP, "--memory", size, "-o",
                   t.dir / "rec", "--kernel", IMAGES / "tiny" / "haltforever.elf", code=(ERROR, 127))
         if r.code == 127:
             continue # not even the program itself was loaded
@@ -95,7 +95,7 @@ def memory(t):
 
 def ends_there(t, what, fake, sentence, guest="interrupts", *options):
     """Recorded until KVM fails; the recording replays up to there on both engines."""
-    r = t.tiny("rec", guest, *KVM, "--no-realtime", "--seed", 1, "--force", *options, code=ERROR,
+    r = t.tiny("rec", guest, *STEP, "--no-realtime", "--seed", 1, "--force", *options, code=ERROR,
                env=fake(what), timeout=60)
     t.has(r.error, sentence, what)
     end = t.events("rec")[-1]
@@ -180,7 +180,7 @@ def signals(t):
     fake = build_fake(t)
     ends = set()
     for what in ("eintr=3", "lose=23", "unknown=97"):
-        r = t.tiny("rec", "interrupts", *KVM, "-v", "--no-realtime", "--seed", 1, "--force",
+        r = t.tiny("rec", "interrupts", *STEP, "-v", "--no-realtime", "--seed", 1, "--force",
                    env=fake(what), timeout=60)
         t.same("rec", r)
         end = t.events("rec")[-1]
@@ -194,7 +194,7 @@ def signals(t):
 def killed(t):
     """A killed recorder leaves what replays up to its last chunk, on both engines."""
     need_kvm(t)
-    child = t.start([t.reprise, "record", "-o", t.dir / "rec", *KVM, "--memory", "16M", "--kernel",
+    child = t.start([t.reprise, "record", "-o", t.dir / "rec", *STEP, "--memory", "16M", "--kernel",
                      IMAGES / "tiny" / "spin.elf"])
     time.sleep(random.uniform(1.5, 2.2) * t.slow)
     t.check(child.poll() is None, "it ended before it was killed")
@@ -213,7 +213,7 @@ def killed(t):
 def suspended(t):
     """A recorder that is stopped for seconds, as by a host that sleeps, goes on as if nothing was."""
     need_kvm(t)
-    s = Session(t, "rec", *KVM, "--memory", "16M", kernel=IMAGES / "tiny" / "echo.elf")
+    s = Session(t, "rec", *STEP, "--memory", "16M", kernel=IMAGES / "tiny" / "echo.elf")
     s.wait("ready")
     for n, line in enumerate(("before", "between", "behind")):
         start = len(s.out)

@@ -19,7 +19,7 @@ LAYERS = {
     # KVM runs the instructions; what there is besides them dbt has. Its host is KVM, perf and a clock.
     "vmm/cpu/kvm": ["base/", "cpu/", "board/ram.h", "host/clock.h"],
     "vmm/cpu": ["base/", "cpu/model.h", "cpu/vcpu.h", "cpu/engine.h", "cpu/engine_ops.h",
-                "cpu/stats.h",
+                "cpu/stats.h", "cpu/unit.h",
                 "board/ram.h"],
     # What a boot menu says is text; which disk has one is the host's matter.
     # What the machine and its renderer say to each other is declared once.

@@ -60,7 +60,7 @@ def told(t, made, number, cpu, name, **more):
     faults, sentence = LOST[name]
     skid = CPUS[cpu][0]
     most = 2 * skid if name == "skid" else skid
-    said = stops(t, made, 100000, cpu, "--lost", number, tame=True, skid=most, **faults, **more)
+    said = stops(t, made, 100000, cpu, "--lost", number, later=True, skid=most, **faults, **more)
     t.has(said, rf"; {number} runs lost and told, the last: ", name)
     t.has(said, sentence, name)
     size = re.search(MARGIN, said)

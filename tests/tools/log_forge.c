@@ -1,7 +1,7 @@
 /*
  * log_forge FROM TO SEED: copies a log, its checksums right, with some of the renderer's replies
- * (gpu records) changed: bytes flipped, cut, repeated, another's. Prints how many there are and how
- * many were changed.
+ * (gpu records) changed: bytes flipped, cut, repeated, another's; and of each place (of a guest that
+ * was stopped between two positions) a byte. Prints how many there are and how many were changed.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -55,8 +55,14 @@ int main(int argc, char **argv)
     if (!code)
         code = log_writer_create(&to, out, &err);
     while (!code && log_next(from, &rec)) {
-        struct log_bytes *b = rec.type == REC_GPU ? record_input_bytes(&rec) : NULL;
-        if (b) {
+        struct log_bytes *b = record_input_bytes(&rec);
+        if (b && rec.type == REC_PLACE) {
+            replies++;
+            forged++;
+            memcpy(bytes, b->data, b->len);
+            bytes[below(b->len)] ^= (u8)(1 + below(255));
+            *b = (struct log_bytes){b->len, bytes};
+        } else if (b && rec.type == REC_GPU) {
             replies++;
             memcpy(bytes, b->data, b->len);
             if (!below(40)) {

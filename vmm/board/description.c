@@ -99,6 +99,7 @@ static const struct row rows[] = {
     FIELD("clock", "branch-ns", KIND_U32, branch_ns),
     FIELD("clock", "event-ns", KIND_U32, event_ns),
     FIELD("clock", "tsc-step", KIND_U32, tsc_step),
+    FIELD("clock", "guest-tsc", KIND_U32, guest_tsc),
 };
 
 /* Nodes that are there only if the machine has what they describe. */
@@ -235,8 +236,8 @@ static int check_values(const struct machine_description *d, struct err *err)
     /* Instructions may be counted in a machine that has the clock of the other unit. */
     if (branches && !d->branch_ns)
         return err_set(err, -EINVAL, "positions are branches, and there is no clock");
-    if (d->event_ns > DESCRIPTION_EVENT_NS_MAX || d->branch_ns > DESCRIPTION_BRANCH_NS_MAX ||
-        !d->branch_ns != !d->tsc_step)
+    if (d->guest_tsc > 1 || d->event_ns > DESCRIPTION_EVENT_NS_MAX ||
+        d->branch_ns > DESCRIPTION_BRANCH_NS_MAX || !d->branch_ns != !d->tsc_step)
         return err_set(err, -EINVAL, "a clock of %u ns and %u positions makes no sense",
                        d->branch_ns, d->tsc_step);
     if (cpu_model_find(d->cpu_model) == CPU_MODEL_NONE)

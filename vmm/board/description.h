@@ -96,6 +96,7 @@ struct machine_description {
     /* Of a guest that a CPU ran freely: 0 if time is instructions. */
     u32 branch_ns; /* virtual time of a branch or event */
     u32 event_ns;  /* and what an event takes besides */
+    u32 guest_tsc; /* 1: the guest answers RDTSC by itself */
     u32 tsc_step;  /* so many of them, and the TSC moves by itself */
 
     u32 realtime; /* recorded with pacing (1) or without (0) */

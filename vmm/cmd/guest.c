@@ -392,6 +392,7 @@ int guest_load(struct guest *g, const struct guest_config *c, struct err *err)
         snprintf(d->position_unit, sizeof(d->position_unit), "branch");
         d->branch_ns = MACHINE_BRANCH_NS;
         d->event_ns = MACHINE_EVENT_NS;
+        d->guest_tsc = c->guest_tsc;
         d->tsc_step = MACHINE_TSC_STEP;
     }
     d->gpu_width = c->gpu_width;

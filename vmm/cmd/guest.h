@@ -34,6 +34,7 @@ struct guest_config {
     u64 memory, seed;
     enum engine_kind engine;
     enum position_unit unit;
+    bool guest_tsc;
     bool realtime;
     u32 gpu_width, gpu_height; /* 0: no GPU */
     u32 gpu_hz;                /* 0: as usual */

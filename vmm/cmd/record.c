@@ -37,6 +37,7 @@ enum {
     O_DISK,
     O_ENGINE,
     O_COUNTER,
+    O_GUEST_TSC,
     O_NET,
     O_GPU,
     O_GPU_LOG,
@@ -68,6 +69,7 @@ static const struct argp_option options[] = {
     {"cpu", O_CPU, "MODEL", 0, "x86-64-v2 (default) or x86-64-v3", 0},
     {"engine", O_ENGINE, "dbt|kvm|auto", 0, "What runs the machine: dbt, the translator; kvm, /dev/kvm; auto (default): kvm where it is exact at full speed, else dbt (-v says why)", 0},
     {"counter", O_COUNTER, "auto|pmu|step", 0, "How kvm counts: pmu, by the CPU's performance counter, at full speed; step, by single steps, exact and slow, anywhere; auto (default): pmu where it is exact", 0},
+    {"guest-tsc", O_GUEST_TSC, NULL, 0, "With --counter=pmu, where KVM cannot scale the guest's TSC: the guest loads the module of guest-agent/tsc; until then it runs as with dbt", 0},
     {"verbose", 'v', NULL, 0, "Say which engine runs the machine, and why", 0},
     {"seed", O_SEED, "N", 0, "The guest's entropy (default: random, and recorded)", 0},
     {"disk", O_DISK, "FILE[,OPTION]...", 0, "A disk with the contents of the image FILE, which is never written; up to 4. FILE may be nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH. Options: format=raw, qcow2, vmdk, vdi, vhdx ... (default auto: by first bytes and name), readonly, serial=TEXT, timeout=SECONDS for a server's answer (default 30)", 0},
@@ -100,7 +102,8 @@ struct record_args {
     const char *output, *kernel, *initrd, *append, *stop_at;
     const char *boot_entry;
     const char *cpu;
-    int engine;              /* enum engine_kind; -1: auto */
+    int engine; /* enum engine_kind; -1: auto */
+    bool guest_tsc;
     enum position_unit unit; /* of engine kvm: UNIT_BRANCH is pmu, UNIT_INSN step; 0: auto */
     bool verbose;
     u64 memory, seed;
@@ -201,6 +204,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         if (!a->unit && strcmp(arg, "auto"))
             argp_error(state, "--counter: '%s' is none of auto, pmu, step", arg);
         break;
+    case O_GUEST_TSC: a->guest_tsc = true; break;
     case O_BOOT_ENTRY: a->boot_entry = arg; break;
     case O_INITRD: a->initrd = arg; break;
     case O_APPEND_: a->append = arg; break;
@@ -292,6 +296,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "--gdb-wait goes with --gdb");
         if (a->unit && a->engine == ENGINE_DBT)
             argp_error(state, "--counter is for --engine=kvm: dbt counts by itself");
+        if (a->gdb && a->unit == UNIT_BRANCH)
+            argp_error(state, "--gdb stops at each instruction, and --counter=pmu counts branches");
+        if (a->guest_tsc && a->unit != UNIT_BRANCH)
+            argp_error(state, "--guest-tsc goes with --counter=pmu");
         if (a->unit)
             a->engine = ENGINE_KVM; /* the only one that has counters */
         if (!a->kernel || !*a->kernel)
@@ -472,7 +480,13 @@ static void summary(struct session *s, const struct record_args *a, const struct
     free(name);
     struct machine_stats st;
     machine_stats(s->m, &st);
-    if (a->verbose && st.kvm_steps)
+    if (a->verbose && st.kvm_entries)
+        fprintf(stderr,
+                "reprise: KVM ran the guest freely %" PRIu64 " times, with %" PRIu64
+                " entries in all; %" PRIu64
+                " times its emulator did not know an instruction, which was executed here\n",
+                st.kvm_entries, st.kvm_exits, st.kvm_refused);
+    else if (a->verbose && st.kvm_steps)
         fprintf(stderr,
                 "reprise: KVM ran %" PRIu64 " instructions and REP iterations in %" PRIu64
                 " entries; the rest was executed here, %" PRIu64
@@ -572,7 +586,10 @@ static void choose_engine(const struct record_args *a, struct guest_config *c)
 {
     struct err why = {0};
     bool asked = a->engine >= 0 && (a->engine == ENGINE_DBT || a->unit);
-    bool exact = !asked && engine_best(&why) == ENGINE_KVM;
+    bool exact = !asked && !a->gdb && engine_best(&why) == ENGINE_KVM;
+    if (!asked && a->gdb)
+        err_set(&why, -ENOTSUP,
+                "gdb stops at each instruction, and the counter pmu counts branches");
     c->engine = a->engine >= 0 ? (enum engine_kind)a->engine : exact ? ENGINE_KVM : ENGINE_DBT;
     c->unit = c->engine == ENGINE_DBT ? UNIT_INSN
               : a->unit               ? a->unit
@@ -635,6 +652,7 @@ int cmd_record(int argc, char **argv)
                                   .seed = a.seed,
                                   .realtime = a.realtime};
     choose_engine(&a, &config);
+    config.guest_tsc = a.guest_tsc;
     memcpy(config.disk, a.disk, sizeof(config.disk));
     memcpy(config.net, a.net, sizeof(config.net));
     memcpy(config.port, a.port, sizeof(config.port));

@@ -56,6 +56,7 @@ struct engine_config {
     const struct engine_env *env;
     enum engine_kind kind;
     enum position_unit unit; /* 0: UNIT_INSN */
+    bool guest_tsc;          /* kvm, UNIT_BRANCH: it may run freely once MSR_GUEST_TSC says so */
     bool branches;           /* UNIT_INSN: engine_branches() is wanted too (dbt) */
 };
 

@@ -14,6 +14,7 @@ struct machine_stats {
     u64 tlb_fills, tlb_flushes, pt_writes, code_flushes, smc;
     u64 mmio, pio;
     u64 kvm_steps, kvm_exits; /* instructions that KVM ran; returns of KVM_RUN */
+    u64 kvm_entries;          /* of a guest that runs freely; exits also complete instructions */
     u64 kvm_refused;          /* instructions that its emulator does not know */
 };
 

@@ -145,7 +145,8 @@ enum {
     A(u64, mtrr_mask, MTRR_VARIABLE)                                                               \
     F(u64, mcg_status)                                                                             \
     F(u64, bios_sign)                                                                              \
-    A(u64, perf, 16)         /* virtual performance counter MSRs, unused without leaf 0xA */       \
+    A(u64, perf, 15)         /* virtual performance counter MSRs, unused without leaf 0xA */       \
+    F(u64, guest_tsc)        /* MSR_GUEST_TSC: the guest executes no RDTSC and RDTSCP */           \
     A(u8, xsave, XSAVE_SIZE) /* FIP, FDP, FOP canonical; XSTATE_BV = differs from init */
 
 struct vcpu {

@@ -217,6 +217,7 @@ struct dbt {
      * there is one, instructions run one at a time. Vector state is parked when it is called. */
     int (*stepper)(struct dbt *d, struct insn *in);
     void *stepper_opaque;
+    bool by_hand; /* instructions run one at a time: memory changes without this engine's knowing */
     void (*trace)(void *);
     void *trace_opaque;
     struct debug debug;

@@ -501,7 +501,8 @@ void mmu_mode_changed(struct dbt *d)
     d->ac_check = d->cpl == 3 && (c->cr0 & CR0_AM) && (c->rflags & FL_AC);
     d->dr_active = (c->dr[7] & 0xff) != 0;
     d->watching = d->dr_active || d->debug.nwatch;
-    d->careful_only = (c->rflags & FL_TF) || d->dr_active || d->ac_check || d->trace || d->stepper;
+    d->careful_only =
+        (c->rflags & FL_TF) || d->dr_active || d->ac_check || d->trace || d->stepper || d->by_hand;
     /* CPL 0 and CPL 1, 2 share an index of the jump cache: leaving one for another forgets it. */
     bool inner = d->cpl == 1 || d->cpl == 2;
     if ((mode & ~(MODE_IDX | MODE_CPL0)) != old || inner || d->was_inner)

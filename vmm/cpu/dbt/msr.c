@@ -24,6 +24,7 @@
 #define MSR_MTRR_DEF     0x2ff
 #define MSR_TSC_DEADLINE 0x6e0
 #define MSR_X2APIC       0x800
+#define MSR_GUEST_TSC    0x40000200 /* ours: guest-agent/tsc */
 #define MSR_EFER         0xc0000080
 #define MSR_STAR         0xc0000081
 #define MSR_LSTAR        0xc0000082
@@ -104,6 +105,7 @@ bool msr_read(struct dbt *d, u32 msr, u64 *v)
     case MSR_PAT: *v = c->pat; return true;
     case MSR_MTRR_DEF: *v = c->mtrr_def_type; return true;
     case MSR_EFER: *v = c->efer; return true;
+    case MSR_GUEST_TSC: *v = c->guest_tsc; return true;
     default: return false;
     }
 }
@@ -171,6 +173,11 @@ bool msr_write(struct dbt *d, u32 msr, u64 v)
         if (v & ~0x407ull) /* IBRS, STIBP, SSBD, BHI_DIS_S */
             return false;
         c->spec_ctrl = v;
+        return true;
+    case MSR_GUEST_TSC:
+        if (v > 1)
+            return false;
+        c->guest_tsc = v;
         return true;
     case MSR_PRED_CMD: return !(v & ~1ull);
     case MSR_MISC_ENABLE: c->misc_enable = v; return true;

@@ -4,6 +4,9 @@
 #include <errno.h>
 #include <xxhash.h>
 
+/* More than a CPU executes in the time in which it would have been stopped. A log may be forged. */
+#define STEPS_MAX (1u << 27)
+
 void dbt_place(struct engine *e, struct engine_place *out)
 {
     struct dbt *d = dbt_of(e);
@@ -37,16 +40,18 @@ int dbt_settle(struct engine *e, const struct engine_place *to, struct err *err)
     struct dbt *d = dbt_of(e);
     pos_t at = branch_position(d);
     enum engine_exit r = ENGINE_STOP;
-    while (!there(d, to)) {
+    for (u64 steps = 0; !there(d, to); steps++) {
         if (r == ENGINE_STOP)
             r = dbt_run_insns(e, stride(d, to), err);
-        if (branch_position(d) != at || r != ENGINE_STOP)
+        if (branch_position(d) != at || r != ENGINE_STOP || steps > STEPS_MAX)
             return err_set(err, -ESRCH,
                            "at position %llu the guest never is at RIP %llx with RCX %llx, RSP "
                            "%llx and the same registers: this is another run",
                            (unsigned long long)at, (unsigned long long)to->rip,
                            (unsigned long long)to->rcx, (unsigned long long)to->rsp);
     }
-    d->cpu.rep_resume = 0; /* as dbt_sync() has it */
+    /* Of a REP string in the middle CPUs say different things here. */
+    d->cpu.rep_resume = 0;
+    d->cpu.rflags &= ~(u64)FL_RF;
     return 0;
 }

@@ -234,15 +234,22 @@ HELPER(string)
     }
 }
 
-/* INS and OUTS: one iteration a call, since a device may want attention after each. */
-HELPER(string_io)
+/*
+ * INS and OUTS: one iteration a call, since a device may want attention after each. But KVM fetches
+ * up to a kilobyte of the same page for a REP INS before anybody else has a say, and a recording
+ * that a CPU made has that.
+ */
+static u64 io_together(const struct dbt *d, const struct insn *in, unsigned size, u64 m)
 {
-    u64 m = addr_mask(in);
-    unsigned size = in->opcode & 1 ? (in->opsize == 2 ? 2 : 4) : 1;
+    u64 at = d->cpu.gpr[RDI] & m & (PAGE_SIZE - 1);
+    u64 left = d->cpu.rflags & FL_DF ? at : PAGE_SIZE - at;
+    u64 n = MIN(left, 1024u) / size;
+    return d->counts && in->rep && in->opcode < 0x6e && n ? n : 1;
+}
+
+static int io_once(struct dbt *d, const struct insn *in, unsigned size, u64 m)
+{
     u16 port = (u16)d->cpu.gpr[RDX];
-    TRY(check_io(d, port, size));
-    if (in->rep && !(d->cpu.gpr[RCX] & m))
-        return DONE;
     i64 by = d->cpu.rflags & FL_DF ? -(i64)size : (i64)size;
     u32 v = 0;
     if (in->opcode < 0x6e) {
@@ -260,11 +267,24 @@ HELPER(string_io)
     }
     d->st.pio++;
     count_events(d, 1);
-    if (!in->rep)
+    return DONE;
+}
+
+HELPER(string_io)
+{
+    u64 m = addr_mask(in);
+    unsigned size = in->opcode & 1 ? (in->opsize == 2 ? 2 : 4) : 1;
+    TRY(check_io(d, (u16)d->cpu.gpr[RDX], size));
+    if (in->rep && !(d->cpu.gpr[RCX] & m))
         return DONE;
-    d->cpu.gpr[RCX] = ((d->cpu.gpr[RCX] & m) - 1);
-    if (!(d->cpu.gpr[RCX] & m))
-        return DONE;
-    d->budget--;
+    for (u64 n = io_together(d, in, size, m); n; n--) {
+        TRY(io_once(d, in, size, m));
+        if (!in->rep)
+            return DONE;
+        d->cpu.gpr[RCX] = ((d->cpu.gpr[RCX] & m) - 1);
+        if (!(d->cpu.gpr[RCX] & m))
+            return DONE;
+        d->budget--;
+    }
     return RESTART;
 }

@@ -28,6 +28,7 @@ static void kvm_stats(const struct engine *e, struct machine_stats *out)
     out->kvm_steps = k->steps;
     out->kvm_exits = k->exits;
     out->kvm_refused = k->refused;
+    out->kvm_entries = k->free ? k->free->entries : 0;
 }
 
 /* Guest-physical memory as board/ram.h maps it. */
@@ -77,7 +78,7 @@ static int start(struct kvm *k, const struct engine_config *config, struct err *
     if (!r)
         r = kvm_set_cpuid(&k->h, config->model, err);
     if (!r)
-        r = k->free ? free_open(k, err) : prove_rings(k, err);
+        r = k->free ? free_open(k, config->guest_tsc, err) : prove_rings(k, err);
     return r;
 }
 
@@ -116,7 +117,7 @@ int engine_kvm_create(struct engine **out, const struct engine_config *config, s
     k->core->base.ops = &k->ops;
     if (k->free)
         free_engine_ops(&k->ops);
-    k->core->stepper = k->free ? free_step : kvm_step;
+    k->core->stepper = k->free ? NULL : kvm_step;
     k->core->stepper_opaque = k;
     mmu_mode_changed(k->core);
     *out = &k->core->base;
@@ -132,7 +133,7 @@ int engine_kvm_exact(struct err *err)
     if (!r)
         r = kvm_create_vcpu(&k.h, true, err);
     if (!r)
-        r = free_open(&k, err);
+        r = free_open(&k, false, err);
     free_close(&k);
     kvm_close(&k.h);
     return r;

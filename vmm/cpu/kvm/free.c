@@ -16,11 +16,6 @@
 /* So long without anything that counts, and the guest waits. */
 #define BETWEEN_NS 20000000u
 
-int free_step(struct dbt *d, struct insn *in)
-{
-    return NOT_STEPPED;
-}
-
 /* ---- running ---- */
 
 /* The last part of the way, or all of it where somebody looks at each step. */
@@ -85,6 +80,20 @@ static bool watched(const struct dbt *d)
     return d->debug.nexec || d->debug.nwatch || d->trace || d->want_nmi;
 }
 
+/* Whether KVM may run the guest. While it does, memory changes behind the core's back. */
+static bool may_run(struct kvm *k)
+{
+    struct dbt *d = k->core;
+    bool may = k->free->still || d->cpu.guest_tsc;
+    if (may != d->by_hand) {
+        d->by_hand = may;
+        cache_flush(d);
+        mmu_flush_all(d);
+        mmu_mode_changed(d);
+    }
+    return may;
+}
+
 /* 0: go on; else enum engine_exit. */
 static int turn(struct kvm *k, pos_t stop_at)
 {
@@ -98,7 +107,7 @@ static int turn(struct kvm *k, pos_t stop_at)
         if ((d->want_int && dbt_can_interrupt(&d->base)) || (d->want_nmi && dbt_can_nmi(&d->base)))
             return ENGINE_WINDOW;
     }
-    if (watched(d))
+    if (!may_run(k) || watched(d))
         return by_core(k, stop_at);
     /* Before the counter begins: the state goes in by system calls, which may be slow. */
     if (free_push(k, &d->err))
@@ -289,7 +298,8 @@ static int hold_tsc(struct kvm *k, struct err *err)
     if (ioctl(k->h.vm, KVM_CHECK_EXTENSION, KVM_CAP_TSC_CONTROL) <= 0)
         return err_set(err, -ENOTSUP,
                        "this host's KVM cannot scale the guest's TSC (KVM_CAP_TSC_CONTROL), so a "
-                       "guest would see one that nobody can repeat");
+                       "guest would see one that nobody can repeat (--guest-tsc and "
+                       "the module of guest-agent/tsc, or --counter=step, or --engine=dbt)");
     if (ioctl(k->h.vcpu, KVM_HAS_DEVICE_ATTR, &attr))
         return err_set(err, -ENOTSUP,
                        "this kernel's KVM cannot set the guest's TSC (KVM_VCPU_TSC_OFFSET, Linux "
@@ -301,7 +311,7 @@ static int hold_tsc(struct kvm *k, struct err *err)
     return r;
 }
 
-int free_open(struct kvm *k, struct err *err)
+int free_open(struct kvm *k, bool guest_tsc, struct err *err)
 {
     struct kvm_free *f = k->free;
     struct pmu_cpu cpu;
@@ -314,6 +324,8 @@ int free_open(struct kvm *k, struct err *err)
     pmu_cpu_read(&cpu);
     f->opened = true; /* also when it comes half way */
     r = pmu_kvm_open(&f->host, k->h.vcpu, k->h.run, SIGNAL, &cpu, err);
+    if (!r && guest_tsc)
+        return 0;
     return r ? r : hold_tsc(k, err);
 }
 

@@ -16,7 +16,7 @@ struct kvm_free {
     struct counter *counter;
     struct pmu_kvm host;
     struct pmu_tsc tsc;
-    bool still;  /* tsc is kept still by KVM; else the guest has to hide it from its programs */
+    bool still;  /* tsc is kept still by KVM; else the guest must not look at it (MSR_GUEST_TSC) */
     bool opened; /* host */
     /* Who has the present state. `general` is all but x87, SSE and AVX. */
     bool kvm_general, kvm_fpu, core_general, core_fpu;
@@ -45,11 +45,9 @@ int free_exit(struct kvm *k);
 int free_by_core(struct kvm *k, u64 n);
 
 /* free.c */
-int free_open(struct kvm *k, struct err *err);
+/* `guest_tsc`: the guest's TSC need not stand still (struct engine_config). */
+int free_open(struct kvm *k, bool guest_tsc, struct err *err);
 void free_close(struct kvm *k);
 /* Replaces in k->ops what differs from dbt's. */
 void free_engine_ops(struct engine_ops *ops);
-/* The core's stepper: it executes everything by hand. */
-int free_step(struct dbt *d, struct insn *in);
-
 #endif

@@ -1,0 +1,202 @@
+"""Recordings whose positions are branches: made by a guest that runs freely (on tests/imitation) or by
+dbt on request of a test, replayed on both engines, converted, debugged; and what is refused."""
+import random
+import shutil
+
+from suite.harness import DAMAGE, ERROR, FINE, IMAGES, USAGE, test
+from suite.imitation import imitation, tiny
+
+GUESTS = ("interrupts", "rep", "exceptions", "paging", "smc", "fpu", "mmio", "portstrings")
+BRANCHES = {"REPRISE_TEST_BRANCH": "1"}  # for dbt
+PMU = ("--engine", "kvm", "--counter", "pmu")
+
+
+def behave(what="skid=60,early=1/20"):
+    return {"REPRISE_IMITATION": f"seed={random.getrandbits(31)},cpu=skylake,{what}"}
+
+
+def record(t, guest, *options, name="rec", env=None, code=None):
+    return t.run(imitation(t), "record", "-o", t.dir / name, "--kernel", tiny(guest), "--memory", "16M",
+                 "--no-realtime", "--seed", 1, *PMU, *options, code=code, timeout=200,
+                 env=env or behave())
+
+
+def convert(t, name, to):
+    """The same run with instructions as positions: nothing else may differ."""
+    t.run(t.reprise, "replay", "--verify", "--instructions", "-o", t.dir / to, t.dir / name, code=FINE,
+          timeout=200)
+    info = t.info(to)
+    t.equal(info["position_unit"], "insn", "the unit")
+    slices = {"REPRISE_TEST_SLICE": str(random.choice((997, 12347, 500009)))}
+    t.run(t.reprise, "replay", "--verify", t.dir / to, env=slices, timeout=200)
+    return info["position"]
+
+
+def both(guest):
+    @test(f"free/{guest}", cost=8)
+    def run(t):
+        """Recorded freely, replayed freely and by dbt in other slices, and counted in instructions."""
+        record(t, guest)
+        for _ in range(2):
+            r = t.run(imitation(t), "replay", "--engine", "kvm", "--verify", t.dir / "rec", timeout=200,
+                      env=behave())
+            t.has(r.error, "replayed without a difference")
+        slices = {"REPRISE_TEST_SLICE": str(random.choice((3, 101, 9973)))}
+        t.run(t.reprise, "replay", "--verify", t.dir / "rec", env=slices, timeout=200)
+        return f"{t.info('rec')['position']} branches and events, {convert(t, 'rec', 'insn')} instructions"
+
+
+for name in GUESTS:
+    both(name)
+
+
+@test("free/waits", cost=15)
+def waits(t):
+    """Waits without a branch are interrupted in the same place."""
+    record(t, "waits")
+    places = sum(e["type"] == "place" for e in t.events("rec"))
+    t.check(places >= 3, f"{places} places in the log")
+    t.run(imitation(t), "replay", "--engine", "kvm", "--verify", t.dir / "rec", timeout=200, env=behave())
+    t.run(t.reprise, "replay", "--verify", t.dir / "rec", timeout=200)
+    t.run(t.reprise, "replay", "--quiet", "--instructions", "-o", t.dir / "insn", t.dir / "rec", timeout=200)
+    t.run(t.reprise, "replay", "--verify", t.dir / "insn", timeout=200)
+    return f"{places} places"
+
+
+@test("free/forged-place", cost=15)
+def forged_place(t):
+    """Places that the guest never comes to: told, and not looked for without end."""
+    seed = random.getrandbits(31)
+    t.run(t.reprise, "record", "-o", t.dir / "rec", "--kernel", tiny("waits"), "--memory", "16M",
+          "--no-realtime", code=None, env=BRANCHES)
+    t.run(t.build / "tests" / "tools" / "log_forge", t.dir / "rec" / "log", t.dir / "forged", seed)
+    shutil.copy(t.dir / "forged", t.dir / "rec" / "log")
+    r = t.run(t.reprise, "replay", "--quiet", t.dir / "rec", code=ERROR, timeout=200)
+    t.has(r.error, "at position .* the guest never is at RIP .*: this is another run")
+    return f"seed {seed}"
+
+
+@test("free/linux-by-dbt", cost=15)
+def linux_by_dbt(t):
+    """A boot that dbt counts in branches: the replay in other slices, and with instructions."""
+    where = IMAGES / "linux"
+    r = t.run(t.reprise, "record", "-o", t.dir / "rec", "--kernel", where / "vmlinuz", "--initrd",
+              where / "initrd", "--append", "-- cat /proc/interrupts; (sleep 0.1; seq 300 | md5sum)",
+              "--no-realtime", "--timeout", 120, code=None, timeout=200, env=BRANCHES)
+    t.same("rec", r, timeout=200)
+    t.run(t.reprise, "replay", "--verify", t.dir / "rec", timeout=200,
+          env={"REPRISE_TEST_SLICE": str(random.choice((99991, 7777777)))})
+    return f"{convert(t, 'rec', 'insn')} instructions"
+
+
+@test("free/seek", cost=10)
+def seek(t):
+    """Checkpoints of a free run: places in it are the same on both engines, from either side."""
+    record(t, "spin", "--checkpoint-every", "0.02", "--max-insns", 20000000)
+    info = t.info("rec")
+    end = info["position"]
+    t.check(info["checkpoints"] >= 3, f"{info['checkpoints']} checkpoints")
+    t.run(t.build / "tests" / "tools" / "walk", t.dir / "rec", "--places", 10, "--moves", 15, "--seed",
+          random.getrandbits(16), timeout=200)
+    for position in sorted(random.sample(range(1, end), 6)):
+        at = [t.run(program, "replay", "--engine", engine, "--to", position, "--regs", "--json",
+                    t.dir / "rec", timeout=100, env=behave()).out
+              for program, engine in ((imitation(t), "kvm"), (t.reprise, "dbt"))]
+        t.equal(at[0], at[1], f"position {position}")
+
+
+@test("free/gdb", cost=5)
+def gdb(t):
+    """gdb wants each instruction: refused with the command that makes such a recording, which works."""
+    record(t, "interrupts")
+    r = t.run(t.reprise, "replay", "--gdb=-", t.dir / "rec", code=ERROR)
+    t.has(r.error, r"positions of this recording are branches.*replay --instructions -o DIR2 ")
+    convert(t, "rec", "insn")
+    script = t.dir / "script"
+    script.write_text("set pagination off\ntarget remote | "
+                      f"{t.reprise} replay --gdb=- --to 30000 {t.dir / 'insn'}\n"
+                      "print/x $pc\nstepi\nstepi\nreverse-stepi\nreverse-stepi\nprint/x $pc\n"
+                      "monitor when\n")
+    r = t.run("gdb", "-q", "-batch", "-x", script, timeout=100)
+    first, last = [line.split("= ")[1] for line in r.out.decode().splitlines() if line.startswith("$")]
+    t.equal(first, last, "RIP after two steps and back")
+    t.has(r.error, r"position +30000\b")
+
+
+@test("free/trace", cost=3)
+def trace(t):
+    """Instructions of a recording that counts branches: many have one position."""
+    record(t, "rep")
+    r = t.run(t.reprise, "trace", "--from", 4000, "--to", 4010, t.dir / "rec")
+    rows = [int(line.split()[0]) for line in r.out.decode().splitlines() if line[:1].isdigit()]
+    t.check(rows == sorted(rows) and rows[0] == 4000 and len(rows) > 15, f"positions {rows[:40]}")
+
+
+def ends(name, what, sentence):
+    @test(f"free/ends-{name}", cost=4)
+    def run(t):
+        """What is not exact ends the recording, with its reason; it replays up to there."""
+        r = record(t, "faultstorm", env=behave(f"later,{what}"), code=ERROR)
+        t.has(r.error, sentence)
+        t.has(r.error, "the engine lost the guest")
+        r = t.run(t.reprise, "replay", "--verify", t.dir / "rec", code=DAMAGE, timeout=100)
+        t.has(r.error, "replayed up to the damage")
+
+
+ends("stolen", "stolen=1/20", r"the counter was taken away.*NMI watchdog or another user of perf")
+ends("tick", "tick=1/20", r"a slice of the guest ran over a tick of its TSC by \d+ ms")
+ends("suspend", "suspend=1/20", r"the host was suspended for \d+ ms while the guest ran")
+ends("late", "late=1/1", r"ran \d+ branches beyond where it had to stop")
+
+
+@test("free/refused", cost=4)
+def refused(t):
+    """Without a counter, or with a TSC that runs: the reason, and what would help. Nothing is left."""
+    for what, sentence in (("nopmu", "no hardware counter for event 0x"),
+                           ("noscale", "cannot scale the guest's TSC.*--guest-tsc.*--engine=dbt"),
+                           ("miscount", "is not exact here: ring 0, test exact")):
+        r = record(t, "mmio", env=behave(what), code=ERROR)
+        t.has(r.error, sentence, what)
+        t.check(not (t.dir / "rec").exists(), "a directory was left behind")
+    for options, sentence in ((("--engine", "dbt", "--counter", "pmu"), "--counter is for --engine=kvm"),
+                              (("--gdb", "--counter", "pmu"), "--gdb stops at each instruction"),
+                              (("--counter", "pmc"), "none of auto, pmu, step"),
+                              (("--guest-tsc",), "--guest-tsc goes with --counter=pmu"),
+                              (("--guest-tsc", "--counter", "step"), "goes with --counter=pmu")):
+        r = t.run(t.reprise, "record", "-o", t.dir / "rec", "--kernel", tiny("mmio"), *options,
+                  code=USAGE)
+        t.has(r.error, sentence)
+    t.tiny("rec", "mmio", "--seed", 1)
+    r = t.run(t.reprise, "replay", "--instructions", "-o", t.dir / "x", t.dir / "rec", code=ERROR)
+    t.has(r.error, "are instructions")
+    t.run(t.reprise, "replay", "--instructions", t.dir / "rec", code=USAGE)
+
+
+@test("free/auto", cost=4)
+def auto(t):
+    """auto is kvm where the counter is exact and the TSC can be held, and says why if it is not."""
+    for what, sentence, engine in (("skid=40", "the engine is kvm with counter pmu", "kvm"),
+                                   ("nopmu", "the engine is dbt, and not kvm: .*counter", ""),
+                                   ("noscale", "the engine is dbt, and not kvm: .*TSC", "")):
+        r = t.run(imitation(t), "record", "-v", "--force", "-o", t.dir / "rec", "--kernel", tiny("mmio"),
+                  "--memory", "16M", "--seed", 1, timeout=100, env=behave(what))
+        t.has(r.error, sentence)
+        t.equal(t.info("rec")["engine"], engine or "dbt", "the engine")
+
+
+@test("free/guest-tsc", cost=15)
+def guest_tsc(t):
+    """KVM that cannot scale the TSC: from the moment the guest's module is loaded, it runs freely."""
+    where = IMAGES / "generic-tsc"
+    if not (where / "initrd").exists():
+        t.skip("the image generic-tsc is not there (make image-tsc)")
+    command = ("insmod /lib/modules/*/reprise_tsc.ko; tsc-test quick; cat /proc/uptime; "
+               "seq 200 | md5sum; poweroff -f")
+    r = t.run(imitation(t), "record", "-v", "-o", t.dir / "rec", "--kernel", where / "vmlinuz",
+              "--initrd", where / "initrd", *PMU, "--guest-tsc", "--timeout", 250, "--append",
+              f'quiet clearcpuid=tsc randomize_kstack_offset=off -- "{command}"', timeout=300,
+              env=behave("noscale"))
+    t.has(r.error, r"KVM ran the guest freely [1-9]\d\d+ times")
+    t.same("rec", r, timeout=200)
+    t.run(imitation(t), "replay", "--engine", "kvm", "--verify", t.dir / "rec", timeout=200,
+          env=behave("noscale"))
