@@ -205,6 +205,7 @@ void im_perf_enter(void); /* the vCPU of this thread goes into the guest */
 /* Branches until something is to be looked at; NEVER: nothing. *one: run single instructions. */
 u64 im_perf_room(bool *one);
 void im_perf_count(u64 branches, bool insn); /* as many have retired; insn: one instruction has */
+void im_perf_before_branch(void);            /* the last moment for whoever skids no farther */
 /* Out of the guest: signals that are under way arrive. */
 void im_perf_leave(u64 ns);
 

@@ -187,6 +187,15 @@ void im_perf_count(u64 branches, bool insn)
     }
 }
 
+void im_perf_before_branch(void)
+{
+    for (unsigned i = 0; i < EVENTS; i++) {
+        struct event *e = mine(i);
+        if (e && e->skid == 0)
+            raise_signal(e);
+    }
+}
+
 void im_perf_leave(u64 ns)
 {
     for (unsigned i = 0; i < EVENTS; i++) {
