@@ -126,11 +126,31 @@ static bool window_open(const struct im_vcpu *v)
 #define LOOK_EVERY  20000u
 #define LOOK_CYCLES 30000u
 
+/* A conditional branch: Jcc, LOOPcc, JRCXZ. */
+static bool branch_ahead(struct im_vcpu *v)
+{
+    static const u8 prefixes[] = {0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65, 0x66, 0x67, 0xf2, 0xf3};
+    u64 rip = v->hw->cpu.rip;
+    u8 byte;
+    do {
+        if (!dbt_peek(&v->hw->base, rip++, &byte, 1))
+            return false;
+    } while (memchr(prefixes, byte, sizeof(prefixes)) || byte >> 4 == 4 /* REX */);
+    if (byte != 0x0f)
+        return byte >> 4 == 7 || (byte >= 0xe0 && byte <= 0xe3);
+    return dbt_peek(&v->hw->base, rip, &byte, 1) && byte >> 4 == 8;
+}
+
 /* An instruction is one branch at most: so many instructions cannot go too far. */
 static void some(struct im_vcpu *v)
 {
     bool one;
     u64 room = im_perf_room(&one), before = v->hw->branches;
+    if (one && branch_ahead(v)) {
+        im_perf_before_branch();
+        v->result = ENGINE_STOP;
+        return;
+    }
     dbt_ops.want_window(&v->hw->base, v->run->request_interrupt_window, v->nmi);
     v->insns = one ? 1 : MIN(room, LOOK_EVERY);
     v->until = im_cycles() + LOOK_CYCLES;
