@@ -201,11 +201,11 @@ int im_perf_ioctl(void *event, unsigned long request, void *arg);
 ssize_t im_perf_read(void *event, void *buf, size_t size);
 int im_perf_fcntl(void *event, int command, long arg, bool *ours);
 void im_perf_close(void *event);
-void im_perf_enter(void); /* the vCPU of this thread goes into the guest */
+void im_perf_before_branch(void); /* the last moment for whoever skids no farther */
+void im_perf_enter(void);         /* the vCPU of this thread goes into the guest */
 /* Branches until something is to be looked at; NEVER: nothing. *one: run single instructions. */
 u64 im_perf_room(bool *one);
 void im_perf_count(u64 branches, bool insn); /* as many have retired; insn: one instruction has */
-void im_perf_before_branch(void);            /* the last moment for whoever skids no farther */
 /* Out of the guest: signals that are under way arrive. */
 void im_perf_leave(u64 ns);
 

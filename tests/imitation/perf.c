@@ -131,6 +131,15 @@ static void raise_signal(struct event *e)
         syscall(SYS_tgkill, getpid(), e->owner, e->signal ? e->signal : SIGIO);
 }
 
+void im_perf_before_branch(void)
+{
+    for (unsigned i = 0; i < EVENTS; i++) {
+        struct event *e = mine(i);
+        if (e && e->skid == 0)
+            raise_signal(e);
+    }
+}
+
 static void overflow(struct event *e)
 {
     const struct im_options *o = im_options();
@@ -184,15 +193,6 @@ void im_perf_count(u64 branches, bool insn)
         e->left -= branches;
         if (!e->left)
             overflow(e);
-    }
-}
-
-void im_perf_before_branch(void)
-{
-    for (unsigned i = 0; i < EVENTS; i++) {
-        struct event *e = mine(i);
-        if (e && e->skid == 0)
-            raise_signal(e);
     }
 }
 

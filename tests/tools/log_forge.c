@@ -1,7 +1,8 @@
 /*
  * log_forge FROM TO SEED: copies a log, its checksums right, with some of the renderer's replies
- * (gpu records) changed: bytes flipped, cut, repeated, another's; and of each place (of a guest that
- * was stopped between two positions) a byte. Prints how many there are and how many were changed.
+ * (gpu records) changed: bytes flipped, cut, repeated, another's; and of each place (of a guest
+ * that was stopped between two positions) a byte. Prints how many there are and how many were
+ * changed.
  */
 #include <fcntl.h>
 #include <stdio.h>
