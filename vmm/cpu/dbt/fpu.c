@@ -333,7 +333,9 @@ static int check_alignment(struct dbt *d, u64 ea, unsigned mask, unsigned seg)
 {
     if (d->ac_check && is_canonical(ea) && (ea & 3))
         return raise_error(d, EXC_AC, 0);
-    if (!is_canonical(ea) && seg == SEG_SS)
+    /* A misaligned address comes before one that is not canonical with XSAVE, behind it with
+     * FXSAVE. */
+    if (!is_canonical(ea) && seg == SEG_SS && !(mask == 63 && (ea & mask)))
         return raise_error(d, EXC_SS, 0);
     return ea & mask ? raise_error(d, EXC_GP, 0) : DONE;
 }
