@@ -206,7 +206,9 @@ def killed(t):
         t.has(r.error, "ends|cut|killed", "the message")
     info = t.info("rec", code=DAMAGE)
     t.equal(info["state"], "killed", "the state")
+    # No device is asked in between, and a quarter of a second is all that may be lost.
     t.check(info["position"] > 1000, "nothing was recorded")
+    t.check(info["counts"]["progress"] >= 4, f"{info['counts']['progress']} progress records")
 
 
 @test("kvm/suspended", cost=10)

@@ -115,6 +115,7 @@ int engine_kvm_create(struct engine **out, const struct engine_config *config, s
     k->ops.destroy = kvm_destroy;
     k->ops.stats = kvm_stats;
     k->core->base.ops = &k->ops;
+    k->ops.run = kvm_run_steps;
     if (k->free)
         free_engine_ops(&k->ops);
     k->core->stepper = k->free ? NULL : kvm_step;

@@ -52,6 +52,8 @@ struct kvm {
     u64 xcr0;
     u8 fpu[XSAVE_SIZE];
     struct kvm_xsave *image; /* a transfer buffer */
+    u64 turn_ends;           /* coarse host time at which a run by single steps looks up */
+    u64 looked;              /* instructions since it looked at the clock */
     u64 steps;               /* instructions and REP iterations that KVM ran */
     u64 exits;               /* of KVM_RUN, single steps included */
     u64 corrected;           /* CPUIDs that KVM answered otherwise than the model */
@@ -113,7 +115,9 @@ void kvm_undo_begin(struct kvm *k, const struct operand *op, unsigned n);
 bool kvm_undo(struct kvm *k);
 bool kvm_undo_failed(struct kvm *k);
 
-/* step.c: struct dbt's stepper. */
+/* step.c: the engine's run by single steps, which ends after some 20 ms; and struct dbt's stepper.
+ */
+enum engine_exit kvm_run_steps(struct engine *e, pos_t stop_at, struct err *err);
 int kvm_step(struct dbt *d, struct insn *in);
 
 #endif

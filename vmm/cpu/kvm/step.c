@@ -18,6 +18,10 @@
 #include <Zydis/Mnemonic.h>
 
 #include "cpu/kvm/kvm.h"
+#include "host/clock.h"
+
+#define LOOK_EVERY 128u
+#define TURN_NS    20000000u
 
 /* What is known about an instruction before KVM runs it. */
 struct plan {
@@ -481,9 +485,23 @@ static int failed(struct kvm *k)
     return NOT_STEPPED;
 }
 
+/* Steps are so slow that a slice would take half a minute: whoever waits for its end would wait. */
+static void look_at_clock(struct kvm *k)
+{
+    if (++k->looked % LOOK_EVERY == 0 && host_ns_coarse() >= k->turn_ends)
+        k->core->kicked = 1;
+}
+
+enum engine_exit kvm_run_steps(struct engine *e, pos_t stop_at, struct err *err)
+{
+    kvm_of(e)->turn_ends = host_ns_coarse() + TURN_NS;
+    return dbt_run(e, stop_at, err);
+}
+
 int kvm_step(struct dbt *d, struct insn *in)
 {
     struct kvm *k = d->stepper_opaque;
+    look_at_clock(k);
     struct plan p = {0};
     bool fpu = in->needs == N_X87 || in->needs == N_MMX || in->needs == N_SSE || in->needs == N_AVX;
     if (kvm_undo_failed(k))
