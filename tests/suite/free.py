@@ -146,7 +146,7 @@ def ends(name, what, sentence):
 ends("stolen", "stolen=1/20", r"the counter was taken away.*NMI watchdog or another user of perf")
 ends("tick", "tick=1/20", r"a slice of the guest ran over a tick of its TSC by \d+ ms")
 ends("suspend", "suspend=1/20", r"the host was suspended for \d+ ms while the guest ran")
-ends("late", "late=1/1", r"ran \d+ branches beyond where it had to stop")
+ends("late", "late=1/1", r"ran on for \d+ branches behind its counter.s overflow")
 
 
 @test("free/refused", cost=4)

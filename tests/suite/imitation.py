@@ -183,5 +183,5 @@ def lost(name, sentence, what, guest="faultstorm"):
 lost("stolen", "the counter was taken away for a while", "stolen=1/50")
 lost("tick", "ran over a tick of its TSC|the engine lost the guest", "tick=1/50")
 lost("suspend", "suspended|the engine lost the guest", "suspend=1/50")
-lost("lost", "branches beyond where it had to stop", "lost=1/1", "timers")
-lost("late", "branches beyond where it had to stop", "late=1/1", "timers")
+lost("lost", "branches behind its counter.s overflow", "lost=1/1", "timers")
+lost("late", "branches behind its counter.s overflow", "late=1/1", "timers")
