@@ -15,7 +15,7 @@
 /* options.c: REPRISE_IMITATION. Of `1/N` options the N; 0: never. */
 struct im_options {
     u64 seed, skid; /* skid: the largest of an ordinary overflow, in branches */
-    u64 late, lost, early, stolen, tick, suspend, core;
+    u64 late, lost, early, stolen, tick, suspend, core, unknown, internal;
     bool nopmu, noscale, nostep, miscount, speclock, tlb, later;
     const char *cpu; /* what pmu_cpu_read() says; NULL: this one, if an event is known for it */
 };

@@ -33,11 +33,12 @@ static void set(char *word)
         u64 *value;
         bool rate;
     } values[] = {
-        {"seed", &options.seed, false},  {"skid", &options.skid, false},
-        {"late", &options.late, true},   {"lost", &options.lost, true},
-        {"early", &options.early, true}, {"stolen", &options.stolen, true},
-        {"tick", &options.tick, true},   {"suspend", &options.suspend, true},
-        {"core", &options.core, true},
+        {"seed", &options.seed, false},        {"skid", &options.skid, false},
+        {"late", &options.late, true},         {"lost", &options.lost, true},
+        {"early", &options.early, true},       {"stolen", &options.stolen, true},
+        {"tick", &options.tick, true},         {"suspend", &options.suspend, true},
+        {"core", &options.core, true},         {"unknown", &options.unknown, true},
+        {"internal", &options.internal, true},
     };
     static const struct {
         const char *name;

@@ -23,6 +23,15 @@ static int leave(struct im_vcpu *v, u32 reason)
     return LEAVE;
 }
 
+static int internal_error(struct im_vcpu *v, u32 suberror)
+{
+    v->run->internal.suberror = suberror;
+    v->run->internal.ndata = suberror == KVM_INTERNAL_ERROR_EMULATION ? 0 : 2;
+    v->run->internal.data[0] = 0x8000030e;
+    v->run->internal.data[1] = 0xabcd;
+    return leave(v, KVM_EXIT_INTERNAL_ERROR);
+}
+
 static int debug_exit(struct im_vcpu *v, u64 dr6)
 {
     memset(&v->run->debug, 0, sizeof(v->run->debug));
@@ -68,10 +77,7 @@ static int look(struct im_vcpu *v)
                    ? debug_exit(v, 1ull << register_of(v, hit.point))
                    : GO_ON;
     case ENGINE_UNSUPPORTED:
-    case ENGINE_FAILED:
-        v->run->internal.suberror = KVM_INTERNAL_ERROR_EMULATION;
-        v->run->internal.ndata = 0;
-        return leave(v, KVM_EXIT_INTERNAL_ERROR);
+    case ENGINE_FAILED: return internal_error(v, KVM_INTERNAL_ERROR_EMULATION);
     default: return GO_ON;
     }
 }
@@ -192,6 +198,10 @@ static int enter(struct im_vcpu *v, const sigset_t *before)
             return 0;
         if (v->run->request_interrupt_window && window_open(v))
             return leave(v, KVM_EXIT_IRQ_WINDOW_OPEN) - LEAVE;
+        if (im_happens(o->unknown))
+            return internal_error(v, KVM_INTERNAL_ERROR_EMULATION) - LEAVE;
+        if (im_happens(o->internal))
+            return internal_error(v, KVM_INTERNAL_ERROR_DELIVERY_EV) - LEAVE;
         some(v);
         if (look(v) == LEAVE)
             return 0;

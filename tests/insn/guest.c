@@ -355,6 +355,17 @@ static bool take_frame(struct guest *g, struct outcome *out)
     return true;
 }
 
+/* An engine may come back before its time. */
+static enum engine_exit run_to(struct guest *g, pos_t until, struct err *err)
+{
+    enum engine_exit x;
+
+    do
+        x = engine_run(g->engine, until, err);
+    while (x == ENGINE_STOP && engine_position(g->engine) < until);
+    return x;
+}
+
 /*
  * One at a time: each engine_run may retire one instruction or REP iteration, or deliver one
  * exception. What has been left without an exception must next meet the INT3 or fault that ended
@@ -368,7 +379,7 @@ static enum engine_exit run_single(struct guest *g, unsigned insns, struct err *
     for (unsigned n = 0; x == ENGINE_STOP && n < insns + 400; n++) {
         pos_t before = engine_position(g->engine);
 
-        x = engine_run(g->engine, before + 1, err);
+        x = run_to(g, before + 1, err);
         if (x == ENGINE_STOP) {
             engine_sync(g->engine);
             if (engine_position(g->engine) != before + 1) {
@@ -382,7 +393,7 @@ static enum engine_exit run_single(struct guest *g, unsigned insns, struct err *
         }
     }
     if (x == ENGINE_STOP) /* a long REP: the rest at once */
-        x = engine_run(g->engine, engine_position(g->engine) + LONGEST, err);
+        x = run_to(g, engine_position(g->engine) + LONGEST, err);
     return x;
 }
 
@@ -399,8 +410,7 @@ void guest_run(struct guest *g, const struct cpu_state *st, const u8 *mem, bool 
     engine_ram_written(g->engine, G_DATA, DATA_SIZE);
     load_state(g, st);
     out->note[0] = 0;
-    x = single ? run_single(g, insns, &err)
-               : engine_run(g->engine, engine_position(g->engine) + LONGEST, &err);
+    x = single ? run_single(g, insns, &err) : run_to(g, engine_position(g->engine) + LONGEST, &err);
     engine_sync(g->engine);
     store_state(g, out);
     for (unsigned i = 0; i < DATA_PAGES; i++)

@@ -76,6 +76,15 @@ def forged_place(t):
     return f"seed {seed}"
 
 
+@test("free/unknown", cost=5)
+def unknown(t):
+    """Instructions that KVM's emulator does not know are executed by dbt, and count the same."""
+    for guest in ("interrupts", "paging", "exceptions"):
+        r = record(t, guest, "-v", "--force", env=behave("later,unknown=1/2"))
+        t.has(r.error, "[1-9][0-9]+ times its emulator did not know an instruction")
+        t.run(t.reprise, "replay", "--verify", t.dir / "rec", timeout=200)
+
+
 @test("free/linux-by-dbt", cost=15)
 def linux_by_dbt(t):
     """A boot that dbt counts in branches: the replay in other slices, and with instructions."""
@@ -146,6 +155,8 @@ def ends(name, what, sentence):
 ends("stolen", "stolen=1/20", r"the counter was taken away.*NMI watchdog or another user of perf")
 ends("tick", "tick=1/20", r"a slice of the guest ran over a tick of its TSC by \d+ ms")
 ends("suspend", "suspend=1/20", r"the host was suspended for \d+ ms while the guest ran")
+ends("internal", "internal=1/20", "an internal error of KVM.*suberror 3, data 8000030e abcd; at position "
+     r"\d+, instruction at [0-9a-f]+ \(ring 0\), bytes( [0-9a-f]{2})+; KVM has RIP ")
 ends("late", "late=1/1", r"ran on for \d+ branches behind its counter.s overflow")
 
 

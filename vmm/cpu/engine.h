@@ -88,9 +88,10 @@ pos_t engine_branches(const struct engine *e);
 void engine_set_branches(struct engine *e, pos_t branches);
 
 /*
- * Runs until position == stop_at at the latest; stops exactly there: in UNIT_BRANCH directly behind
- * what makes it so. (An instruction that counts more than one, as an access to a device in pieces,
- * may leave some positions out.)
+ * Runs until position == stop_at at the latest (ENGINE_STOP comes earlier if it was kicked, or so
+ * slow that the host is to be looked at); stops exactly there: in UNIT_BRANCH directly behind what
+ * makes it so. (An instruction that counts more than one, as an access to a device in pieces, may
+ * leave some positions out.)
  */
 enum engine_exit engine_run(struct engine *e, pos_t stop_at, struct err *err);
 
