@@ -513,7 +513,6 @@ static int run_machine(struct session *s, const struct record_args *a, struct ru
         if (failed || !s->attach || (end->reason != RUN_STOP && end->reason != RUN_DEBUG))
             break;
         failed = attach_stopped(s->attach, end, limits, err);
-        live_look(s->live);
     }
     if (s->attach)
         attach_ended(s->attach, end);

@@ -524,11 +524,6 @@ bool live_stop_text_seen(const struct live *l)
     return l->text_seen;
 }
 
-void live_look(struct live *l)
-{
-    l->next_poll = 0;
-}
-
 void live_set_alarm(void *live, u64 host)
 {
     struct live *l = live;

@@ -52,10 +52,6 @@ struct input_source *live_source(struct live *l);
 void live_output(struct live *l, struct machine *m, const void *data, size_t len);
 bool live_stop_text_seen(const struct live *l);
 
-/* The machine stood still (and the coarse clock perhaps too): the host is looked at before it goes
- * on. */
-void live_look(struct live *l);
-
 /* idle() comes back at this host time (host/clock.h) even if nothing happened; NEVER: does not.
  * The opaque pointer is the struct live. */
 void live_set_alarm(void *live, u64 host_ns);
