@@ -144,10 +144,12 @@ static int wait_for_gdb(struct attach *a, struct err *err)
     pthread_sigmask(SIG_UNBLOCK, &set, &mask);
     int code = gdb_server_wait(a->server, &a->resume, err);
     pthread_sigmask(SIG_SETMASK, &mask, NULL);
-    if (signalled)
-        raise(signalled); /* blocked again: the live input finds it */
     for (size_t i = 0; i < ARRAY_SIZE(ends); i++)
         sigaction(ends[i], &before[i], NULL);
+    /* Blocked again: the live input finds it. Only now, as going back to ignoring a signal (a
+     * recorder in the background) drops one that is pending. */
+    if (signalled)
+        raise(signalled);
     return code;
 }
 
