@@ -426,13 +426,12 @@ int exec_begin(struct dbt *d, struct insn *in);
 /* x87 pointers behind an x87 instruction at RIP. */
 void exec_x87_pointers(struct dbt *d, struct insn *in);
 
-/* msr.c: an MSR as RDMSR and WRMSR see it; false: #GP */
+/* msr.c: an MSR as RDMSR and WRMSR see it, counted if it is an event; false: #GP */
 bool msr_read(struct dbt *d, u32 msr, u64 *v);
 bool msr_write(struct dbt *d, u32 msr, u64 v);
-/* UNIT_BRANCH: does access to it count as an event? */
-bool msr_is_event(u32 msr);
 
 /* sys.c */
+void load_cr8(struct dbt *d, u64 v);                  /* MOV to CR8, with what it counts */
 int check_io(struct dbt *d, u16 port, unsigned size); /* IOPL and the TSS bitmap */
 
 /* except.c */

@@ -80,7 +80,7 @@ static u64 tsc(struct dbt *d)
     return d->env->now(d->env->machine) + d->cpu.tsc_adjust;
 }
 
-bool msr_read(struct dbt *d, u32 msr, u64 *v)
+static bool get(struct dbt *d, u32 msr, u64 *v)
 {
     struct vcpu *c = &d->cpu;
     if (is_apic(msr)) {
@@ -149,7 +149,7 @@ static bool set_adjust(struct dbt *d, u64 adjust)
     return true;
 }
 
-bool msr_write(struct dbt *d, u32 msr, u64 v)
+static bool set(struct dbt *d, u32 msr, u64 v)
 {
     struct vcpu *c = &d->cpu;
     if (is_apic(msr)) {
@@ -206,9 +206,23 @@ bool msr_write(struct dbt *d, u32 msr, u64 v)
 }
 
 /* Segment bases change too often to leave the guest for them. */
-bool msr_is_event(u32 msr)
+static bool is_event(u32 msr)
 {
     return msr != MSR_FS_BASE && msr != MSR_GS_BASE && msr != MSR_KERNEL_GS;
+}
+
+bool msr_read(struct dbt *d, u32 msr, u64 *v)
+{
+    bool ok = get(d, msr, v);
+    count_events(d, ok && is_event(msr));
+    return ok;
+}
+
+bool msr_write(struct dbt *d, u32 msr, u64 v)
+{
+    bool ok = set(d, msr, v);
+    count_events(d, ok && is_event(msr));
+    return ok;
 }
 
 HELPER(rdmsr)
@@ -216,7 +230,6 @@ HELPER(rdmsr)
     u64 v = 0;
     if (d->cpl || !msr_read(d, (u32)d->cpu.gpr[RCX], &v))
         return raise_error(d, EXC_GP, 0);
-    count_events(d, msr_is_event((u32)d->cpu.gpr[RCX]));
     d->cpu.gpr[RAX] = (u32)v;
     d->cpu.gpr[RDX] = v >> 32;
     return DONE;
@@ -227,6 +240,5 @@ HELPER(wrmsr)
     u64 v = (u32)d->cpu.gpr[RAX] | d->cpu.gpr[RDX] << 32;
     if (d->cpl || !msr_write(d, (u32)d->cpu.gpr[RCX], v))
         return raise_error(d, EXC_GP, 0);
-    count_events(d, msr_is_event((u32)d->cpu.gpr[RCX]));
     return DONE;
 }

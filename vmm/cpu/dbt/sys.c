@@ -73,6 +73,14 @@ static int write_cr4(struct dbt *d, u64 v)
     return DONE;
 }
 
+void load_cr8(struct dbt *d, u64 v)
+{
+    dbt_park(d);
+    bool lowered = v < d->env->get_cr8(d->env->machine);
+    d->env->set_cr8(d->env->machine, v);
+    count_events(d, lowered);
+}
+
 static int move_cr(struct dbt *d, const struct insn *in, bool load)
 {
     struct vcpu *c = &d->cpu;
@@ -104,10 +112,7 @@ static int move_cr(struct dbt *d, const struct insn *in, bool load)
     default:
         if (v & ~15ull)
             return raise_error(d, EXC_GP, 0);
-        dbt_park(d);
-        bool lowered = v < d->env->get_cr8(d->env->machine);
-        d->env->set_cr8(d->env->machine, v);
-        count_events(d, lowered);
+        load_cr8(d, v);
         return DONE;
     }
 }

@@ -42,11 +42,8 @@ static int read_msr(struct kvm *k)
     struct dbt *d = k->core;
     struct kvm_run *run = k->h.run;
     u64 v = 0;
-    bool ok = msr_read(d, run->msr.index, &v);
-    run->msr.error = !ok;
+    run->msr.error = !msr_read(d, run->msr.index, &v);
     run->msr.data = v;
-    if (ok)
-        count_events(d, msr_is_event(run->msr.index));
     return KVM_AGAIN;
 }
 
@@ -54,10 +51,7 @@ static int write_msr(struct kvm *k)
 {
     struct dbt *d = k->core;
     struct kvm_run *run = k->h.run;
-    bool ok = msr_write(d, run->msr.index, run->msr.data);
-    run->msr.error = !ok;
-    if (ok)
-        count_events(d, msr_is_event(run->msr.index));
+    run->msr.error = !msr_write(d, run->msr.index, run->msr.data);
     k->free->kvm_msrs = false;
     return KVM_AGAIN;
 }

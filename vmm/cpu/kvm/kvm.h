@@ -64,7 +64,7 @@ struct kvm {
 
 /* vm.c: /dev/kvm and a machine in it. <0 with a text that says what to do. */
 int kvm_open(struct kvm_vm *h, struct err *err);
-/* `own`: it reads and writes the MSRs by itself that are no event (cpu/dbt: msr_is_event). */
+/* `own`: it reads and writes the MSRs by itself that are no event (cpu/dbt/msr.c). */
 int kvm_create_vcpu(struct kvm_vm *h, bool own, struct err *err);
 int kvm_add_memory(struct kvm_vm *h, u32 slot, gpa_t gpa, u64 size, void *host, u32 flags,
                    struct err *err);

@@ -159,7 +159,8 @@ static bool plan_string(struct dbt *d, const struct insn *in, struct plan *p)
     unsigned size = in->opcode & 1 ? in->opsize : 1;
     if (io)
         size = MIN(size, 4u);
-    if (in->addrsize != 8)
+    /* Where branches are counted, REP INS takes more than one at once (dbt/string.c). */
+    if (in->addrsize != 8 || (io && in->rep && d->counts))
         return false;
     if (io && check_io(d, (u16)d->cpu.gpr[RDX], size))
         return false;
@@ -469,7 +470,7 @@ static int finish_step(struct kvm *k, struct insn *in, const struct plan *p, boo
     for (unsigned i = 0; i < p->nop; i++)
         operand_stored(d, &p->op[i]);
     if (p->cr8_load)
-        d->env->set_cr8(d->env->machine, k->h.run->cr8);
+        load_cr8(d, k->h.run->cr8);
     if (p->branch)
         d->next = k->regs.rip;
     return p->rep ? iterated(d, in, p, rcx, flags) : DONE;
