@@ -4,6 +4,9 @@ set -eu
 LC_ALL=C
 export LC_ALL
 umask 022
+# Warnings are errors in CI, as the Makefile has it.
+werror=
+[ "${WERROR:-0}" != 1 ] || werror=-Werror
 
 say() {
     echo "images: $*" >&2
@@ -52,7 +55,21 @@ initramfs() {
     (cd "$1" && find . -mindepth 1 | sort | cpio --quiet --reproducible -o -H newc -R 0:0) >"$2"
 }
 
-# from_generic DIR MODULE...: the generic image's kernel into $work, modules of it into DIR.
+# module FILE DIR: a kernel module into DIR, unpacked: kernels since Debian 13's have them compressed, and
+# the initramfs is not. Status 1 if there is none.
+module() {
+    into="$2/$(basename "$1")"
+    if [ -f "$1" ]; then cp "$1" "$into"
+    elif [ -f "$1.xz" ]; then xz -dc "$1.xz" >"$into"
+    elif [ -f "$1.zst" ]; then zstd -dcq "$1.zst" >"$into"
+    elif [ -f "$1.gz" ]; then gzip -dc "$1.gz" >"$into"
+    else return 1
+    fi
+    chmod 644 "$into"
+}
+
+# from_generic DIR MODULE...: the generic image's kernel into $work, modules of it into DIR, without
+# those that this kernel has built in (virtio, since Debian 13).
 from_generic() {
     generic=build/images/generic
     modules=$1
@@ -61,7 +78,9 @@ from_generic() {
     cp "$generic/vmlinuz" "$work/vmlinuz"
     sed -n 1p "$generic/version" >>"$work/version"
     for module; do
-        cp "$generic/modules/$module.ko" "$modules/"
+        if [ -f "$generic/modules/$module.ko" ]; then cp "$generic/modules/$module.ko" "$modules/"
+        else grep -q "/$module\.ko\$" "$generic/modules/builtin" || die "$generic has no module $module"
+        fi
     done
 }
 
@@ -85,15 +104,19 @@ kernel_image() {
         "$root/lib/modules/$release"
     ln -s bin "$root/sbin"
     chmod 1777 "$root/tmp"
-    cp "$work/busybox/bin/busybox" "$root/bin/busybox"
+    busybox="$work/busybox/usr/bin/busybox" # since Debian 13
+    [ -f "$busybox" ] || busybox="$work/busybox/bin/busybox"
+    cp "$busybox" "$root/bin/busybox"
     for applet in $("$root/bin/busybox" --list); do
         [ "$applet" = busybox ] || ln -s busybox "$root/bin/$applet"
     done
-    gcc -O2 -Wall -Werror -static -nostdlib -ffreestanding -fno-stack-protector -fno-pie -no-pie \
+    gcc -O2 -Wall $werror -static -nostdlib -ffreestanding -fno-stack-protector -fno-pie -no-pie \
         -fcf-protection=none -fno-asynchronous-unwind-tables -Wl,--build-id=none \
         -Wl,-z,noseparate-code -s -o "$root/bin/debug-exit" images/linux/debug-exit.c
     cp images/linux/init "$root/init"
     chmod 755 "$root/init" "$root/bin/busybox" "$root/bin/debug-exit"
+    tree="$work/kernel/usr/lib/modules/$release/kernel"
+    [ -d "$tree" ] || tree="$work/kernel/lib/modules/$release/kernel"
     # Modules in Debian's kernels: the power button, virtio. The init loads them, in its order.
     for module in drivers/acpi/button.ko drivers/input/evdev.ko drivers/virtio/virtio.ko \
         drivers/virtio/virtio_ring.ko drivers/virtio/virtio_pci_legacy_dev.ko \
@@ -104,14 +127,15 @@ kernel_image() {
         drivers/gpu/drm/drm_kms_helper.ko drivers/gpu/drm/drm_shmem_helper.ko \
         drivers/gpu/drm/virtio/virtio-gpu.ko drivers/char/virtio_console.ko \
         drivers/virtio/virtio_input.ko; do
-        file="$work/kernel/lib/modules/$release/kernel/$module"
-        [ ! -f "$file" ] || install -m 644 "$file" "$root/lib/modules/$release/"
+        # What is not there is built in, or of no use to the cloud's kernel.
+        module "$tree/$module" "$root/lib/modules/$release" || true
     done
     initramfs "$root" "$work/initrd"
     cp -r "$root/lib/modules/$release" "$work/modules"
     for module; do
-        install -m 644 "$work/kernel/lib/modules/$release/kernel/$module" "$work/modules/"
+        module "$tree/$module" "$work/modules" || die "$package has no $module"
     done
+    cp "${tree%/kernel}/modules.builtin" "$work/modules/builtin"
     cp "$work/kernel/boot/vmlinuz-$release" "$work/vmlinuz"
     cp "$work/kernel/boot/config-$release" "$work/config"
     (cd "$work" && sha256sum vmlinuz initrd) >>"$work/version"

@@ -1,25 +1,47 @@
 #!/bin/sh
-# Installs the Debian packages that are missing: the one list. Called by `make deps` (and so by
-# `make demo` and `make test`). When everything is there it says nothing and uses no network.
+# Installs the Debian packages that are missing: the one list, in groups. Called by make for what it is
+# about to make (mk/deps.mk). When everything is there it says nothing and uses no network.
 #
-#   images/deps.sh          install what is missing (through sudo when not root)
-#   images/deps.sh --check  only name what is missing; status 1 if anything is
-#   images/deps.sh --list   print the list
+#   images/deps.sh [GROUP...]          install what is missing (through sudo when not root)
+#   images/deps.sh --check [GROUP...]  only name what is missing; status 1 if anything is
+#   images/deps.sh --list [GROUP...]   print the list
+#   images/deps.sh --ask WHAT [GROUP...]   only say that WHAT is missing, and what helps
+#
+# A GROUP is one below, or demo: what `make demo` and README's first examples need; or make: what a
+# plain `make` needs, and gdb. Without one: all of them.
 set -eu
 
-# Building reprise.
-build="gcc libc6-dev make pkg-config libzydis-dev liblz4-dev libxxhash-dev libfdt-dev zlib1g-dev
-liblzma-dev libzstd-dev libslirp-dev libpng-dev libnbd-dev acpica-tools
-libvirglrenderer-dev libepoxy-dev libseccomp-dev libvncserver-dev libsdl2-dev"
-# Drawing: Mesa's software rasterizers, without a screen. Needed when reprise-gpu runs.
-graphics="libegl1 libegl-mesa0 libgl1-mesa-dri"
-# Building images: apt-get downloads packages, dpkg-deb unpacks them, cpio makes the initramfs;
-# the rest is for make image-debian.
-images="apt dpkg cpio mmdebstrap uidmap fdisk e2fsprogs"
-# Tests: cmocka; their driver is in Python; gdb and packers as peers; file systems; iasl (acpica-tools) is in the first list.
-tests="libcmocka-dev python3 binutils gdb gzip xz-utils zstd lz4 device-tree-compiler
-python3-drgn xvfb xdotool gvncviewer libdrm-dev grub-common mtools btrfs-progs xfsprogs qemu-utils openssh-client"
-packages="$(echo $build $graphics $images $tests)"
+groups="reprise gpu display draw image disk debug test"
+
+packages_of() {
+    case $1 in
+    # reprise itself, with keysyms by their names in libvncserver's header, and reprise-net.
+    reprise) echo "gcc libc6-dev make pkg-config libzydis-dev liblz4-dev libxxhash-dev libssl-dev
+        libfdt-dev zlib1g-dev liblzma-dev libzstd-dev libslirp-dev libpng-dev libnbd-dev libseccomp-dev
+        libvncserver-dev acpica-tools" ;;
+    # reprise-gpu; reprise-display.
+    gpu) echo "libvirglrenderer-dev libepoxy-dev libseccomp-dev" ;;
+    display) echo "libvncserver-dev libsdl2-dev" ;;
+    # Drawing: Mesa's software rasterizers, without a screen. Needed when reprise-gpu runs.
+    draw) echo "libegl1 libegl-mesa0 libgl1-mesa-dri" ;;
+    # Images: apt-get downloads packages, dpkg-deb unpacks them, cpio makes the initramfs, of modules
+    # that are packed.
+    image) echo "gcc libc6-dev apt dpkg cpio xz-utils zstd e2fsprogs" ;;
+    # Those with a disk, and what is read of one at boot.
+    disk) echo "mmdebstrap uidmap fdisk e2fsprogs grub-common" ;;
+    debug) echo "gdb" ;;
+    # Tests: cmocka; their driver is in Python; gdb and packers as peers; file systems; iasl; clang.
+    test) echo "libcmocka-dev clang clang-format python3 binutils gdb gzip xz-utils zstd lz4 device-tree-compiler
+        acpica-tools python3-drgn xvfb xdotool gvncviewer libdrm-dev grub-common mtools btrfs-progs
+        xfsprogs qemu-utils openssh-client openssl strace" ;;
+    demo) for g in reprise gpu image debug; do packages_of $g; done ;;
+    make) for g in reprise gpu display debug; do packages_of $g; done ;;
+    *)
+        echo "deps: there is no group '$1': $groups demo make" >&2
+        return 2
+        ;;
+    esac
+}
 
 missing() {
     # One query for all; a package dpkg has never heard of is missing too.
@@ -28,13 +50,38 @@ missing() {
             END { n = split(want, w, " "); for (i = 1; i <= n; i++) if (!have[w[i]]) print w[i] }'
 }
 
+what=install
 case "${1:-}" in
---list) echo "$packages" | tr ' ' '\n'; exit ;;
+--list | --check) what=$1; shift ;;
+--ask) what=$1; lacks=${2:-}; shift 2 ;;
+-*) echo "usage: $0 [--check | --list] [GROUP...]" >&2; exit 2 ;;
+esac
+[ $# -gt 0 ] || set -- $groups
+packages=
+for group; do
+    packages="$packages $(packages_of "$group")" || exit 2
+done
+packages=$(printf '%s\n' $packages | sort -u)
+packages=$(echo $packages)
+
+case $what in
+--list) printf '%s\n' $packages; exit ;;
+--ask)
+    m=
+    ! command -v dpkg-query >/dev/null || m=$(missing)
+    case $lacks in
+    *-l*) lacks="a library is missing here, or more than one of them: $lacks" ;;
+    *) lacks="$lacks is missing here" ;;
+    esac
+    [ -z "$m" ] || m=" (it installs: $(echo $m))"
+    echo "make: $lacks: run \`make deps\`$m" >&2
+    exit ;;
 --check) m=$(missing); [ -z "$m" ] || { echo $m; exit 1; }; exit 0 ;;
-'') ;;
-*) echo "usage: $0 [--check | --list]" >&2; exit 2 ;;
 esac
 
+# One at a time: make may ask for two groups at once.
+exec 9<"$0"
+flock 9
 m=$(missing)
 [ -n "$m" ] || exit 0
 

@@ -11,16 +11,20 @@ done
 SOURCE_DATE_EPOCH=1700000000
 export SOURCE_DATE_EPOCH
 
+# The release on the disks is this machine's: its compiler and libraries make programs for them.
+suite=$(. /etc/os-release && [ "$ID" = debian ] && echo "${VERSION_CODENAME:-}") || true
+suite=${suite:-bookworm}
+
 # Debian's archives as apt on this machine knows them (a mirror, say), or else the public ones.
 sources() {
     apt-get indextargets --format 'deb $(REPO_URI) $(RELEASE) $(COMPONENT)' \
         'Created-By: Packages' 'Origin: Debian' 2>/dev/null |
-        grep -E ' bookworm(-updates|-security)? main$' | sort -u >"$1" || true
-    if ! grep -q ' bookworm main$' "$1"; then
+        grep -E " $suite(-updates|-security)? main\$" | sort -u >"$1" || true
+    if ! grep -q " $suite main\$" "$1"; then
         cat >"$1" <<LIST
-deb http://deb.debian.org/debian bookworm main
-deb http://deb.debian.org/debian bookworm-updates main
-deb http://deb.debian.org/debian-security bookworm-security main
+deb http://deb.debian.org/debian $suite main
+deb http://deb.debian.org/debian $suite-updates main
+deb http://deb.debian.org/debian-security $suite-security main
 LIST
     fi
 }
@@ -49,7 +53,7 @@ bootstrap() {
         --dpkgopt='path-exclude=/usr/share/doc/*' \
         --dpkgopt='path-include=/usr/share/doc/*/copyright' \
         --dpkgopt='path-exclude=/usr/share/info/*' \
-        "$@" bookworm "$work/root.tar" "$work/sources.list" >&2
+        "$@" "$suite" "$work/root.tar" "$work/sources.list" >&2
     rm -f "$work/sources.list"
 }
 
@@ -84,7 +88,10 @@ gpu_image() {
     pack_files "$work/files" "$work/files.tar"
     bootstrap --variant=extract --include="$3" \
         --extract-hook="tar-in $work/files.tar /" \
-        --extract-hook='mkdir -p "$1/dev" "$1/proc" "$1/sys" "$1/tmp" "$1/run"'
+        --extract-hook='mkdir -p "$1/dev" "$1/proc" "$1/sys" "$1/tmp" "$1/run"
+            for dir in bin sbin lib lib64; do # of no package of these since Debian 13
+                [ -e "$1/$dir" ] || [ ! -e "$1/usr/$dir" ] || ln -s "usr/$dir" "$1/$dir"
+            done'
     truncate -s "$2" "$work/disk.img"
     file_system "$work/disk.img" "$1" 0
     (cd "$work" && sha256sum vmlinuz initrd disk.img) >>"$work/version"

@@ -1,7 +1,7 @@
 # Firmware tables generated at build time: vmm/board/dsdt.asl -> $(B)/gen/dsdt.h (a C array of AML).
 # iasl's remarks go to a log that is shown only if it fails. Its table compiler id and version are
 # in the AML header (bytes 28 to 35): acpi.c replaces them, so that two hosts' machines are equal.
-$(B)/gen/dsdt.h: vmm/board/dsdt.asl
+$(B)/gen/dsdt.h: vmm/board/dsdt.asl | $(B)/needs/reprise
 	@mkdir -p $(@D)
 	@iasl -p $(@D)/dsdt $< >$(@D)/dsdt.log 2>&1 || { cat $(@D)/dsdt.log >&2; exit 1; }
 	@{ echo '/* Generated from $< by iasl. */'; echo 'static const unsigned char dsdt_aml[] = {'; \
@@ -11,14 +11,14 @@ $(B)/gen/dsdt.h: vmm/board/dsdt.asl
 $(B)/vmm/board/acpi.o: $(B)/gen/dsdt.h
 
 # The keyboard's key names for files of events: KEY_NAME -> {"name", code}, as the kernel's header
-# has them; vmm/host/input_file.c.
+# has them; vmm/live/input_file.c.
 EVENT_CODES := /usr/include/linux/input-event-codes.h
-$(B)/gen/keynames.h: $(EVENT_CODES) mk/board.mk
+$(B)/gen/keynames.h: $(wildcard $(EVENT_CODES)) mk/board.mk | $(B)/needs/reprise
 	@mkdir -p $(@D)
 	@{ echo '/* Generated from <linux/input-event-codes.h>: KEY_ names that have a number. */'; \
 	   awk '$$1 == "#define" && $$2 ~ /^KEY_/ && $$3 ~ /^[0-9]+$$/ && $$3 > 0 && $$3 < 249 { \
-	        print "{\"" tolower(substr($$2, 5)) "\", " $$2 "}," }' $<; } >$@.tmp
-	@test $$(wc -l <$@.tmp) -gt 200 || { echo "$@: no names in $<" >&2; exit 1; }
+	        print "{\"" tolower(substr($$2, 5)) "\", " $$2 "}," }' $(EVENT_CODES); } >$@.tmp
+	@test $$(wc -l <$@.tmp) -gt 200 || { echo "$@: no names in $(EVENT_CODES)" >&2; exit 1; }
 	@mv -f $@.tmp $@
 
-$(B)/vmm/host/input_file.o: $(B)/gen/keynames.h
+$(B)/vmm/live/input_file.o: $(B)/gen/keynames.h

@@ -1,6 +1,6 @@
 # The KVM engine's counter, and what only real hardware can prove of it: docs/doctor.md. Where
 # something is missing it says what, and skips that.
-check-hardware: deps
+check-hardware: deps-all
 	@$(MAKE) --no-print-directory -j$(JOBS) test-build images
 	@tests/hardware.py --mode $(MODE)
 

@@ -5,7 +5,7 @@ IMAGE_FILES := vmlinuz initrd config version
 IMAGE_COMMON := images/common.sh images/linux/init images/linux/debug-exit.c
 
 define image_rule
-$(IMAGE_FILES:%=build/images/$(1)/%) &: images/$(1)/build.sh $(IMAGE_COMMON) | deps
+$(IMAGE_FILES:%=build/images/$(1)/%) &: images/$(1)/build.sh $(IMAGE_COMMON) | deps-image
 	@images/$(1)/build.sh
 endef
 $(foreach i,$(IMAGES),$(eval $(call image_rule,$(i))))
@@ -13,14 +13,14 @@ $(foreach i,$(IMAGES),$(eval $(call image_rule,$(i))))
 # The generic image's kernel and modules with other programs.
 GPU_RAW_FILES := vmlinuz initrd gpu-raw version
 $(GPU_RAW_FILES:%=build/images/gpu-raw/%) &: images/common.sh $(wildcard images/gpu-raw/*) \
-		tests/tools/virgl_words.h build/images/generic/initrd | deps
+		tests/tools/virgl_words.h build/images/generic/initrd | deps-image
 	@images/gpu-raw/build.sh
 image-gpu-raw: build/images/gpu-raw/initrd
 
 # The module for guests without a TSC of their own, for the generic image's kernel. 14 MB from the network.
 GENERIC_TSC_FILES := vmlinuz initrd reprise_tsc.ko tsc-test version
 $(GENERIC_TSC_FILES:%=build/images/generic-tsc/%) &: images/common.sh $(wildcard images/generic-tsc/*) \
-		$(wildcard guest-agent/tsc/*.[ch] guest-agent/tsc/Kbuild) build/images/generic/initrd | deps
+		$(wildcard guest-agent/tsc/*.[ch] guest-agent/tsc/Kbuild) build/images/generic/initrd | deps-image
 	@images/generic-tsc/build.sh
 image-tsc: build/images/generic-tsc/initrd
 
@@ -28,7 +28,7 @@ image-tsc: build/images/generic-tsc/initrd
 DISK_COMMON := images/common.sh images/disk.sh
 DEBIAN_FILES := disk.img vmlinuz initrd id_ed25519 version
 $(DEBIAN_FILES:%=build/images/debian/%) &: $(DISK_COMMON) images/debian/build.sh \
-		images/debian/configure.sh $(shell find images/debian/files -type f) | deps
+		images/debian/configure.sh $(shell find images/debian/files -type f) | deps-disk
 	@images/debian/build.sh
 image-debian: build/images/debian/disk.img
 
@@ -36,7 +36,7 @@ image-debian: build/images/debian/disk.img
 GPU_MESA_FILES := disk.img vmlinuz initrd version
 $(GPU_MESA_FILES:%=build/images/gpu-mesa/%) &: $(DISK_COMMON) $(wildcard images/gpu-mesa/*) \
 		$(wildcard images/gpu-raw/card.* images/gpu-raw/options.* images/gpu-raw/picture.*) \
-		build/images/generic/initrd | deps
+		build/images/generic/initrd | deps-gpu
 	@images/gpu-mesa/build.sh
 image-gpu-mesa: build/images/gpu-mesa/disk.img
 
@@ -44,7 +44,7 @@ image-gpu-mesa: build/images/gpu-mesa/disk.img
 GPU_DESKTOP_FILES := disk.img vmlinuz initrd version
 $(GPU_DESKTOP_FILES:%=build/images/gpu-desktop/%) &: $(DISK_COMMON) images/gpu-desktop/build.sh \
 		images/gpu-mesa/gpu $(shell find images/gpu-desktop/files -type f) \
-		build/images/generic/initrd | deps
+		build/images/generic/initrd | deps-gpu
 	@images/gpu-desktop/build.sh
 image-gpu-desktop: build/images/gpu-desktop/disk.img
 

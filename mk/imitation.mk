@@ -1,7 +1,7 @@
 # tests/imitation: programs with an imitated KVM and performance counter in the place of the host's.
 IMITATION_SRC := $(wildcard tests/imitation/*.c)
 IMITATION_OBJ := $(IMITATION_SRC:%.c=$(B)/%.o)
-CFLAGS_tests/imitation/inside := $(GPRONLY) -O2
+$(eval $(call gpr_only,tests/imitation/inside))
 
 # System calls, and functions of the engine for what the imitated hardware does otherwise.
 IMITATION_WRAP := open ioctl close read fcntl syscall clock_gettime timer_create timer_settime \

@@ -13,7 +13,7 @@ lint:
 			--suppress=uninitvar --suppress=nullPointerRedundantCheck \
 			--suppress=ctuuninitvar --suppress=ctunullpointer \
 			--suppress=integerOverflowCond --suppress=signConversionCond --std=c11 \
-			-D__x86_64__ -Ivmm -I. vmm replay virtio-gpu-log; \
+			-D__x86_64__ --include=/usr/include/libfdt.h -Ivmm -I. vmm inspect replay virtio-gpu-log; \
 	else echo "lint: cppcheck is not installed: skipped"; fi
 
 .PHONY: fmt lint

@@ -1,6 +1,8 @@
 # reprise-gpu, the renderer: a program of its own, so that reprise does not link with OpenGL.
 RENDERER_SRC := $(wildcard virtio-gpu-log/renderer/*.c)
 RENDERER_OBJ := $(RENDERER_SRC:%.c=$(B)/%.o)
+RENDERER_LIBS := -lvirglrenderer -lepoxy -lseccomp -ldl
+$(RENDERER_OBJ): | $(B)/needs/gpu
 
 all: build/reprise-gpu
 
@@ -12,7 +14,7 @@ build/reprise-gpu: $(B)/reprise-gpu
 
 $(B)/reprise-gpu: $(RENDERER_OBJ)
 	@echo "  LD $@"
-	@$(CC) $(LDFLAGS) -o $@ $^ -lvirglrenderer -lepoxy -lseccomp -ldl
+	@$(CC) $(LDFLAGS) -o $@ $^ $(RENDERER_LIBS)
 
 -include $(RENDERER_OBJ:.o=.d)
 

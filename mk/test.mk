@@ -7,43 +7,48 @@ SOAK_MINUTES ?= 10
 # machine.o of the library is not pulled in.
 UNIT_NAMES := $(patsubst tests/unit/%.c,%,$(wildcard tests/unit/test_*.c))
 UNIT_BIN   := $(UNIT_NAMES:%=$(B)/tests/unit/%)
+$(UNIT_BIN:=.o): | $(B)/needs/test
 TOY_NAMES  := test_log test_player test_recording test_live
 TOY_OBJ    := $(B)/tests/unit/log_sample.o $(B)/tests/unit/fake_machine.o
 CFLAGS_tests/unit/test_live := -Itests/unit
 
 $(TOY_NAMES:%=$(B)/tests/unit/%): $(TOY_OBJ)
 GPU_OBJ := $(B)/tests/unit/gpu_stream.o
-$(B)/tests/unit/test_gpu_decode $(B)/tests/unit/test_gpu_log $(B)/tests/unit/test_gpu_state \
-	$(B)/tests/unit/test_gpu_drive $(B)/tests/unit/test_gpu_track: $(GPU_OBJ)
+$(B)/tests/unit/test_gpu_decode $(B)/tests/unit/test_gpu_log $(B)/tests/unit/test_gpu_stream \
+	$(B)/tests/unit/test_gpu_drive $(B)/tests/unit/test_gpu_track \
+	$(B)/tests/unit/test_gpu_memory: $(GPU_OBJ)
+$(B)/tests/unit/test_gpu_memory: WRAP := malloc calloc realloc strdup free
 $(B)/tests/unit/test_tsc_insn: $(B)/guest-agent/tsc/insn.o
 $(UNIT_BIN): $(B)/tests/unit/%: $(B)/tests/unit/%.o $(B)/libreprise.a
 	@echo "  LD $@"
-	@$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libreprise.a -lcmocka $(LDLIBS)
+	@$(CC) $(LDFLAGS) $(WRAP:%=-Wl,--wrap=%) -o $@ $(filter %.o,$^) $(B)/libreprise.a -lcmocka $(LDLIBS)
 
 # What the tests use besides: the table in docs/format.md, programs that run inside the guest.
 TOOLS := $(B)/tests/tools/format_records $(B)/tests/tools/log_version $(B)/tests/tools/walk \
-	$(B)/tests/tools/gpu_log_sample $(B)/tests/tools/gpu_records $(B)/tests/tools/log_forge \
+	$(B)/tests/tools/gpu_log_sample $(B)/tests/tools/gpu_records $(B)/tests/tools/log_forge $(B)/tests/tools/disk_forge \
+	$(B)/tests/tools/confined $(B)/tests/tools/decoded \
 	$(B)/tests/tools/inject $(B)/tests/tools/stops
+TOOLS += $(B)/tests/tools/checkpoint_forge $(B)/tests/tools/machine_rows
 $(B)/tests/tools/gpu_log_sample: $(GPU_OBJ)
 $(TOOLS): $(B)/tests/tools/%: $(B)/tests/tools/%.o $(B)/libreprise.a
 	@$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libreprise.a $(LDLIBS)
 
-GUEST_BIN := $(addprefix build/images/guest/,check heap lines echod frames modeset)
+GUEST_BIN := $(addprefix build/images/guest/,check heap lines steps echod frames modeset)
 # For gdb: lines, at addresses where no other program of the guest is.
 build/images/guest/heap: GUEST_FLAGS := -g -Wl,-Ttext-segment=0x10000000
 build/images/guest/lines: GUEST_FLAGS := -g -O0 -Wl,-Ttext-segment=0x20000000
+build/images/guest/steps: GUEST_FLAGS := -g -O0 -Wl,-Ttext-segment=0x30000000
 build/images/guest/%: tests/guest/%.c
 	@mkdir -p $(@D)
 	@echo "  CC $< (static, for the guest)"
-	@gcc -std=gnu11 -O1 -fno-builtin -Wall -Wextra -Werror -Wno-unused-parameter -static \
+	@gcc -std=gnu11 -O1 -fno-builtin $(WARNINGS) -static \
 		$(GUEST_FLAGS) -o $@ $< -lm
 
 # tests/fuzz: `make fuzz T=log` runs one for long; `make test` a fixed number of mutations of each,
 # always with the address sanitizer.
-FUZZ_VIRTIO := virtio-rng virtio-blk virtio-net virtio-console virtio-input virtio-gpu
-FUZZ_NAMES  := log kernel boot bootentry description keys checkpoint kallsyms rsp net input_file \
-	display_input \
-	gpu_decode gpu_log gpu_play $(FUZZ_VIRTIO)
+# Each target but `recording` has a corpus, which makes the list.
+FUZZ_NAMES  := recording $(notdir $(wildcard tests/fuzz/corpus/*))
+FUZZ_VIRTIO := $(filter virtio-%,$(FUZZ_NAMES))
 FUZZ_SRC    := $(filter-out $(FUZZ_VIRTIO),$(FUZZ_NAMES)) virtio $(FUZZ_VIRTIO:virtio-%=virtio_%)
 FUZZ_HELP   := fake_renderer gpu_commands walk_gpu_log
 FUZZ_BIN    := $(FUZZ_NAMES:%=$(B)/tests/fuzz/fuzz_%)
@@ -55,15 +60,13 @@ $(FUZZ_VIRTIO:%=$(B)/tests/fuzz/fuzz_%): $(B)/tests/fuzz/fuzz_virtio-%: \
 	$(B)/tests/fuzz/fuzz_virtio_%.o $(B)/tests/fuzz/fuzz_virtio.o
 $(B)/tests/fuzz/fuzz_gpu_log: $(B)/tests/fuzz/walk_gpu_log.o
 $(B)/tests/fuzz/fuzz_virtio-gpu: $(FUZZ_HELP:%=$(B)/tests/fuzz/%.o)
+$(B)/tests/fuzz/fuzz_recording $(B)/tests/tools/checkpoint_forge: $(B)/tests/fuzz/checkpoint_edit.o
 $(FUZZ_BIN): $(B)/tests/fuzz/mutate.o $(B)/libreprise.a
 	@echo "  LD $@"
 	@$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libreprise.a $(LDLIBS)
 fuzz-build: $(FUZZ_BIN)
 
 # Random code in ring 0, run twice with different slices (tests/fuzz/fuzz_guest.c).
-$(B)/tests/fuzz/guest_stub.o: tests/fuzz/guest_stub.S
-	@mkdir -p $(@D)
-	@$(CC) -c -o $@ $<
 $(B)/tests/fuzz/fuzz_guest: $(B)/tests/fuzz/fuzz_guest.o $(B)/tests/fuzz/guest_stub.o $(B)/libreprise.a
 	@echo "  LD $@"
 	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
@@ -87,25 +90,31 @@ test-build: build/reprise $(B)/reprise $(UNIT_BIN) $(TOOLS) $(B)/tests/insn/insn
 	tiny $(GUEST_BIN)
 
 # The parts one after the other, each with all CPUs; images need no compiler and take the network.
-test: deps
+test: deps-all
 	@$(MAKE) --no-print-directory -j$(JOBS) test-build images images-if-possible
 	@$(MAKE) --no-print-directory -j$(JOBS) MODE=asan fuzz-build
 	@tests/run.py --mode $(MODE) $(T)
 
-soak: deps
+# All of it on another release of Debian, in a minimal system below build/release. R=trixie [T=demo|test]
+test-release:
+	@test -n "$(R)" || { echo "make test-release R=RELEASE [T=demo|test], RELEASE as trixie"; exit 2; }
+	@tests/release.sh "$(R)" $(T)
+
+soak: deps-all
 	@$(MAKE) --no-print-directory -j$(JOBS) test-build images images-if-possible
 	@$(MAKE) --no-print-directory -j$(JOBS) MODE=asan fuzz-build
 	@tests/soak.py --mode $(MODE) --minutes $(SOAK_MINUTES)
 
-bench: deps
+bench: deps-all
 	@$(MAKE) --no-print-directory -j$(JOBS) MODE=rel test-build images images-if-possible build/rel/tests/bench/nolog \
 		build/rel/tests/bench/travel
 	@tests/bench/bench.py $(BENCH_ARGS)
 
 TEST_OBJ := $(UNIT_NAMES:%=$(B)/tests/unit/%.o) $(TOY_OBJ) $(GPU_OBJ) \
 	$(FUZZ_SRC:%=$(B)/tests/fuzz/fuzz_%.o) $(FUZZ_HELP:%=$(B)/tests/fuzz/%.o) $(B)/tests/fuzz/gpu_repair.o \
+	$(B)/tests/fuzz/checkpoint_edit.o \
 	$(B)/tests/fuzz/mutate.o $(B)/tests/fuzz/fuzz_guest.o $(B)/tests/bench/nolog.o $(B)/tests/bench/travel.o \
 	$(TOOLS:=.o)
 -include $(TEST_OBJ:.o=.d)
 .SECONDARY: $(TEST_OBJ)
-.PHONY: test test-build soak bench fuzz fuzz-build
+.PHONY: test test-build test-release soak bench fuzz fuzz-build

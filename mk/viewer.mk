@@ -2,6 +2,8 @@
 # libvncserver.
 VIEWER_SRC := $(wildcard vmm/viewer/*.c)
 VIEWER_OBJ := $(VIEWER_SRC:%.c=$(B)/%.o)
+VIEWER_LIBS := -lvncserver -lSDL2 -lseccomp
+$(VIEWER_OBJ): | $(B)/needs/display
 
 all: build/reprise-display
 
@@ -13,7 +15,7 @@ build/reprise-display: $(B)/reprise-display
 
 $(B)/reprise-display: $(VIEWER_OBJ) $(B)/libreprise.a
 	@echo "  LD $@"
-	@$(CC) $(LDFLAGS) -o $@ $^ -lvncserver -lSDL2
+	@$(CC) $(LDFLAGS) -o $@ $^ $(VIEWER_LIBS)
 
 test-build: build/reprise-display $(B)/reprise-display
 -include $(VIEWER_OBJ:.o=.d)

@@ -2,15 +2,16 @@
  * Checkpoints: a machine and the player's place in the log at one instant, in memory or in the
  * files checkpoints/NNNNNN of a recording (docs/format.md). A file holds only the pages of RAM that
  * changed since the file before it, and the output printed since then; so the files are a chain
- * that starts with the machine at power-on, and one that is damaged costs those behind it.
+ * that starts with the machine at power-on, and one that is damaged costs those after it.
  */
 #ifndef REPRISE_CHECKPOINT_H
 #define REPRISE_CHECKPOINT_H
 
 #include "dev/device.h"
-#include "machine.h"
+#include "machine/machine.h"
 #include "replay/player.h"
 #include "base/page_image.h"
+#include "base/room.h"
 #include "replay/recording.h"
 
 /* A point in time: a position, and as virtual time goes on while a machine is idle, the time. */
@@ -41,7 +42,9 @@ struct checkpoint {
     u64 frames; /* shown on the screen; UINT64_MAX: from a file, which does not say */
     struct page_image *ram;
     struct page_image *image[MACHINE_IMAGES]; /* machine_image(); NULL: no such image */
-    u64 cost; /* host ns that a replay from power-on to here takes, as far as seen */
+    bool from_file;
+    bool unsure; /* it, or what it was computed from, is of a file: nothing has confirmed it yet */
+    u64 cost;    /* host ns that a replay from power-on to here takes, as far as seen */
 };
 void checkpoint_destroy(struct checkpoint *c); /* NULL is safe */
 
@@ -85,7 +88,8 @@ struct checkpoint_writer {
     struct hash128 machine;
     u32 sequence;
     u64 parent;
-    u64 bytes; /* written so far */
+    u64 bytes;        /* written so far */
+    struct room room; /* for all of them together; the owner's to set */
 };
 
 /* An empty directory `name` in the recording for new files; what is in it is removed. */
@@ -128,6 +132,11 @@ struct checkpoint_set {
     u32 count;
     u64 bytes;
 };
+
+/* Are the files this recording's, in a row, each with a place in its log? Rewinds `log`. <0: *err
+ * names the first that is not. *count: those before it. */
+int checkpoints_bound(const struct recording *r, struct log_reader *log, u32 *count,
+                      struct err *err);
 
 /*
  * Reads what is in the recording, without the pages: no directory is an empty set. Whatever is

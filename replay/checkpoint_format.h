@@ -27,6 +27,11 @@ struct checkpoint_header {
     u64 header_check;          /* XXH3-64 of the bytes before */
 };
 
+/* Is it the header of that file in the chain of the machine's checkpoints, as far as it says
+ * itself? NULL, or what is wrong with it. */
+const char *checkpoint_header_wrong(const struct checkpoint_header *h, u32 sequence, u64 parent,
+                                    const struct hash128 *machine);
+
 /* One for each BLOCK_PAGES pages that are not zero. */
 struct checkpoint_block {
     u32 packed; /* equal to the raw size: not compressed */

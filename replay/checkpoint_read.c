@@ -1,11 +1,11 @@
 /* Reading checkpoint files, of which nothing is trusted. See checkpoint.h. */
+#include "base/chunks.h"
 #include "base/file_io.h"
 #include "replay/checkpoint_format.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <lz4.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,16 +20,8 @@ static void file_name(u32 sequence, char out[16])
     snprintf(out, 16, "%06u", sequence);
 }
 
-static bool unpack(const u8 *from, size_t packed, u8 *to, size_t raw)
-{
-    if (packed == raw)
-        return memcpy(to, from, raw);
-    return LZ4_decompress_safe((const char *)from, (char *)to, (int)packed, (int)raw) == (int)raw;
-}
-
-/* What is wrong with the header; NULL: nothing. */
-static const char *check_header(const struct checkpoint_header *h, u64 size, u32 sequence,
-                                const struct hash128 *machine, size_t state_size, u64 total_pages)
+const char *checkpoint_header_wrong(const struct checkpoint_header *h, u32 sequence, u64 parent,
+                                    const struct hash128 *machine)
 {
     if (memcmp(h->magic, CHECKPOINT_MAGIC, sizeof(h->magic)))
         return "it is no checkpoint";
@@ -39,7 +31,16 @@ static const char *check_header(const struct checkpoint_header *h, u64 size, u32
         return "its format is of another version";
     if (!hash_equal(&h->machine, machine))
         return "it belongs to another recording";
-    if (h->sequence != sequence || h->state_size != state_size)
+    if (h->sequence != sequence || h->parent != parent)
+        return "it does not follow the one before it";
+    return NULL;
+}
+
+/* Do the sizes fit the machine and each other? NULL, or what is wrong with them. */
+static const char *check_sizes(const struct checkpoint_header *h, u64 size, size_t state_size,
+                               u64 total_pages)
+{
+    if (h->state_size != state_size)
         return "it does not fit the machine";
     u64 meta = (u64)h->state_size + h->pages * sizeof(u32) +
                (u64)h->blocks * sizeof(struct checkpoint_block);
@@ -89,11 +90,11 @@ static const char *read_file(struct checkpoint_set *s, int fd, struct checkpoint
     f->size = (u64)st.st_size;
     if (f->size < sizeof(h) || !file_read_at(fd, &h, sizeof(h), 0))
         return "it was cut short";
-    const char *why = check_header(&h, f->size, sequence, machine, state_size, s->total_pages);
+    const char *why = checkpoint_header_wrong(&h, sequence, *parent, machine);
+    if (!why)
+        why = check_sizes(&h, f->size, state_size, s->total_pages);
     if (why)
         return why;
-    if (h.parent != *parent)
-        return "it does not follow the one before it";
     const struct checkpoint_file *before = sequence ? f - 1 : NULL;
     f->at = (struct instant){h.position, h.time};
     f->place = h.place;
@@ -112,7 +113,7 @@ static const char *read_file(struct checkpoint_set *s, int fd, struct checkpoint
         why = "it cannot be read";
     else if (XXH3_64bits(packed, h.meta_packed) != h.meta_check)
         why = "wrong checksum";
-    else if (!unpack(packed, h.meta_packed, f->meta, h.meta_raw))
+    else if (!chunk_unpack(packed, h.meta_packed, f->meta, h.meta_raw))
         why = "it cannot be decompressed";
     free(packed);
     if (why)
@@ -258,7 +259,7 @@ static const char *load_file(struct checkpoint_set *s, u32 n, const u32 *newest,
                     why = "it was cut short";
                 else if (XXH3_64bits(packed, b.packed) != b.check)
                     why = "wrong checksum of a block of pages";
-                else if (!unpack(packed, b.packed, raw, b.raw))
+                else if (!chunk_unpack(packed, b.packed, raw, b.raw))
                     why = "a block of pages cannot be decompressed";
                 loaded = true;
             }

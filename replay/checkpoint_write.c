@@ -64,7 +64,7 @@ int checkpoint_writer_open(struct checkpoint_writer *w, const struct recording *
                            struct err *err)
 {
     *w = (struct checkpoint_writer){.dir = -1, .machine = r->machine_hash};
-    if (mkdirat(r->dir, name, 0777) && errno != EEXIST)
+    if (mkdirat(r->dir, name, DIRECTORY_PRIVATE) && errno != EEXIST)
         return err_errno(err, "cannot create %s/%s", r->path, name);
     w->dir = openat(r->dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (w->dir < 0)
@@ -81,6 +81,7 @@ void checkpoint_writer_close(struct checkpoint_writer *w)
 }
 
 struct out {
+    struct checkpoint_writer *w;
     int fd;
     u64 at;
     bool failed;
@@ -90,7 +91,10 @@ static void put(struct out *o, const void *data, size_t len)
 {
     if (o->failed)
         return;
-    o->failed = !file_write_at(o->fd, data, len, o->at);
+    if (room_ask(&o->w->room, o->fd, o->w->bytes + o->at + len))
+        o->failed = true;
+    else
+        o->failed = !file_write_at(o->fd, data, len, o->at);
     o->at += len;
 }
 
@@ -104,7 +108,7 @@ static size_t pack(const u8 *from, size_t raw, u8 *to)
     return raw;
 }
 
-/* The blocks, behind the place that header and meta will take: their table goes into `table`. */
+/* The blocks, after the place that header and meta will take: their table goes into `table`. */
 static u32 put_blocks(struct out *o, const struct checkpoint_part *part, u32 *list,
                       struct checkpoint_block *table, u8 *raw, u8 *packed)
 {
@@ -153,7 +157,7 @@ static int write_file(struct checkpoint_writer *w, const struct checkpoint_part 
     u32 *list = malloc((part->npages + 1) * sizeof(*list));
     struct checkpoint_block *table = malloc((part->npages / BLOCK_PAGES + 1) * sizeof(*table));
     u8 *buf = malloc(2 * BLOCK_BYTES), *meta = malloc(2 * meta_max);
-    struct out o = {.fd = fd};
+    struct out o = {.w = w, .fd = fd};
     struct checkpoint_header h;
     int code = 0;
     if (!list || !table || !buf || !meta) {
@@ -186,7 +190,11 @@ static int write_file(struct checkpoint_writer *w, const struct checkpoint_part 
     u64 size = o.at;
     o.at = 0;
     put(&o, &h, sizeof(h));
-    if (o.failed)
+    char text[96];
+    if (w->room.answer)
+        code = err_set(err, -ENOSPC, "cannot write a checkpoint: %s",
+                       room_text(&w->room, text, sizeof(text)));
+    else if (o.failed)
         code = err_errno(err, "cannot write a checkpoint");
     w->bytes += size;
     *check = h.header_check;
@@ -203,7 +211,7 @@ int checkpoint_write(struct checkpoint_writer *w, const struct checkpoint_part *
 {
     char name[16];
     u64 check = 0;
-    int fd = openat(w->dir, TEMPORARY, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+    int fd = file_create_at(w->dir, TEMPORARY);
     if (fd < 0)
         return err_errno(err, "cannot create a checkpoint");
     int code = write_file(w, part, fd, &check, err);

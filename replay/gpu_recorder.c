@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "machine.h"
+#include "machine/machine.h"
 #include "virtio-gpu-log/decode.h"
 #include "virtio-gpu-log/log.h"
 
@@ -34,14 +34,14 @@ int gpu_recorder_create(struct gpu_recorder **out, int fd, const struct machine_
         close(fd);
         return err_set(err, -ENOMEM, "no memory for " GPU_LOG_NAME);
     }
-    struct gpu_rec_start start = {.virgl = d->capset_size != 0,
+    struct gpu_rec_start start = {.virgl = d->gpu.capset_size != 0,
                                   .scanouts = 1,
-                                  .width = d->gpu_width,
-                                  .height = d->gpu_height,
-                                  .hz = d->gpu_hz ? d->gpu_hz : MACHINE_GPU_HZ,
-                                  .capset_id = d->capset_id,
-                                  .capset_version = d->capset_version,
-                                  .capset = {d->capset_size, d->capset}};
+                                  .width = d->gpu.width,
+                                  .height = d->gpu.height,
+                                  .hz = d->gpu.hz,
+                                  .capset_id = d->gpu.capset_id,
+                                  .capset_version = d->gpu.capset_version,
+                                  .capset = {d->gpu.capset_size, d->gpu.capset}};
     int code = gpu_log_create(&r->log, fd, &start, err);
     if (code) {
         free(r);
@@ -49,6 +49,16 @@ int gpu_recorder_create(struct gpu_recorder **out, int fd, const struct machine_
     }
     *out = r;
     return 0;
+}
+
+void gpu_recorder_room(struct gpu_recorder *r, const struct room *room)
+{
+    gpu_log_room(r->log, room);
+}
+
+const char *gpu_recorder_failure(const struct gpu_recorder *r)
+{
+    return r->failed.code ? r->failed.text : NULL;
 }
 
 static struct written **find(struct gpu_recorder *r, u64 number)

@@ -39,8 +39,8 @@ struct keeper {
     struct err failed; /* the thread's; read when not busy */
 };
 
-int keeper_create(struct keeper **out, const struct recording *r, u64 every_ns, struct machine *m,
-                  struct err *err)
+int keeper_create(struct keeper **out, const struct recording *r, u64 every_ns, u64 keep_free,
+                  struct machine *m, struct err *err)
 {
     struct keeper *k = calloc(1, sizeof(*k));
     if (!k)
@@ -58,6 +58,7 @@ int keeper_create(struct keeper **out, const struct recording *r, u64 every_ns, 
         code = err_set(err, -ENOMEM, "no memory for checkpoints");
     if (!code)
         code = checkpoint_writer_open(&k->writer, r, CHECKPOINT_DIR, err);
+    k->writer.room = (struct room){.keep = keep_free};
     if (code) {
         keeper_destroy(k);
         return code;
@@ -151,7 +152,10 @@ static void copy_image_page(void *opaque, u64 index)
         c->failed = true;
         return;
     }
-    memcpy(j->pages + j->part.npages * PAGE_SIZE, page_image_page(c->from, index), PAGE_SIZE);
+    /* One that the image had the last time and has no more (the GPU gave a resource up) reads as
+     * zeros. */
+    const u8 *page = page_image_page(c->from, index);
+    memcpy(j->pages + j->part.npages * PAGE_SIZE, page ? page : page_image_zeros(), PAGE_SIZE);
     j->list[j->part.npages++] = (u32)(c->first + index);
 }
 
@@ -198,6 +202,11 @@ void keeper_take(void *keeper, struct machine *m, const struct player_place *pla
     }
     machine_written_reset(m);
     machine_state_save(m, j->state);
+    struct err lost;
+    if (machine_lost(m, &lost)) {
+        k->every_ns = NEVER;
+        return;
+    }
     j->part.at = (struct instant){machine_position(m), machine_now(m)};
     j->part.place = *place;
     j->part.state = j->state;

@@ -10,9 +10,9 @@
 
 struct keeper;
 
-/* The machine is at power-on. */
-int keeper_create(struct keeper **out, const struct recording *r, u64 every_ns, struct machine *m,
-                  struct err *err);
+/* The machine is at power-on. So much of the file system stays free (room.h). */
+int keeper_create(struct keeper **out, const struct recording *r, u64 every_ns, u64 keep_free,
+                  struct machine *m, struct err *err);
 /* What the machine prints, all of it. */
 void keeper_output(struct keeper *k, enum dev_output channel, const void *data, size_t len);
 /* Is it time, and is the last one on disk? */

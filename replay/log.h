@@ -1,28 +1,26 @@
 /*
- * The event log: the file `log` of a recording. A file header, then chunks of records; each chunk
- * is compressed, carries a checksum and is written with one write(), so that a log ends well-formed
- * wherever its recorder was killed. docs/format.md describes the bytes.
+ * The event log: the file `log` of a recording, chunks (base/chunks.h) of records, each compressed
+ * and written with one write(). docs/format.md describes the bytes.
  *
- * The checksum of a chunk starts from that of the chunk before it: chunks of two logs do not mix.
- * Writing is the recorder's; reading is the player's and the commands'. The reader trusts nothing:
- * buffers are of fixed size, and a chunk's records are all checked before the first is handed out.
+ * Checksums resist accidents; against forgery each chunk ends with its seal, a SHA-256 over it and
+ * the seal before, so that the last one stands for the whole log.
+ *
+ * Records wait for their chunk to be full. So that a kill loses none, they are kept meanwhile in
+ * the file `tail` (log_tail.c), which also has how far the machine has come. Writing is the
+ * recorder's; reading is the player's and the commands'. The reader trusts nothing: buffers are of
+ * fixed size, and a chunk's records are all checked before the first is handed out.
  */
 #ifndef REPRISE_LOG_H
 #define REPRISE_LOG_H
 
+#include "base/chunks.h"
+#include "base/sha256.h"
 #include "replay/record.h"
 
 #define LOG_VERSION   1u
 #define LOG_CHUNK_MAX (160u << 10) /* raw bytes of a chunk; readers refuse more */
 
 /* On disk, little-endian. */
-struct log_file_header {
-    u8 magic[8];
-    u32 version;
-    u32 size;  /* of this header: chunks start here */
-    u64 flags; /* 0; a reader refuses bits that it does not know */
-    u64 check; /* XXH3-64 of the bytes before */
-};
 struct log_chunk_header {
     u32 magic;
     u32 sequence; /* from 0 */
@@ -31,12 +29,13 @@ struct log_chunk_header {
     u64 first_position, last_position;
     u64 first_time; /* deltas of the first record count from first_position and first_time */
     u32 records;
-    u32 flags;        /* bit 0: nothing follows */
-    u64 header_check; /* XXH3-64 of the bytes before: is the size to be believed? */
-    u64 check;        /* XXH3-64 of the bytes before, seeded with the XXH3-64 of the payload,
-                         seeded with the check of the chunk (at first: file header) before */
+    u32 flags; /* LOG_CHUNK_* */
+    u64 header_check, check;
 };
-#define LOG_CHUNK_LAST 1u
+#define LOG_CHUNK_LAST   1u /* nothing follows */
+#define LOG_CHUNK_SEALED 2u /* the seal (struct sha256) follows the payload */
+
+#define LOG_TAIL_NAME "tail" /* in the recording, while its log is being written */
 
 /* A place in a log: the chunk that holds the next record, and how many of it come before. Kept in
  * checkpoint files, so it is checked when it is used. */
@@ -58,36 +57,35 @@ int log_writer_create(struct log_writer **out, int fd, struct err *err);
 int log_add(struct log_writer *w, const struct record *rec, struct err *err);
 /* Closes the chunk, if there is anything in it. */
 int log_flush(struct log_writer *w, bool last, struct err *err);
+/* From now on log_keep() keeps what is pending in the file LOG_TAIL_NAME of directory `dir`. */
+int log_writer_tail(struct log_writer *w, int dir, struct err *err);
+/* Were there records since the last log_keep()? */
 bool log_pending(const struct log_writer *w);
-/* Where the next record will be; only when nothing is pending. */
+/* Whatever happens to this process, all records added so far will be read, and `reached` (a
+ * REC_REACHED) after them: one small write to the tail. It is not part of the log. */
+int log_keep(struct log_writer *w, const struct record *reached, struct err *err);
+/* Where the next record will be. */
 void log_writer_tell(const struct log_writer *w, struct log_place *out);
 u64 log_bytes(const struct log_writer *w); /* in the file */
-/* Flushes, fsyncs, closes; safe on NULL. After an error the file ends at its last whole chunk. */
+/* The host's disk is full; what was reserved of it (log_room.h) still takes the end of a recording.
+ */
+bool log_low(const struct log_writer *w);
+/* Flushes, fsyncs, closes, removes the tail; safe on NULL. After an error the file ends at its last
+ * whole chunk. */
 int log_writer_close(struct log_writer *w, struct err *err);
-
-enum log_state {
-    LOG_READING,
-    LOG_COMPLETE,  /* ended with an end record */
-    LOG_CUT,       /* ended with a cut record: the host could not write more */
-    LOG_KILLED,    /* whole chunks, but no end: the recorder was killed */
-    LOG_TRUNCATED, /* the last chunk is incomplete: killed while it wrote, or cut short later */
-    LOG_DAMAGED,   /* bytes are not what was written */
-};
-
-struct log_damage {
-    enum log_state state; /* LOG_READING until log_next has returned 0 */
-    u32 chunk;            /* number of the chunk that is bad or missing */
-    u64 offset;           /* file offset where it starts */
-    char text[200];       /* what is wrong, with chunk and offset; "" when complete */
-};
 
 struct log_reader;
 
 /* Takes over `fd`. <0 when it is no log, of another version, or its file header is damaged. */
 int log_reader_create(struct log_reader **out, int fd, struct err *err);
+/* Takes over `fd`, the log's tail: when the log was not ended its records follow the last chunk. A
+ * tail that belongs to another log, or to a chunk that is there, is nothing. */
+void log_reader_tail(struct log_reader *r, int fd);
+/* The seal of what was read so far. false: the log has none, it was made by an older version. */
+bool log_seal(const struct log_reader *r, struct sha256 *out);
 /* 1: the next record, valid until the next call; 0: there are no more, log_damage says why. */
 int log_next(struct log_reader *r, struct record *rec);
-const struct log_damage *log_damage(const struct log_reader *r);
+const struct chunk_damage *log_damage(const struct log_reader *r);
 void log_rewind(struct log_reader *r);
 
 /* Where the record is that log_next gives next. */
@@ -99,9 +97,10 @@ void log_reader_destroy(struct log_reader *r);
 /* One pass over a log. */
 #define LOG_COUNTS 64
 struct log_summary {
-    struct log_damage damage;
+    struct chunk_damage damage;
     u64 file_bytes, good_bytes, raw_bytes; /* raw: uncompressed */
     u32 chunks;
+    u64 tail; /* records that are in the tail only */
     u64 records;
     u64 counts[LOG_COUNTS]; /* by index in record_table */
     u64 remarks;            /* of types that this version does not know */

@@ -8,19 +8,17 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <lz4.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 struct log_reader {
-    int fd;
-    u64 file_size;
-    u64 offset; /* of the next chunk */
-    u64 start, start_seed;
-    u32 sequence;
-    u64 seed;
+    struct chunk_reader file;
+    int tail;     /* -1: none */
+    bool in_tail; /* the current chunk is the tail */
+    int sealed;   /* the chunks have seals: 1, 0, or not known yet: -1 */
+    struct sha256 start_seal, seal;
+    struct sha256_stream *sha;
     u64 raw_total;
     bool last_seen;              /* a chunk with LOG_CHUNK_LAST */
     u64 last_type;               /* of the last record of the last chunk */
@@ -31,41 +29,9 @@ struct log_reader {
     size_t at;
     struct record_base base;
     u64 index;
-    struct log_damage damage;
     u8 raw[LOG_CHUNK_MAX];
     u8 packed[LZ4_COMPRESSBOUND(LOG_CHUNK_MAX)];
 };
-
-static int read_file_header(struct log_reader *r, struct err *err)
-{
-    struct log_file_header h;
-    struct stat st;
-    if (fstat(r->fd, &st))
-        return err_errno(err, "cannot stat the log");
-    if (!S_ISREG(st.st_mode))
-        return err_set(err, -EINVAL, "the log is not a regular file");
-    r->file_size = (u64)st.st_size;
-    if (r->file_size < sizeof(h))
-        return err_set(err, -EINVAL, "the log has %" PRIu64 " bytes, less than its header: %s",
-                       r->file_size,
-                       r->file_size ? "it was cut short" : "its recorder was killed at the start");
-    if (!file_read_at(r->fd, &h, sizeof(h), 0))
-        return err_errno(err, "cannot read the log");
-    if (memcmp(h.magic, LOG_MAGIC, sizeof(h.magic)))
-        return err_set(err, -EINVAL, "not a Reprise log: it does not start as one");
-    if (h.check != log_file_check(&h)) {
-        /* An unknown version may check its header otherwise, but a flipped bit is likelier. */
-        return err_set(err, -EINVAL, "the log's file header (offset 0) is damaged: wrong checksum");
-    }
-    if (h.version != LOG_VERSION)
-        return err_set(err, -EPROTO, "the log has format version %u; this program reads version %u",
-                       h.version, LOG_VERSION);
-    if (h.flags || h.size < sizeof(h) || h.size > r->file_size)
-        return err_set(err, -EPROTO, "the log uses features that this program does not know");
-    r->start = h.size;
-    r->start_seed = h.check;
-    return 0;
-}
 
 int log_reader_create(struct log_reader **out, int fd, struct err *err)
 {
@@ -74,90 +40,77 @@ int log_reader_create(struct log_reader **out, int fd, struct err *err)
         close(fd);
         return err_set(err, -ENOMEM, "no memory to read the log");
     }
-    r->fd = fd;
-    int code = read_file_header(r, err);
+    r->file.fd = fd;
+    r->tail = -1;
+    r->sha = sha256_create();
+    struct chunk_file_header h;
+    int code = r->sha ? chunks_open(&r->file, &log_format, fd, &h, err)
+                      : err_set(err, -ENOMEM, "no memory to read the log");
     if (code) {
         log_reader_destroy(r);
         return code;
     }
+    r->start_seal = log_file_seal(&h);
     log_rewind(r);
     *out = r;
     return 0;
 }
 
+void log_reader_tail(struct log_reader *r, int fd)
+{
+    if (r->tail >= 0)
+        close(r->tail);
+    r->tail = fd;
+}
+
+bool log_seal(const struct log_reader *r, struct sha256 *out)
+{
+    *out = r->seal;
+    return r->sealed > 0;
+}
+
 void log_rewind(struct log_reader *r)
 {
-    r->offset = r->start;
-    r->seed = r->start_seed;
-    r->sequence = 0;
+    r->in_tail = false;
+    r->sealed = -1;
+    r->seal = r->start_seal;
+    chunks_rewind(&r->file);
     r->raw_total = 0;
     r->last_seen = false;
     r->last_type = 0;
     r->previous = (struct record_base){0, 0};
     r->left = 0;
     r->index = 0;
-    memset(&r->damage, 0, sizeof(r->damage));
 }
 
 void log_reader_destroy(struct log_reader *r)
 {
     if (!r)
         return;
-    close(r->fd);
+    close(r->file.fd);
+    if (r->tail >= 0)
+        close(r->tail);
+    sha256_destroy(r->sha);
     free(r);
 }
 
-const struct log_damage *log_damage(const struct log_reader *r)
+const struct chunk_damage *log_damage(const struct log_reader *r)
 {
-    return &r->damage;
-}
-
-static PRINTF(3, 4) bool stop(struct log_reader *r, enum log_state state, const char *fmt, ...)
-{
-    r->damage.state = state;
-    r->damage.chunk = r->sequence;
-    r->damage.offset = r->offset;
-    int n = snprintf(r->damage.text, sizeof(r->damage.text),
-                     "chunk %u at file offset %" PRIu64 ": ", r->sequence, r->offset);
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(r->damage.text + n, sizeof(r->damage.text) - (size_t)n, fmt, ap);
-    va_end(ap);
-    return false;
+    return &r->file.damage;
 }
 
 /* The file ends at a chunk's border. */
 static bool stop_at_border(struct log_reader *r)
 {
     if (r->last_type == REC_END) {
-        r->damage.state = LOG_COMPLETE;
+        r->file.damage.state = CHUNKS_COMPLETE;
         return false;
     }
     if (r->last_type == REC_CUT)
-        return stop(r, LOG_CUT, "the recorder could not write any further");
-    return stop(r, LOG_KILLED, "not there: the recorder was killed before it ended the log");
-}
-
-static bool header_plausible(const struct log_chunk_header *h)
-{
-    return h->raw_size >= 1 && h->raw_size <= LOG_CHUNK_MAX && h->packed_size >= 1 &&
-           h->packed_size <= h->raw_size && h->records >= 1 &&
-           h->first_position <= h->last_position && !(h->flags & ~LOG_CHUNK_LAST);
-}
-
-/* Only zero bytes to the end of the file: what a crashed host's file system leaves. */
-static bool rest_is_zero(struct log_reader *r)
-{
-    for (u64 at = r->offset; at < r->file_size;) {
-        size_t n = (size_t)MIN(r->file_size - at, (u64)sizeof(r->packed));
-        if (!file_read_at(r->fd, r->packed, n, at))
-            return false;
-        for (size_t i = 0; i < n; i++)
-            if (r->packed[i])
-                return false;
-        at += n;
-    }
-    return true;
+        return chunks_stop(&r->file, CHUNKS_CUT, "the recorder could not write any further");
+    return chunks_stop(&r->file, CHUNKS_KILLED,
+                       "%s: the recorder was killed before it ended the log",
+                       r->in_tail ? "only in the tail" : "not there");
 }
 
 /* All records of the chunk must decode, and agree with its header. */
@@ -169,20 +122,22 @@ static bool check_records(struct log_reader *r)
     const char *why;
     size_t at = 0;
     if (base.position < r->previous.position || base.time < r->previous.time)
-        return stop(r, LOG_DAMAGED, "it starts before the chunk ahead of it ends");
+        return chunks_stop(&r->file, CHUNKS_DAMAGED, "it starts before the chunk ahead of it ends");
     for (u32 i = 0; i < h->records; i++) {
         size_t n = record_decode(&rec, &base, r->raw + at, h->raw_size - at, &why);
         if (!n)
-            return stop(r, LOG_DAMAGED, "record %u: %s", i, why);
+            return chunks_stop(&r->file, CHUNKS_DAMAGED, "record %u: %s", i, why);
         bool ends = rec.type == REC_END || rec.type == REC_CUT;
         if (ends && i + 1 != h->records)
-            return stop(r, LOG_DAMAGED, "record %u ends the log, but more follow", i);
-        if ((rec.type == REC_START) != (r->sequence == 0 && i == 0))
-            return stop(r, LOG_DAMAGED, "record %u: the start record is not where it belongs", i);
+            return chunks_stop(&r->file, CHUNKS_DAMAGED, "record %u ends the log, but more follow",
+                               i);
+        if ((rec.type == REC_START) != (r->file.sequence == 0 && i == 0))
+            return chunks_stop(&r->file, CHUNKS_DAMAGED,
+                               "record %u: the start record is not where it belongs", i);
         at += n;
     }
-    if (at != h->raw_size || base.position != h->last_position)
-        return stop(r, LOG_DAMAGED, "its records do not agree with its header");
+    if (at != h->raw_size || (!r->in_tail && base.position != h->last_position))
+        return chunks_stop(&r->file, CHUNKS_DAMAGED, "its records do not agree with its header");
     r->last_type = rec.type;
     r->previous = base;
     return true;
@@ -190,23 +145,23 @@ static bool check_records(struct log_reader *r)
 
 static struct log_place border(const struct log_reader *r)
 {
-    return (struct log_place){.offset = r->offset,
-                              .seed = r->seed,
+    return (struct log_place){.offset = r->file.offset,
+                              .seed = r->file.seed,
                               .index = r->index,
                               .position = r->previous.position,
                               .time = r->previous.time,
-                              .sequence = r->sequence,
+                              .sequence = r->file.sequence,
                               .last_type = (u32)r->last_type,
                               .last_seen = r->last_seen};
 }
 
 void log_tell(const struct log_reader *r, struct log_place *out)
 {
-    if (!r->left) {
+    if (!r->left && !r->in_tail) {
         *out = border(r);
         return;
     }
-    *out = r->chunk;
+    *out = r->chunk; /* the tail's end is no place of the log: a chunk could follow there */
     out->taken = r->h.records - r->left;
 }
 
@@ -214,67 +169,101 @@ int log_seek(struct log_reader *r, const struct log_place *place, struct err *er
 {
     struct record rec;
     log_rewind(r);
-    if (place->offset < r->start || place->offset > r->file_size)
+    if (place->offset < r->file.start || place->offset > r->file.file_size)
         return err_set(err, -EINVAL, "the log has no offset %" PRIu64, place->offset);
-    r->offset = place->offset;
-    r->seed = place->seed;
+    r->file.offset = place->offset;
+    r->file.seed = place->seed;
     r->index = place->index;
     r->previous = (struct record_base){place->position, place->time};
-    r->sequence = place->sequence;
+    r->file.sequence = place->sequence;
     r->last_type = place->last_type;
     r->last_seen = place->last_seen;
+    /* The seal before stands right there. That the first one follows from the file's start only a
+     * pass over all of it can say (log_seal). */
+    if (place->sequence && place->offset - r->file.start >= sizeof(r->seal) &&
+        !file_read_at(r->file.fd, &r->seal, sizeof(r->seal), place->offset - sizeof(r->seal)))
+        return err_set(err, -EINVAL, "the log cannot be read before offset %" PRIu64,
+                       place->offset);
     for (u32 i = 0; i < place->taken; i++)
         if ((i && !r->left) || !log_next(r, &rec)) {
             int code = err_set(err, -EINVAL, "the log is not the one that belongs to it (%s)",
-                               r->damage.text[0] ? r->damage.text : "too few records in a chunk");
+                               r->file.damage.text[0] ? r->file.damage.text
+                                                      : "too few records in a chunk");
             log_rewind(r);
             return code;
         }
     return 0;
 }
 
+/* The seal after the payload; all chunks have one, or none. */
+static bool check_seal(struct log_reader *r)
+{
+    struct sha256 seal, is;
+    bool sealed = r->h.flags & LOG_CHUNK_SEALED;
+    if (r->sealed >= 0 && sealed != r->sealed)
+        return chunks_stop(&r->file, CHUNKS_DAMAGED, "%s",
+                           sealed ? "it is sealed, those before are not"
+                                  : "it is not sealed, those before are");
+    r->sealed = sealed;
+    if (!sealed)
+        return true;
+    if (!file_read_at(r->file.fd, &seal, sizeof(seal),
+                      r->file.offset + sizeof(r->h) + r->h.packed_size))
+        return chunks_stop(&r->file, CHUNKS_DAMAGED, "cannot be read: %s",
+                           errno ? strerror(errno) : "file changed");
+    is = log_chunk_seal(r->sha, &r->seal, &r->h, r->packed);
+    if (!sha256_equal(&seal, &is))
+        return chunks_stop(&r->file, CHUNKS_DAMAGED, "wrong seal");
+    r->seal = seal;
+    return true;
+}
+
+/* Header and payload of the chunk at r->file.offset, all its checks but those of the records. */
+static bool read_chunk(struct log_reader *r)
+{
+    struct log_chunk_header *h = &r->h;
+    u64 rest = r->file.file_size - r->file.offset;
+    if (!rest)
+        return stop_at_border(r);
+    if (r->last_seen || r->last_type == REC_END || r->last_type == REC_CUT)
+        return chunks_stop(&r->file, CHUNKS_DAMAGED, "%" PRIu64 " bytes follow the end of the log",
+                           rest);
+    if (!chunks_header(&r->file, h) || !chunks_payload(&r->file, h, r->packed))
+        return false;
+    if (!check_seal(r))
+        return false;
+    if (!chunk_unpack(r->packed, h->packed_size, r->raw, h->raw_size))
+        return chunks_stop(&r->file, CHUNKS_DAMAGED, "cannot be decompressed");
+    return true;
+}
+
+/* A log that was not ended goes on in its tail. */
+static bool read_tail(struct log_reader *r)
+{
+    if (r->tail < 0 || r->last_seen || r->last_type == REC_END || r->last_type == REC_CUT ||
+        !log_tail_get(r->tail, r->file.offset, r->file.seed, &r->h, r->raw))
+        return false;
+    memset(&r->file.damage, 0, sizeof(r->file.damage));
+    r->in_tail = true;
+    return true;
+}
+
 static bool load_chunk(struct log_reader *r)
 {
     struct log_chunk_header *h = &r->h;
     struct log_place here = border(r);
-    u64 rest = r->file_size - r->offset;
-    if (!rest)
+    if (r->in_tail)
         return stop_at_border(r);
-    if (r->last_seen || r->last_type == REC_END || r->last_type == REC_CUT)
-        return stop(r, LOG_DAMAGED, "%" PRIu64 " bytes follow the end of the log", rest);
-    if (rest < sizeof(*h))
-        return stop(r, LOG_TRUNCATED, "only %" PRIu64 " bytes of it are there", rest);
-    if (!file_read_at(r->fd, h, sizeof(*h), r->offset))
-        return stop(r, LOG_DAMAGED, "cannot be read: %s", strerror(errno));
-    if (h->header_check != log_chunk_header_check(h)) {
-        if (rest_is_zero(r))
-            return stop(r, LOG_TRUNCATED, "only zero bytes from here to the end of the file");
-        return stop(r, LOG_DAMAGED, "wrong checksum of its header");
-    }
-    if (h->magic != LOG_CHUNK_MAGIC || !header_plausible(h))
-        return stop(r, LOG_DAMAGED, "its header makes no sense");
-    if (h->sequence != r->sequence)
-        return stop(r, LOG_DAMAGED, "it is numbered %u", h->sequence);
-    if (h->packed_size > rest - sizeof(*h))
-        return stop(r, LOG_TRUNCATED, "only %" PRIu64 " of its %" PRIu64 " bytes are there", rest,
-                    (u64)h->packed_size + sizeof(*h));
-    if (!file_read_at(r->fd, r->packed, h->packed_size, r->offset + sizeof(*h)))
-        return stop(r, LOG_DAMAGED, "cannot be read: %s", errno ? strerror(errno) : "file changed");
-    if (h->check != log_chunk_check(h, r->packed, r->seed))
-        return stop(r, LOG_DAMAGED, "wrong checksum");
-    if (h->packed_size == h->raw_size)
-        memcpy(r->raw, r->packed, h->raw_size);
-    else if (LZ4_decompress_safe((const char *)r->packed, (char *)r->raw, (int)h->packed_size,
-                                 (int)h->raw_size) != (int)h->raw_size)
-        return stop(r, LOG_DAMAGED, "cannot be decompressed");
+    if (!read_chunk(r) && !read_tail(r))
+        return false;
     if (!check_records(r))
         return false;
     r->chunk = here;
-    r->offset += sizeof(*h) + h->packed_size;
-    r->seed = h->check;
-    r->sequence++;
-    r->raw_total += h->raw_size;
-    r->last_seen = h->flags & LOG_CHUNK_LAST;
+    if (!r->in_tail) {
+        chunks_past(&r->file, h);
+        r->raw_total += h->raw_size;
+        r->last_seen = h->flags & LOG_CHUNK_LAST;
+    }
     r->left = h->records;
     r->at = 0;
     r->base = (struct record_base){h->first_position, h->first_time};
@@ -283,7 +272,7 @@ static bool load_chunk(struct log_reader *r)
 
 int log_next(struct log_reader *r, struct record *rec)
 {
-    if (r->damage.state != LOG_READING || (!r->left && !load_chunk(r)))
+    if (r->file.damage.state != CHUNKS_READING || (!r->left && !load_chunk(r)))
         return 0;
     const char *why = "";
     size_t n = record_decode(rec, &r->base, r->raw + r->at, r->h.raw_size - r->at, &why);
@@ -300,6 +289,7 @@ void log_summarise(struct log_reader *r, struct log_summary *out)
     _Static_assert(LOG_COUNTS >= 32, "room for the types of records.def");
     while (log_next(r, &rec)) {
         out->records++;
+        out->tail += r->in_tail;
         out->last_position = rec.position;
         out->last_time = rec.time;
         const struct record_desc *desc = record_desc(rec.type);
@@ -316,10 +306,10 @@ void log_summarise(struct log_reader *r, struct log_summary *out)
             out->host_ns = rec.end.host_ns;
         }
     }
-    out->damage = r->damage;
-    out->file_bytes = r->file_size;
-    out->good_bytes = r->offset;
+    out->damage = r->file.damage;
+    out->file_bytes = r->file.file_size;
+    out->good_bytes = r->file.offset;
     out->raw_bytes = r->raw_total;
-    out->chunks = r->sequence;
+    out->chunks = r->file.sequence;
     log_rewind(r);
 }

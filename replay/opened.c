@@ -8,6 +8,8 @@
 
 #include "base/check.h"
 #include "board/kernel.h"
+#include "host/sandbox.h"
+#include "replay/disk_sources.h"
 
 char *text_quoted(const char *name)
 {
@@ -45,6 +47,7 @@ struct hash128 description_hash128(const u8 bytes[DESCRIPTION_HASH_SIZE])
 int open_recording(struct opened *o, const char *path, struct err *err)
 {
     *o = (struct opened){.rec = RECORDING_CLOSED};
+    sandbox_read(path);
     int code = recording_open(&o->rec, path, err);
     if (!code) {
         code = description_read(o->rec.machine, o->rec.machine_size, &o->desc, err);
@@ -63,14 +66,17 @@ void close_recording(struct opened *o)
 {
     log_reader_destroy(o->log);
     o->log = NULL;
-    for (unsigned i = 0; i < DESCRIPTION_DISKS; i++)
+    for (unsigned i = 0; i < DESCRIPTION_DISKS; i++) {
         disk_close(&o->disks[i]);
+        free(o->seen[i].changed);
+        o->seen[i] = (struct player_disk){.same = false};
+    }
     free(o->quoted);
     o->quoted = NULL;
     recording_close(&o->rec);
 }
 
-/* A recording's instructions have this maker's results in them (DESIGN.md, canonical results). */
+/* A recording's instructions have this maker's results in them (docs/determinism.md). */
 static int check_host(const struct machine_description *d, enum cpu_model model, struct err *err)
 {
     struct machine_description host;
@@ -89,102 +95,45 @@ static int check_host(const struct machine_description *d, enum cpu_model model,
     return 0;
 }
 
-/* The base images must be where they were, as large as they were; that their contents are, their
- * digests tell while replaying. */
-static int open_disks(struct opened *o, struct disk **disks, unsigned *n, struct err *err)
-{
-    for (*n = 0; *n < DESCRIPTION_DISKS && o->desc.disk[*n].size; ++*n) {
-        const struct description_disk *k = &o->desc.disk[*n];
-        struct disk *d = &o->disks[*n];
-        struct disk_config config = {.file = k->path,
-                                     .format = k->format,
-                                     .serial = k->serial,
-                                     .readonly = k->readonly,
-                                     .again = true};
-        int code = disk_open(d, &config, err);
-        if (code)
-            return err_prefix(err, "disk %u of the recording", *n);
-        if (d->size != k->size)
-            return err_set(err, -EINVAL,
-                           "disk %u of the recording: %s has %llu bytes, it had %llu when recorded",
-                           *n, k->path, (unsigned long long)d->size, (unsigned long long)k->size);
-        disk_overlay_in(d, o->rec.path);
-        disks[*n] = d;
-    }
-    return 0;
-}
-
-unsigned machine_nets(const struct machine_description *d, struct machine_net *nets)
-{
-    unsigned n = 0;
-    for (; n < DESCRIPTION_NETS && d->net[n].mtu; n++) {
-        nets[n].mtu = (u16)d->net[n].mtu;
-        memcpy(nets[n].mac, d->net[n].mac, sizeof(nets[n].mac));
-    }
-    return n;
-}
-
-void machine_peripherals(const struct machine_description *d, struct machine_config *config)
-{
-    static_assert(DESCRIPTION_REVISION == MACHINE_REVISION, "the same");
-    config->revision = d->revision;
-    config->branch_ns = d->branch_ns;
-    config->event_ns = d->event_ns;
-    config->tsc_step = d->tsc_step;
-    config->guest_tsc = d->guest_tsc;
-    config->by_insn = d->branch_ns && !strcmp(d->position_unit, "insn");
-    config->hvc0 = d->hvc0;
-    config->gpu = (struct machine_gpu){.width = d->gpu_width,
-                                       .height = d->gpu_height,
-                                       .hz = d->gpu_hz,
-                                       .capset_id = d->capset_id,
-                                       .capset_version = d->capset_version,
-                                       .capset_size = d->capset_size,
-                                       .capset = d->capset};
-    config->input = d->input;
-    for (unsigned i = 0; i < DESCRIPTION_PORTS; i++)
-        config->port[i] = d->port[i].name;
-}
-
 int build_machine(struct opened *o, struct machine **m, struct err *err)
 {
     struct disk *disks[DESCRIPTION_DISKS];
-    struct machine_net nets[DESCRIPTION_NETS];
+    unsigned ndisks = 0;
     const struct machine_description *d = &o->desc;
-    struct machine_config config = {
-        .memory = d->memory,
-        .model = cpu_model_find(d->cpu_model),
-        .engine = o->engine,
-        .seed = d->seed,
-        .wall_clock = d->wall_clock,
-        .append = d->append,
-        .disks = disks,
-        .nets = nets,
-    };
+    struct machine_config config = {.is = d, .engine = o->engine, .disks = disks};
     void *kernel = NULL, *initrd = NULL;
-    size_t kernel_size = 0;
     struct kernel_image image = {0};
     struct hash128 kernel_hash = description_hash128(d->kernel_hash);
     struct hash128 initrd_hash = description_hash128(d->initrd_hash);
-    int code = check_host(d, config.model, err);
+    int code = check_host(d, cpu_model_find(d->cpu_model), err);
     if (!code)
-        code = recording_load(&o->rec, &kernel_hash, "kernel", &kernel, &kernel_size, err);
-    if (!code && kernel_extract(kernel, kernel_size, &image, err))
+        code = disk_sources_open(o, disks, &ndisks, err);
+    for (unsigned i = 0; !code && i < ndisks; i++)
+        disk_overlay_ready(disks[i]);
+    if (o->engine == ENGINE_KVM)
+        sandbox_plan_more(SANDBOX_KVM);
+    /* All that it names is open. What it holds is looked at behind the door only. */
+    if (!code)
+        code = sandbox_enter(err);
+    if (!code)
+        code = recording_load(&o->rec, &kernel_hash, d->kernel_size, "kernel", &kernel, err);
+    if (!code && kernel_extract(kernel, d->kernel_size, &image, err))
         code = err_prefix(err, "the recording's kernel");
     if (!code && d->initrd_size)
-        code = recording_load(&o->rec, &initrd_hash, "initrd", &initrd, &config.initrd_size, err);
-    if (!code)
-        code = open_disks(o, disks, &config.ndisks, err);
-    config.nnets = machine_nets(d, nets);
-    machine_peripherals(d, &config);
+        code = recording_load(&o->rec, &initrd_hash, d->initrd_size, "initrd", &initrd, err);
     if (!code) {
         config.kernel = image.elf;
         config.kernel_size = image.elf_size;
         config.kernel_header = image.header;
         config.kernel_header_size = image.header_size;
         config.initrd = initrd;
+        config.initrd_size = d->initrd_size;
         code = machine_create(m, &config, err);
     }
+    if (!code)
+        machine_set_recording(*m, o->rec.path);
+    if (!code)
+        sandbox_settle();
     kernel_image_free(&image);
     free(kernel);
     free(initrd);

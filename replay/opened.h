@@ -5,7 +5,9 @@
 #include "board/description.h"
 #include "cpu/engine.h"
 #include "host/disk.h"
-#include "machine.h"
+#include "host/disk_spec.h"
+#include "machine/machine.h"
+#include "replay/player.h"
 #include "replay/recording.h"
 
 /* A recording, opened for reading. */
@@ -15,20 +17,19 @@ struct opened {
     struct log_reader *log;
     char *quoted; /* its name as a shell takes it */
     struct disk disks[DESCRIPTION_DISKS];
+    struct player_disk seen[DESCRIPTION_DISKS]; /* by build_machine(): for the player */
+    unsigned nseen;
     enum engine_kind engine; /* for build_machine(), whatever it was recorded with */
+    /* For build_machine(): the images that the user named, DESCRIPTION_DISKS of them. NULL: none */
+    const struct disk_spec *named;
 };
 int open_recording(struct opened *o, const char *path, struct err *err);
 void close_recording(struct opened *o);
 
-/* Builds the machine of an opened recording (for replay); refuses hosts that cannot run it. The
- * machine must be gone before the recording is closed. */
+/* Builds the machine of an opened recording (for replay); refuses hosts that cannot run it. Which
+ * disk images it opens says disk_sources.h. The machine must be gone before the recording is
+ * closed. */
 int build_machine(struct opened *o, struct machine **m, struct err *err);
-
-/* The networks of a description; room for DESCRIPTION_NETS. Returns how many there are. */
-unsigned machine_nets(const struct machine_description *d, struct machine_net *nets);
-
-/* Consoles, ports and input devices; the names are the description's. */
-void machine_peripherals(const struct machine_description *d, struct machine_config *config);
 
 struct hash128 description_hash128(const u8 bytes[DESCRIPTION_HASH_SIZE]);
 

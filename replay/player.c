@@ -6,6 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+/*
+ * What a CPU executes at most in the 20 ms after which a recorder interrupts a guest without
+ * branches, several times over: REP strings move up to 200 GB/s, of which each byte counts; other
+ * instructions are at most six a cycle. The engine stops at least every 4 Mi of them.
+ */
+#define STILL_INSNS (1ull << 35)
+#define STILL_STOPS (STILL_INSNS >> 22)
+#define SAME_STOPS  (1u << 8) /* with the same registers, so in no REP string */
+
 static struct player *self(struct input_source *src)
 {
     return (struct player *)src;
@@ -14,13 +23,13 @@ static struct player *self(struct input_source *src)
 /* Ends the run: nothing differed, but there is no more to replay. */
 static int run_out(struct player *p, struct err *err)
 {
-    const struct log_damage *d = log_damage(p->log);
+    const struct chunk_damage *d = log_damage(p->log);
     static const char *const why[] = {
-        [LOG_COMPLETE] = "it ends without an end record",
-        [LOG_CUT] = "its recorder could not write any further",
-        [LOG_KILLED] = "its recorder was killed",
-        [LOG_TRUNCATED] = "it was cut short",
-        [LOG_DAMAGED] = "it is damaged",
+        [CHUNKS_COMPLETE] = "it ends without an end record",
+        [CHUNKS_CUT] = "its recorder could not write any further",
+        [CHUNKS_KILLED] = "its recorder was killed",
+        [CHUNKS_TRUNCATED] = "it was cut short",
+        [CHUNKS_DAMAGED] = "it is damaged",
     };
     p->result = PLAYER_DAMAGE;
     err_set(&p->failed, -ENODATA,
@@ -99,24 +108,85 @@ static int give_input(struct player *p, struct machine *m, struct input *in, str
     if (in->len)
         memcpy(p->data, in->data, in->len);
     in->data = p->data;
+    p->quit_given = p->quit_given || in->kind == INPUT_QUIT;
     if (in->len && p->inputs == p->config.perturb)
         p->data[in->kind == INPUT_CONSOLE ? 0 : in->len - 1] ^= 1;
     consume(p);
     return 1;
 }
 
-/* p->rec is behind the machine or due at another time: says which. */
+/* p->rec is in the machine's past or due at another time: says which. */
 static int missed(struct player *p, struct machine *m, struct err *err)
 {
     char what[96];
     player_name_record(&p->rec, what);
-    if (p->rec.position < player_position(p, m))
+    if (p->rec.position != player_position(p, m))
         return player_diverge(p, m, err,
                               "the machine went past position %" PRIu64 " and time %" PRIu64
                               " ns, where the recording has %s",
                               p->rec.position, p->rec.time, what);
     return player_diverge(p, m, err, "the recording has %s here at time %" PRIu64 " ns", what,
                           p->rec.time);
+}
+
+static int never_there(struct player *p, struct machine *m, struct err *err)
+{
+    char what[96];
+    player_name_record(&p->rec, what);
+    return player_diverge(p, m, err,
+                          "the machine goes on and on without a branch; the recording has %s at "
+                          "position %" PRIu64,
+                          what, p->rec.position);
+}
+
+/*
+ * A log in branches, a machine in instructions: has it executed more since the last branch than any
+ * CPU can before its recorder interrupts it? Of stretches with REP strings, which hardware moves by
+ * the cache line, that bound is longer than of others, but which one it is does not matter here.
+ */
+static int stuck(struct player *p, struct machine *m, struct err *err)
+{
+    if (!p->config.by_branch)
+        return 0;
+    pos_t branches = machine_branches(m), insns = machine_position(m);
+    if (branches != p->still.branches || insns < p->still.insns) {
+        p->still.branches = branches;
+        p->still.insns = insns;
+    }
+    return insns - p->still.insns < STILL_INSNS ? 0 : never_there(p, m, err);
+}
+
+/*
+ * The engine says that the guest goes on without anything that counts. A recording in which it was
+ * interrupted there has a place, which was taken before. In one that has none the guest went on by
+ * itself before 20 ms had passed on its CPU.
+ */
+static int between(struct input_source *src, struct machine *m, struct input *in, struct err *err)
+{
+    struct player *p = self(src);
+    struct engine_place here;
+    (void)in;
+    machine_place(m, &here);
+    pos_t position = player_position(p, m);
+    if (!p->still.stops || position != p->still.branches) {
+        p->still.branches = position;
+        p->still.stops = p->still.same = 0;
+    }
+    p->still.same = memcmp(&here, &p->still.place, sizeof(here)) ? 0 : p->still.same + 1;
+    p->still.place = here;
+    p->still.stops++;
+    return p->still.stops < STILL_STOPS && p->still.same < SAME_STOPS ? 0 : never_there(p, m, err);
+}
+
+/* At a checkpoint that was taken between the wish to quit and the end, which is in no saved state:
+ * the machine is told once more. */
+static int quit_again(struct player *p, struct input *in)
+{
+    if (p->rec.end.reason != RUN_QUIT || p->quit_given)
+        return 0;
+    p->quit_given = true;
+    *in = (struct input){.kind = INPUT_QUIT, .arg = (u32)p->rec.end.arg};
+    return 1;
 }
 
 static int take(struct input_source *src, struct machine *m, struct input *in, struct err *err)
@@ -131,21 +201,31 @@ static int take(struct input_source *src, struct machine *m, struct input *in, s
             return run_out(p, err);
         pos_t position = player_position(p, m);
         vns_t now = machine_now(m);
-        if (p->rec.position > position)
-            return 0;
+        /* Time never goes back, so a record whose time has gone by is not reached any more. */
         if (p->rec.position < position || p->rec.time < now)
             return missed(p, m, err);
-        if (p->rec.time > now || p->rec.type == REC_END)
+        if (p->rec.position > position)
+            return stuck(p, m, err);
+        if (p->rec.time > now)
             return 0;
+        if (p->rec.type == REC_END)
+            return quit_again(p, in);
         if (record_input(&p->rec, NULL))
             return give_input(p, m, in, err);
-        if (p->rec.type == REC_PROGRESS) {
-            int code = player_check_progress(p, m, err);
-            if (code)
-                return code;
-        }
+        int code = p->rec.type == REC_PROGRESS  ? player_check_progress(p, m, err)
+                   : p->rec.type == REC_REACHED ? player_check_reached(p, m, err)
+                                                : 0;
+        if (code)
+            return code;
         consume(p);
     }
+}
+
+bool player_due(struct player *p, struct machine *m)
+{
+    return p->result == PLAYER_SAME && p->have && record_input(&p->rec, NULL) &&
+           p->rec.type != REC_PLACE && p->rec.position == player_position(p, m) &&
+           p->rec.time == machine_now(m);
 }
 
 static int idle(struct input_source *src, struct machine *m, vns_t deadline, vns_t *until,
@@ -178,7 +258,7 @@ static int idle(struct input_source *src, struct machine *m, vns_t deadline, vns
                           p->rec.position, what);
 }
 
-static const struct input_source_ops ops = {next_position, take, idle, NULL};
+static const struct input_source_ops ops = {next_position, take, idle, between};
 
 static int check_start(struct player *p, struct machine *m, struct err *err)
 {
@@ -225,7 +305,12 @@ void player_tell(const struct player *p, struct player_place *out)
     *out = (struct player_place){p->place, p->inputs - (p->have && record_input(&p->rec, NULL))};
 }
 
-int player_seek(struct player *p, const struct player_place *place, struct err *err)
+bool player_unsure(const struct player *p)
+{
+    return p->unsure;
+}
+
+int player_seek(struct player *p, const struct player_place *place, bool unsure, struct err *err)
 {
     struct player_place whole = {.inputs = 0};
     int code = log_seek(p->log, &place->log, err);
@@ -235,9 +320,11 @@ int player_seek(struct player *p, const struct player_place *place, struct err *
         place = &whole;
     }
     p->inputs = place->inputs;
+    p->unsure = unsure && !code;
     p->result = PLAYER_SAME;
     p->nevents = 0;
-    p->agreed_any = false;
+    p->quit_given = p->agreed_any = false;
+    memset(&p->still, 0, sizeof(p->still));
     free(p->report);
     p->report = NULL;
     advance(p);
@@ -282,19 +369,9 @@ enum player_result player_finish(struct player *p, struct machine *m, const stru
     return p->result;
 }
 
-enum player_result player_result(const struct player *p)
-{
-    return p->result;
-}
-
 const char *player_report(const struct player *p)
 {
     return p->report ? p->report : "";
-}
-
-const struct log_damage *player_damage(const struct player *p)
-{
-    return log_damage(p->log);
 }
 
 void player_destroy(struct player *p)

@@ -10,7 +10,9 @@
 #ifndef REPRISE_PLAYER_H
 #define REPRISE_PLAYER_H
 
-#include "input.h"
+#include "board/description.h"
+#include "host/disk.h"
+#include "machine/source.h"
 #include "replay/log.h"
 
 struct player;
@@ -22,9 +24,19 @@ enum player_result {
     PLAYER_ERROR,    /* the host failed */
 };
 
+/* A disk of the machine: what others can change of a recording. */
+struct player_disk {
+    const struct disk *disk;
+    char *changed; /* a sentence, without full stop: it looks changed since it was recorded; or NULL
+                    */
+    bool same;     /* it looks as it did then; neither: nothing is known */
+};
+
 struct player_config {
-    struct log_reader *log; /* owned by the player from player_create on, also on error */
-    const char *dir;        /* the recording, for the commands that reports suggest */
+    struct log_reader *log;          /* owned by the player from player_create on, also on error */
+    const char *dir;                 /* the recording, for the commands that reports suggest */
+    const struct player_disk *disks; /* they outlive the player; NULL: none */
+    unsigned ndisks;                 /* at most DESCRIPTION_DISKS */
     bool verify;
     bool by_branch; /* the log's positions are branches, the machine's are instructions */
     /* Test only: alters the N-th input (from 1; 0: none), so that a divergence must be found: a
@@ -44,8 +56,13 @@ struct player_place {
 };
 void player_tell(const struct player *p, struct player_place *out);
 /* Goes on from there with a machine that was put there too. <0: the log has no such place; the
- * player then stands at the log's start. */
-int player_seek(struct player *p, const struct player_place *place, struct err *err);
+ * player then stands at the log's start. `unsure`: the machine is as a file claims, so the next
+ * progress record is compared in full. */
+int player_seek(struct player *p, const struct player_place *place, bool unsure, struct err *err);
+/* The next record is an input of this very instant: a run up to here would have taken it. */
+bool player_due(struct player *p, struct machine *m);
+/* No progress record has been compared since such a seek. */
+bool player_unsure(const struct player *p);
 
 /*
  * After machine_run ended for good (not RUN_STOP): compares the end. *err gets one line for any
@@ -55,14 +72,8 @@ int player_seek(struct player *p, const struct player_place *place, struct err *
 enum player_result player_finish(struct player *p, struct machine *m, const struct run_end *end,
                                  const struct err *run_err, struct err *err);
 
-/* The result so far: anything but PLAYER_SAME ended the run through an error of take(). */
-enum player_result player_result(const struct player *p);
-
 /* Several lines about a divergence: the last events, what to do next. "" if there is none. */
 const char *player_report(const struct player *p);
-
-/* Where the log was damaged or ended early; state LOG_COMPLETE or LOG_READING otherwise. */
-const struct log_damage *player_damage(const struct player *p);
 
 void player_destroy(struct player *p); /* NULL is safe */
 

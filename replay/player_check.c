@@ -89,16 +89,43 @@ static void make_report(struct player *p, struct machine *m)
     fclose(out);
 }
 
+/* A changed image is found by a digest at the next progress record; but a guest that read something
+ * else may be elsewhere before that. */
+static void blame_disks(const struct player *p, char *out, size_t size)
+{
+    size_t n = 0;
+    *out = 0;
+    for (unsigned i = 0; i < p->config.ndisks && n < size; i++) {
+        const struct player_disk *k = &p->config.disks[i];
+        if (k->changed)
+            n += (size_t)snprintf(out + n, size - n, " (%s)", k->changed);
+        else if (!k->same && k->disk->base_reads != p->agreed_reads[i])
+            n += (size_t)snprintf(out + n, size - n,
+                                  " (disk %u, %s, was read since they last agreed: is it as it "
+                                  "was when recorded?)",
+                                  i, k->disk->path);
+    }
+}
+
 int player_diverge(struct player *p, struct machine *m, struct err *err, const char *fmt, ...)
 {
-    char what[600];
+    char what[500], disks[430];
     va_list ap;
+    if (machine_lost(m, &p->failed)) { /* what differs is not the guest */
+        p->result = PLAYER_ERROR;
+        *err = p->failed;
+        return err->code;
+    }
     va_start(ap, fmt);
     vsnprintf(what, sizeof(what), fmt, ap);
     va_end(ap);
+    blame_disks(p, disks, sizeof(disks));
     err_set(&p->failed, -EREMOTEIO,
-            "the replay diverged at position %" PRIu64 ", time %" PRIu64 " ns: %s",
-            player_position(p, m), machine_now(m), what);
+            "the replay diverged at position %" PRIu64 ", time %" PRIu64 " ns: %s%s%s",
+            player_position(p, m), machine_now(m), what, disks,
+            p->unsure ? " (it began at a checkpoint of the recording, which may be what is wrong: "
+                        "try again without its directory \"checkpoints\")"
+                      : "");
     p->result = PLAYER_DIVERGED;
     make_report(p, m);
     *err = p->failed;
@@ -109,6 +136,8 @@ static void agree(struct player *p, struct machine *m)
 {
     p->agreed = player_position(p, m);
     p->agreed_any = true;
+    for (unsigned i = 0; i < p->config.ndisks; i++)
+        p->agreed_reads[i] = p->config.disks[i].disk->base_reads;
 }
 
 static const char *component_name(struct machine *m, u32 index)
@@ -177,18 +206,21 @@ int player_check_progress(struct player *p, struct machine *m, struct err *err)
 {
     const struct rec_progress *r = &p->rec.progress;
     int code = 0;
-    if (p->config.verify)
+    bool all = p->config.verify || p->unsure;
+    if (all)
         digests_take(m, p->config.by_branch, &p->now);
     else
         digests_outputs(m, &p->now);
     code = check_disks(p, m, &r->components, err);
     /* Components first: a CPU that went another way says more than the text it printed then. */
-    if (!code && p->config.verify)
+    if (!code && all)
         code = check_components(p, m, &r->components, err);
     if (!code)
         code = check_output(p, m, r->console, r->console_bytes, r->debug, r->debug_bytes, err);
-    if (!code)
+    if (!code) {
         agree(p, m);
+        p->unsure = false;
+    }
     return code;
 }
 
@@ -205,6 +237,20 @@ int player_check_cpu(struct player *p, struct machine *m, u64 recorded, struct e
                               component_name(m, 0), p->inputs);
     agree(p, m);
     return 0;
+}
+
+int player_check_reached(struct player *p, struct machine *m, struct err *err)
+{
+    const struct rec_reached *r = &p->rec.reached;
+    digests_outputs(m, &p->now);
+    if (digest_of(p, m, 0) != r->cpu)
+        return player_diverge(p, m, err, "the state of %s differs where the recorder was killed",
+                              component_name(m, 0));
+    int code =
+        check_output(p, m, r->console, r->console_bytes, p->now.debug, p->now.debug_bytes, err);
+    if (!code)
+        agree(p, m);
+    return code;
 }
 
 static int check_ram(struct player *p, struct machine *m, struct err *err)

@@ -21,16 +21,25 @@ struct player {
     bool have;              /* `rec` is the next record */
     struct record rec;      /* ram records are gathered, never here */
     u64 inputs;             /* input records reached so far */
+    bool quit_given;        /* since the start or the last player_seek() */
     enum player_result result;
     struct err failed;  /* of `result` */
     char *names;        /* components, joined by commas, as in the start record */
     u64 *ram;           /* recorded digests of regions */
     unsigned ram_count; /* regions of this machine; ram has as many */
+    bool unsure;        /* player_unsure() */
     pos_t agreed;       /* last position at which recording and replay were seen to agree */
     bool agreed_any;
-    u64 nevents; /* consumed ever; the last EVENTS are kept */
+    u64 agreed_reads[DESCRIPTION_DISKS]; /* base_reads of the disks there */
+    u64 nevents;                         /* consumed ever; the last EVENTS are kept */
     struct past_event events[EVENTS];
     char *report;
+    /* A machine that counts branches and comes to none: since when (player.c, between()). */
+    struct {
+        pos_t branches, insns;
+        u64 stops, same;
+        struct engine_place place;
+    } still;
     struct digests now;
     u8 data[INPUT_MAX]; /* of the input handed out last */
 };
@@ -46,6 +55,7 @@ int player_diverge(struct player *p, struct machine *m, struct err *err, const c
     PRINTF(4, 5);
 /* Compare p->rec, a due record of that type, with the machine; 0 or what player_diverge returns. */
 int player_check_progress(struct player *p, struct machine *m, struct err *err);
+int player_check_reached(struct player *p, struct machine *m, struct err *err);
 int player_check_cpu(struct player *p, struct machine *m, u64 recorded, struct err *err);
 int player_check_end(struct player *p, struct machine *m, const struct run_end *end,
                      struct err *err);

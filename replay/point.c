@@ -11,9 +11,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file_io.h"
 #include "virtio-gpu-log/log.h"
 
 #define MARKS_FILE "marks"
+#define MARKS_MAX  (1u << 20) /* bytes of that file */
 
 static bool number(const char *s, u64 *out)
 {
@@ -135,8 +137,8 @@ int mark_add(const struct recording *r, struct instant at, const char *name, str
     if (!point_in_log(&p, r->path, &there, &none))
         return err_set(err, -EEXIST, "there is a mark '%s' already, at position %" PRIu64, name,
                        there.position);
-    int fd =
-        openat(r->dir, MARKS_FILE, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666);
+    int fd = openat(r->dir, MARKS_FILE, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC,
+                    FILE_PRIVATE);
     if (fd < 0)
         return err_errno(err, "cannot open %s/%s", r->path, MARKS_FILE);
     int n =
@@ -149,12 +151,16 @@ int mark_add(const struct recording *r, struct instant at, const char *name, str
     return code;
 }
 
-static void marks_in_file(int dir,
-                          void (*fn)(void *opaque, struct instant at, const char *name, size_t len),
-                          void *opaque)
+static int marks_in_file(const struct recording *r,
+                         void (*fn)(void *opaque, struct instant at, const char *name, size_t len),
+                         void *opaque, struct err *err)
 {
-    int fd = openat(dir, MARKS_FILE, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-    FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
+    int fd = file_open_regular(r->dir, MARKS_FILE, MARKS_MAX, NULL, err);
+    if (fd == -ENOENT)
+        return 0;
+    if (fd < 0)
+        return err_prefix(err, "%s", r->path);
+    FILE *f = fdopen(fd, "r");
     char line[512];
     while (f && fgets(line, sizeof(line), f)) {
         struct instant at;
@@ -163,10 +169,12 @@ static void marks_in_file(int dir,
             continue;
         fn(opaque, at, line + used, strcspn(line + used, "\n"));
     }
-    if (f)
-        fclose(f);
-    else if (fd >= 0)
+    if (!f) {
         close(fd);
+        return err_set(err, -ENOMEM, "no memory to read %s/%s", r->path, MARKS_FILE);
+    }
+    fclose(f);
+    return 0;
 }
 
 int marks_each(const char *dir,
@@ -182,9 +190,9 @@ int marks_each(const char *dir,
         if (rec.type == REC_MARK)
             fn(opaque, (struct instant){rec.position, rec.time}, (const char *)rec.mark.name.data,
                rec.mark.name.len);
-    marks_in_file(o.rec.dir, fn, opaque);
+    code = marks_in_file(&o.rec, fn, opaque, err);
     close_recording(&o);
-    return 0;
+    return code;
 }
 
 struct mark_search {
@@ -224,20 +232,28 @@ static int event_at(const char *dir, u64 n, struct instant *at, struct err *err)
 
 static int gpu_command_at(const char *dir, u64 n, struct instant *at, struct err *err)
 {
+    struct opened o;
     struct recording r;
     struct gpu_log_reader *log;
     struct gpu_record rec;
     bool found = false;
-    int code = recording_open(&r, dir, err);
+    int code = open_recording(&o, dir, err);
     if (code)
         return code;
-    int fd = openat(r.dir, GPU_LOG_NAME, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        code =
-            errno == ENOENT
-                ? err_set(err, -ENOENT,
-                          "there is no " GPU_LOG_NAME " in %s; `reprise gpu extract` makes it", dir)
-                : err_errno(err, "%s/" GPU_LOG_NAME, dir);
+    bool gpu = o.desc.gpu.width;
+    close_recording(&o);
+    if (!gpu)
+        return err_set(err, -ENOTSUP, "this was recorded without a GPU (record --gpu)");
+    code = recording_open(&r, dir, err);
+    if (code)
+        return code;
+    int fd = file_open_regular(r.dir, GPU_LOG_NAME, NEVER, NULL, err);
+    if (fd == -ENOENT)
+        err_set(err, -ENOENT, "there is no " GPU_LOG_NAME " in %s; `reprise gpu extract` makes it",
+                dir);
+    else if (fd < 0)
+        err_prefix(err, "%s", dir);
+    code = MIN(fd, 0);
     recording_close(&r);
     if (!code && (code = gpu_log_open(&log, fd, err)))
         err_prefix(err, "%s/" GPU_LOG_NAME, dir);

@@ -3,7 +3,7 @@
  *
  *     insn:N             after N positions (instructions); N alone means the same
  *     time:T             at virtual time T: 1.5s, 200ms, 30us, 7ns; a plain number is seconds
- *     event:N            behind record N of the log (`reprise events` numbers them)
+ *     event:N            after record N of the log (`reprise events` numbers them)
  *     end, end-N         the end; N positions before it
  *     console:TEXT[#K]   where the K-th TEXT (default: first) had just been printed
  *     mark:NAME          where that mark was set

@@ -11,7 +11,6 @@
 
 #include "base/cursor.h"
 
-#include <assert.h>
 #include <string.h>
 
 /* clang-format off */
@@ -124,7 +123,7 @@ size_t record_encode(const struct record *rec, struct record_base *base, u8 *out
     const struct record_desc *desc = record_desc(rec->type);
     if (!desc || rec->position < base->position || rec->time < base->time)
         return 0;
-    /* The body goes behind the longest possible head and is moved up once its length is known. */
+    /* The body goes after the longest possible head and is moved up once its length is known. */
     enum { HEAD = 20 };
     if (cap <= HEAD)
         return 0;
@@ -145,45 +144,22 @@ size_t record_encode(const struct record *rec, struct record_base *base, u8 *out
     return head.at + len;
 }
 
-/* Which inputs are which records, and where their parts are: `cpu` is the first field of each. */
+/* ---- inputs ---- */
+
+/* What dev/inputs.def says of an input whose record has the same name. */
 struct input_row {
     enum input_kind kind;
     u64 type;
-    u32 unit, arg, data; /* offsets in struct record; 0: it has none */
-    u32 least, most;     /* bytes */
+    u64 arg_first, arg_last;
+    u32 least, most, multiple; /* bytes */
 };
 
-#define AT(name, field)   (u32) offsetof(struct record, name.field)
-#define BYTES(name, a, z) .data = AT(name, data), .least = (a), .most = (z)
-#define CPU_FIRST(name)   static_assert(AT(name, cpu) == AT(quit, cpu), "cpu is the first field")
 static const struct input_row input_rows[] = {
-    {INPUT_CONSOLE, REC_CONSOLE, BYTES(console, 1, INPUT_CONSOLE_MAX)},
-    {INPUT_BREAK, REC_LINE_BREAK, .unit = 0},
-    {INPUT_NMI, REC_NMI, .unit = 0},
-    {INPUT_POWER_BUTTON, REC_POWER_BUTTON, .unit = 0},
-    {INPUT_QUIT, REC_QUIT, .arg = AT(quit, why)},
-    {INPUT_PACKET, REC_PACKET, .unit = AT(packet, unit), BYTES(packet, 14, INPUT_MAX)},
-    {INPUT_LINK, REC_LINK, .unit = AT(link, unit), .arg = AT(link, up)},
-    {INPUT_PORT, REC_PORT, .unit = AT(port, unit), BYTES(port, 1, INPUT_MAX)},
-    {INPUT_PORT_OPEN, REC_PORT_OPEN, .unit = AT(port_open, unit), .arg = AT(port_open, open)},
-    {INPUT_EVENTS, REC_EVENTS, .unit = AT(events, unit),
-     BYTES(events, INPUT_EVENT_SIZE, INPUT_MAX)},
-    {INPUT_DISK_ERROR, REC_DISK_ERROR, .unit = AT(disk_error, unit),
-     .arg = AT(disk_error, request)},
-    {INPUT_GPU, REC_GPU, .unit = 0, BYTES(gpu, 1, INPUT_MAX)},
-    {INPUT_PLACE, REC_PLACE, .arg = AT(place, ns),
-     BYTES(place, sizeof(struct engine_place), sizeof(struct engine_place))},
+#define INPUT(NAME, device, unit, first, last, least, most, multiple)                              \
+    {INPUT_##NAME, REC_##NAME, first, last, least, most, multiple},
+#include "dev/inputs.def"
+#undef INPUT
 };
-CPU_FIRST(console);
-CPU_FIRST(line_break);
-CPU_FIRST(nmi);
-CPU_FIRST(power_button);
-CPU_FIRST(packet);
-CPU_FIRST(link);
-CPU_FIRST(port);
-CPU_FIRST(port_open);
-CPU_FIRST(events);
-CPU_FIRST(disk_error);
 
 static const struct input_row *row_of(u64 type)
 {
@@ -193,36 +169,81 @@ static const struct input_row *row_of(u64 type)
     return NULL;
 }
 
-static const u64 *number_at(const struct record *rec, u32 offset)
+/* The parts of an input in its record, NULL where it has none. `cpu` is always the first field, and
+ * so at the same place in all of them. */
+struct parts {
+    u64 *unit, *arg;
+    struct log_bytes *data;
+};
+
+static struct parts parts_of(struct record *rec)
 {
-    return (const u64 *)(const void *)((const u8 *)rec + offset);
+    const struct record_desc *desc = record_desc(rec->type);
+    struct parts p = {0};
+    for (size_t i = 1; i < desc->nfields; i++) {
+        const struct record_field *f = &desc->fields[i];
+        void *at = (u8 *)rec + f->offset;
+        if (f->kind == FIELD_bytes)
+            p.data = at;
+        else if (!strcmp(f->name, "unit"))
+            p.unit = at;
+        else
+            p.arg = at;
+    }
+    return p;
 }
 
-static const struct log_bytes *bytes_at(const struct record *rec, u32 offset)
+/* Limits that the machine relies on. */
+static bool input_valid(struct record *rec, const struct input_row *r)
 {
-    return (const struct log_bytes *)(const void *)((const u8 *)rec + offset);
+    struct parts p = parts_of(rec);
+    if (p.unit && *p.unit > UINT32_MAX)
+        return false;
+    if (p.arg && (*p.arg < r->arg_first || *p.arg > r->arg_last))
+        return false;
+    return !p.data ||
+           (p.data->len >= r->least && p.data->len <= r->most && p.data->len % r->multiple == 0);
 }
 
-/* What the table cannot say: limits that the machine relies on. */
-static bool record_valid(const struct record *rec)
+bool record_input(const struct record *rec, struct input *in)
 {
     const struct input_row *r = row_of(rec->type);
-    if (r && r->data) {
-        u32 len = bytes_at(rec, r->data)->len;
-        if (len < r->least || len > r->most)
-            return false;
-    }
-    if (r && ((r->unit && *number_at(rec, r->unit) > UINT32_MAX) ||
-              (r->arg && *number_at(rec, r->arg) > UINT32_MAX)))
-        return false;
-    switch (rec->type) {
-    case REC_LINK: return rec->link.up <= 1;
-    case REC_PORT_OPEN: return rec->port_open.open <= 1;
-    case REC_EVENTS: return rec->events.data.len % INPUT_EVENT_SIZE == 0;
-    case REC_QUIT: return rec->quit.why >= QUIT_USER && rec->quit.why <= QUIT_ENGINE;
-    case REC_END: return rec->end.reason >= RUN_POWEROFF && rec->end.reason <= RUN_ERROR;
-    default: return true;
-    }
+    if (!r || !in)
+        return r;
+    struct record copy = *rec;
+    struct parts p = parts_of(&copy);
+    *in = (struct input){.kind = r->kind,
+                         .unit = p.unit ? (u32)*p.unit : 0,
+                         .arg = p.arg ? (u32)*p.arg : 0,
+                         .len = p.data ? p.data->len : 0,
+                         .data = p.data ? p.data->data : NULL};
+    return true;
+}
+
+u64 record_input_cpu(const struct record *rec)
+{
+    return rec->quit.cpu;
+}
+
+struct log_bytes *record_input_bytes(struct record *rec)
+{
+    return row_of(rec->type) ? parts_of(rec).data : NULL;
+}
+
+void record_from_input(struct record *rec, const struct input *in, u64 cpu)
+{
+    const struct input_row *r = input_rows;
+    while (r->kind != in->kind)
+        r++;
+    rec->type = r->type;
+    rec->quit.cpu = cpu;
+    struct parts p = parts_of(rec);
+    if (p.unit)
+        *p.unit = in->unit;
+    if (p.arg)
+        *p.arg = in->arg;
+    if (p.data)
+        *p.data = (struct log_bytes){in->len, in->data};
 }
 
 size_t record_decode(struct record *rec, struct record_base *base, const u8 *in, size_t len,
@@ -254,57 +275,13 @@ size_t record_decode(struct record *rec, struct record_base *base, const u8 *in,
     /* A record of an older version ends before the fields appended since: they stay zero. */
     for (size_t i = 0; i < desc->nfields && body.at < body.end; i++)
         get_field(&body, desc->fields[i].kind, (u8 *)rec + desc->fields[i].offset);
-    if (body.bad || !record_valid(rec)) {
+    const struct input_row *input = row_of(rec->type);
+    if (body.bad || (input && !input_valid(rec, input)) ||
+        (rec->type == REC_END && (rec->end.reason < RUN_POWEROFF || rec->end.reason > RUN_ERROR))) {
         *why = "a record's fields do not fit its length or range";
         return 0;
     }
     return head.at;
-}
-
-bool record_input(const struct record *rec, struct input *in)
-{
-    const struct input_row *r = row_of(rec->type);
-    if (!r || !in)
-        return r;
-    *in = (struct input){.kind = r->kind};
-    if (r->unit)
-        in->unit = (u32)*number_at(rec, r->unit);
-    if (r->arg)
-        in->arg = (u32)*number_at(rec, r->arg);
-    if (r->data) {
-        in->len = bytes_at(rec, r->data)->len;
-        in->data = bytes_at(rec, r->data)->data;
-    }
-    return true;
-}
-
-u64 record_input_cpu(const struct record *rec)
-{
-    return rec->quit.cpu;
-}
-
-struct log_bytes *record_input_bytes(struct record *rec)
-{
-    const struct input_row *r = row_of(rec->type);
-    return r && r->data ? (struct log_bytes *)(void *)((u8 *)rec + r->data) : NULL;
-}
-
-void record_from_input(struct record *rec, const struct input *in, u64 cpu)
-{
-    const struct input_row *r = input_rows;
-    while (r->kind != in->kind)
-        r++;
-    u8 *bytes = (u8 *)rec;
-    u64 unit = in->unit, arg = in->arg;
-    struct log_bytes data = {in->len, in->data};
-    rec->type = r->type;
-    rec->quit.cpu = cpu;
-    if (r->unit)
-        memcpy(bytes + r->unit, &unit, sizeof(unit));
-    if (r->arg)
-        memcpy(bytes + r->arg, &arg, sizeof(arg));
-    if (r->data)
-        memcpy(bytes + r->data, &data, sizeof(data));
 }
 
 u64 digest_at(const struct log_digests *list, u32 index)

@@ -10,7 +10,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/types.h"
-#include "machine.h"
+#include "machine/machine.h"
 
 #define RECORD_MAX       (64u << 10) /* bytes of one encoded record; readers refuse longer ones */
 #define RECORD_REMARKS   64          /* ids from here on may be skipped by a reader */

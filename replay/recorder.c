@@ -1,4 +1,5 @@
-/* See recorder.h. Host time enters here only to decide when a progress record is due. */
+/* See recorder.h. Host time enters here only to decide when the tail is written, which is no part
+ * of the log. */
 #include "replay/recorder.h"
 
 #include <errno.h>
@@ -9,8 +10,14 @@
 #include "replay/digests.h"
 #include "version.h"
 
-/* A kill may lose 250 ms: less the coarse clock's error and the length of a slice. */
-#define PROGRESS_NS 220000000u
+/* Virtual time in which the guest executes between two progress records. */
+#define PROGRESS_NS 250000000u
+
+/* How far the machine has come is kept after so many positions, or when it is about to sleep for so
+ * long, or has moved at all and this host time has passed. */
+#define REACHED_POSITIONS 500000u
+#define REACHED_SLEEP_NS  10000000u
+#define REACHED_HOST_NS   50000000u
 
 /* About what has passed on the host when the engine asks for a place. */
 #define PLACE_NS 20000000u
@@ -19,11 +26,17 @@ struct recorder {
     struct input_source src;
     struct recorder_config config;
     struct log_writer *log;
-    u64 start_ns, last_ns; /* coarse host time */
-    pos_t last_position;   /* of the last progress record */
-    u64 log_bytes;         /* once the log is closed */
-    u64 inputs;            /* given so far */
+    u64 start_ns;         /* coarse host time */
+    pos_t last_position;  /* of the last progress record */
+    pos_t progress_every; /* positions */
+    pos_t kept;           /* of the last record in the tail */
+    u64 kept_ns;          /* and when that was on the host */
+    pos_t checkpoint;     /* the last one's */
+    u64 log_bytes;        /* once the log is closed */
+    u64 inputs;           /* given so far */
     bool quit_given;
+    bool ending;       /* an INPUT_QUIT was recorded */
+    bool lost;         /* the machine is, `failed` says why */
     struct err failed; /* the log's; code 0: none */
     struct digests now;
     struct engine_place place;
@@ -34,8 +47,22 @@ static struct recorder *self(struct input_source *src)
     return (struct recorder *)src;
 }
 
-static int add(struct recorder *r, const struct record *rec)
+/* What was seen of a machine whose KVM failed is wrong: it has no place in the log. */
+static bool lost(struct recorder *r, struct machine *m)
 {
+    struct err why;
+    if (r->lost || !machine_lost(m, &why))
+        return r->lost;
+    r->lost = true;
+    if (!r->failed.code)
+        r->failed = why;
+    return true;
+}
+
+/* A record of the machine as it is. */
+static int add(struct recorder *r, struct machine *m, const struct record *rec)
+{
+    lost(r, m);
     return r->failed.code ? r->failed.code : log_add(r->log, rec, &r->failed);
 }
 
@@ -51,34 +78,58 @@ static int add_progress(struct recorder *r, struct machine *m)
     rec.progress.console_bytes = r->now.console_bytes;
     rec.progress.debug = r->now.debug;
     rec.progress.debug_bytes = r->now.debug_bytes;
-    int code = add(r, &rec);
-    if (!code)
-        code = log_flush(r->log, false, &r->failed);
-    r->last_ns = host_ns_coarse();
     r->last_position = rec.position;
-    return code;
+    int code = add(r, m, &rec);
+    return code ? code : log_flush(r->log, false, &r->failed); /* sealed up to here */
 }
 
-/* Is there anything that a kill would lose? A guest that only sleeps leaves nothing. */
-static bool unsaved(struct recorder *r, struct machine *m)
+/* After this a kill loses nothing of what was recorded so far. */
+static int keep_tail(struct recorder *r, struct machine *m, u64 now)
 {
-    return machine_position(m) != r->last_position || log_pending(r->log);
+    struct record rec = {.type = REC_REACHED};
+    rec.position = r->kept = machine_position(m);
+    rec.time = machine_now(m);
+    rec.reached.cpu = machine_component_digest(m, 0);
+    rec.reached.console = machine_output_digest(m, OUT_CONSOLE, &rec.reached.console_bytes);
+    r->kept_ns = now;
+    lost(r, m);
+    return r->failed.code ? r->failed.code : log_keep(r->log, &rec, &r->failed);
 }
 
+static bool keep_due(struct recorder *r, struct machine *m, u64 now)
+{
+    pos_t moved = machine_position(m) - r->kept;
+    return log_pending(r->log) || moved >= REACHED_POSITIONS ||
+           (moved && now - r->kept_ns >= REACHED_HOST_NS);
+}
+
+/* Progress is recorded by work alone: the same run makes the same log on any host. */
 static pos_t next_position(struct input_source *src, struct machine *m)
 {
     struct recorder *r = self(src);
-    return r->config.live->ops->next_position(r->config.live, m);
+    pos_t next = r->config.live->ops->next_position(r->config.live, m);
+    return r->failed.code ? next : MIN(next, r->last_position + r->progress_every);
 }
 
-/* The log is full: the machine stops here, at the user's "wish". Cannot be recorded, of course. */
+/* The log is full: the machine stops here, at the user's "wish". Cannot be recorded, of course. One
+ * that is lost stops by itself. */
 static int give_up(struct recorder *r, struct input *in)
+{
+    if (r->quit_given || r->lost)
+        return 0;
+    r->quit_given = true;
+    *in = (struct input){.kind = INPUT_QUIT, .arg = QUIT_DISK};
+    return 1;
+}
+
+/* Still time to end as a recording ends. */
+static int end_in_time(struct recorder *r, struct machine *m, struct input *in)
 {
     if (r->quit_given)
         return 0;
     r->quit_given = true;
     *in = (struct input){.kind = INPUT_QUIT, .arg = QUIT_DISK};
-    return 1;
+    return recorder_quit(r, m, QUIT_DISK, &r->failed) ? give_up(r, in) : 1;
 }
 
 static int take(struct input_source *src, struct machine *m, struct input *in, struct err *err)
@@ -86,6 +137,8 @@ static int take(struct input_source *src, struct machine *m, struct input *in, s
     struct recorder *r = self(src);
     if (r->failed.code)
         return give_up(r, in);
+    if (log_low(r->log))
+        return end_in_time(r, m, in);
     int code = r->config.live->ops->take(r->config.live, m, in, err);
     if (code == 1 && in->kind == INPUT_PLACE) {
         /* From a log in the other unit. It is recorded where it is. */
@@ -98,16 +151,23 @@ static int take(struct input_source *src, struct machine *m, struct input *in, s
         struct record rec = {.position = machine_position(m), .time = machine_now(m)};
         record_from_input(&rec, in, machine_component_digest(m, 0));
         r->inputs++;
-        return add(r, &rec) ? give_up(r, in) : 1;
+        r->ending = r->ending || in->kind == INPUT_QUIT;
+        return add(r, m, &rec) ? give_up(r, in) : 1;
     }
     if (code)
         return code;
     u64 now = host_ns_coarse();
-    bool keep = r->config.keep && r->config.keep_due(r->config.keeper, now) && unsaved(r, m);
-    if ((keep || (now - r->last_ns >= PROGRESS_NS && unsaved(r, m))) && add_progress(r, m))
+    bool progress = machine_position(m) - r->last_position >= r->progress_every;
+    if (progress && add_progress(r, m))
         return give_up(r, in);
-    if (keep) {
+    /* A chunk that was written takes the tail's say with it. */
+    if ((progress || keep_due(r, m, now)) && keep_tail(r, m, now))
+        return give_up(r, in);
+    /* That the run ends here is in no saved state. */
+    if (r->config.keep && !r->ending && machine_position(m) != r->checkpoint &&
+        r->config.keep_due(r->config.keeper, now)) {
         struct player_place place = {.inputs = r->inputs};
+        r->checkpoint = machine_position(m);
         log_writer_tell(r->log, &place.log);
         r->config.keep(r->config.keeper, m, &place, now);
     }
@@ -118,10 +178,9 @@ static int idle(struct input_source *src, struct machine *m, vns_t deadline, vns
                 struct err *err)
 {
     struct recorder *r = self(src);
-    if (r->config.set_alarm)
-        r->config.set_alarm(r->config.opaque, unsaved(r, m) && !r->failed.code
-                                                  ? r->last_ns + PROGRESS_NS + HOST_COARSE_NS
-                                                  : NEVER);
+    /* If the log fails here, take() ends the run. */
+    if (machine_position(m) != r->kept && deadline - machine_now(m) >= REACHED_SLEEP_NS)
+        keep_tail(r, m, host_ns_coarse());
     return r->config.live->ops->idle(r->config.live, m, deadline, until, err);
 }
 
@@ -139,7 +198,7 @@ static int between(struct input_source *src, struct machine *m, struct input *in
     struct record rec = {.position = machine_position(m), .time = machine_now(m)};
     record_from_input(&rec, in, 0);
     r->inputs++;
-    return !add(r, &rec);
+    return !add(r, m, &rec);
 }
 
 static const struct input_source_ops ops = {next_position, take, idle, between};
@@ -165,14 +224,18 @@ int recorder_create(struct recorder **out, const struct recorder_config *config,
     r->config = *config;
     r->log = config->log;
     r->start_ns = host_ns_coarse();
+    r->progress_every =
+        machine_positions(m, config->progress_ns ? config->progress_ns : PROGRESS_NS);
     struct record rec = {
         .type = REC_START, .position = machine_position(m), .time = machine_now(m)};
     rec.start.machine = config->machine;
     rec.start.components = text(names);
     rec.start.version = text(REPRISE_VERSION);
-    int code = add(r, &rec);
+    int code = add(r, m, &rec);
     if (!code)
         code = add_progress(r, m);
+    if (!code)
+        code = keep_tail(r, m, r->start_ns);
     free(names);
     if (code) {
         *err = r->failed;
@@ -192,7 +255,20 @@ int recorder_mark(struct recorder *r, struct machine *m, const char *name, struc
 {
     struct record rec = {.type = REC_MARK, .position = machine_position(m), .time = machine_now(m)};
     rec.mark.name = text(name);
-    int code = add(r, &rec);
+    int code = add(r, m, &rec);
+    if (code)
+        *err = r->failed;
+    return code;
+}
+
+int recorder_note(struct recorder *r, struct machine *m, const char *what, const char *note,
+                  struct err *err)
+{
+    struct record rec = {.type = REC_NOTE, .position = machine_position(m), .time = machine_now(m)};
+    rec.note.what = text(what);
+    rec.note.text = text(note);
+    rec.note.text.len = MIN(rec.note.text.len, RECORD_MAX / 2);
+    int code = add(r, m, &rec);
     if (code)
         *err = r->failed;
     return code;
@@ -204,7 +280,7 @@ int recorder_quit(struct recorder *r, struct machine *m, u32 why, struct err *er
     struct record rec = {.position = machine_position(m), .time = machine_now(m)};
     record_from_input(&rec, &in, machine_component_digest(m, 0));
     r->inputs++;
-    int code = add(r, &rec);
+    int code = add(r, m, &rec);
     if (code)
         *err = r->failed;
     return code;
@@ -231,7 +307,7 @@ static int add_ram(struct recorder *r, struct machine *m, const u64 *regions, un
             rec.ram.regions.count++;
             i += (unsigned)run;
         }
-        code = add(r, &rec);
+        code = add(r, m, &rec);
     }
     free(buf);
     return code;
@@ -258,15 +334,16 @@ static int add_end(struct recorder *r, struct machine *m, const struct run_end *
     rec.end.debug_bytes = r->now.debug_bytes;
     free(regions);
     if (!code)
-        code = add(r, &rec);
+        code = add(r, m, &rec);
     return code ? code : log_flush(r->log, true, &r->failed);
 }
 
 int recorder_finish(struct recorder *r, struct machine *m, const struct run_end *end,
                     struct err *err)
 {
-    int code = r->failed.code;
-    if (!code && end->reason != RUN_LOST) /* there is nothing to compare with */
+    bool compares = end->reason != RUN_LOST; /* else there is nothing to compare with */
+    int code = r->lost && !compares ? 0 : r->failed.code;
+    if (!code && compares)
         code = add_end(r, m, end);
     if (code)
         *err = r->failed;

@@ -1,12 +1,14 @@
 /*
  * The recorder: an input source that hands on what a live one gives, and writes it into the log
- * with the position and time at which it applied. About every quarter of a second of host time it
- * adds a progress record and closes the chunk. The machine does not know that it is there.
+ * with the position and time at which it applied. Each time the guest has executed for a quarter of
+ * a second of virtual time it adds a progress record. What a killed recorder would lose is kept in
+ * the log's tail: every input before the machine goes on from it, and how far it has come at least
+ * every million positions. The machine does not know that it is there.
  */
 #ifndef REPRISE_RECORDER_H
 #define REPRISE_RECORDER_H
 
-#include "input.h"
+#include "machine/source.h"
 #include "replay/player.h"
 
 struct recorder;
@@ -15,14 +17,11 @@ struct recorder_config {
     struct log_writer *log;    /* owned by the recorder from recorder_create on, also on error */
     struct input_source *live; /* outlives the recorder */
     struct hash128 machine;    /* of machine.dtb */
-    /* Asks the live source to come back from idle() at this host time (host_ns) although nothing
-     * happened, so that a guest that went to sleep is safe on disk too. May be NULL. */
-    void (*set_alarm)(void *opaque, u64 host_ns);
+    vns_t progress_ns;         /* between progress records, without idle time; 0: the usual */
     /* Checkpoints (keeper.h): is one due, and take it; NULL: none. */
     bool (*keep_due)(const void *keeper, u64 host_ns);
     void (*keep)(void *keeper, struct machine *m, const struct player_place *place, u64 host_ns);
     void *keeper;
-    void *opaque;
 };
 
 /* Call with the machine at power-on: writes the start record and a first progress record. */
@@ -37,7 +36,14 @@ int recorder_quit(struct recorder *r, struct machine *m, u32 why, struct err *er
 /* A remark in the log. */
 int recorder_mark(struct recorder *r, struct machine *m, const char *name, struct err *err);
 
+/* Something for people, under a name; of the text as much as a record takes. */
+int recorder_note(struct recorder *r, struct machine *m, const char *what, const char *note,
+                  struct err *err);
+
 /*
+ * When the host's disk fills up, whoever fills it, the run ends with a recorded QUIT_DISK,
+ * complete, as long as there is room for that.
+ *
  * After machine_run: writes digests of RAM and the end record, closes the log. When the log could
  * not be written (now or before: the run then ended with QUIT_DISK), returns that error.
  */

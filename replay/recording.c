@@ -13,9 +13,12 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "base/file_io.h"
+#include "board/description.h"
 #include "virtio-gpu-log/log.h"
 
-#define MACHINE_MAX (16u << 20) /* a device tree of this machine has a few KiB */
+#define TAIL_MAX (1u << 24)   /* of the log's tail; a writer's ends far below */
+#define KEPT_MAX (1ull << 30) /* bytes of a kernel or initrd */
 
 struct hash128 hash_bytes(const void *data, size_t size)
 {
@@ -54,7 +57,13 @@ static bool is_checkpoint_name(const char *name)
     return !strcmp(name, "incomplete") || (*name && !name[strspn(name, "0123456789")]);
 }
 
-/* Of --display png-every (host/display_png.c). */
+/* Images that somebody put beside it (disk_sources.h). */
+static bool is_disk_name(const char *name)
+{
+    return *name >= '0' && *name <= '9' && !name[1];
+}
+
+/* Of --display png-every (live/display_png.c). */
 static bool is_screen_name(const char *name)
 {
     size_t n = strlen(name);
@@ -69,6 +78,7 @@ static const struct {
 } directories[] = {{"files", is_hash_name},
                    {"checkpoints", is_checkpoint_name},
                    {"screens", is_screen_name},
+                   {"disks", is_disk_name},
                    {"checkpoints.new", is_checkpoint_name}};
 
 static bool is_top_name(const char *name)
@@ -78,7 +88,8 @@ static bool is_top_name(const char *name)
             return true;
     return !strcmp(name, "log") || !strcmp(name, "machine.dtb") ||
            !strcmp(name, "machine.dtb.tmp") || !strcmp(name, "marks") ||
-           !strcmp(name, GPU_LOG_NAME);
+           !strcmp(name, LOG_TAIL_NAME) || !strcmp(name, "signature") ||
+           !strcmp(name, "signature.tmp") || !strcmp(name, GPU_LOG_NAME);
 }
 
 /*
@@ -159,7 +170,7 @@ int recording_create(struct recording *r, const char *path, bool force, struct e
     if (code)
         return code;
     bool existed = false;
-    if (mkdir(path, 0777)) {
+    if (mkdir(path, DIRECTORY_PRIVATE)) {
         if (errno != EEXIST) {
             code = err_errno(err, "cannot create %s", path);
             goto fail;
@@ -177,7 +188,7 @@ int recording_create(struct recording *r, const char *path, bool force, struct e
     }
     if (existed && (code = empty(r, err)))
         goto fail;
-    if (mkdirat(r->dir, "files", 0777)) {
+    if (mkdirat(r->dir, "files", DIRECTORY_PRIVATE)) {
         code = err_errno(err, "cannot create %s/files", path);
         goto fail;
     }
@@ -201,21 +212,12 @@ static int write_file(struct recording *r, int dir, const char *name, const void
 {
     char tmp[64];
     snprintf(tmp, sizeof(tmp), "%s.tmp", name);
-    int fd = openat(dir, tmp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+    int fd = file_create_at(dir, tmp);
     if (fd < 0)
         return err_errno(err, "cannot create %s in %s", name, r->path);
     int code = 0;
-    for (const u8 *p = data; size;) {
-        ssize_t n = write(fd, p, size);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0) {
-            code = err_errno(err, "cannot write %s in %s", name, r->path);
-            break;
-        }
-        p += n;
-        size -= (size_t)n;
-    }
+    if (!file_write_on(fd, data, size))
+        code = err_errno(err, "cannot write %s in %s", name, r->path);
     if (close(fd) && !code)
         code = err_errno(err, "cannot write %s in %s", name, r->path);
     if (!code && renameat(dir, tmp, dir, name))
@@ -223,6 +225,12 @@ static int write_file(struct recording *r, int dir, const char *name, const void
     if (code)
         unlinkat(dir, tmp, 0);
     return code;
+}
+
+int recording_write_file(struct recording *r, const char *name, const void *data, size_t size,
+                         struct err *err)
+{
+    return write_file(r, r->dir, name, data, size, err);
 }
 
 int recording_keep(struct recording *r, const void *data, size_t size, struct hash128 *hash,
@@ -254,60 +262,52 @@ int recording_write_machine(struct recording *r, const void *dtb, size_t size, s
 
 int recording_create_gpu_log(struct recording *r, int *fd, struct err *err)
 {
-    *fd = openat(r->dir, GPU_LOG_NAME, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    *fd = openat(r->dir, GPU_LOG_NAME, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+                 FILE_PRIVATE);
     return *fd < 0 ? err_errno(err, "cannot create %s/" GPU_LOG_NAME, r->path) : 0;
 }
 
 int recording_create_log(struct recording *r, struct log_writer **out, struct err *err)
 {
-    int fd = openat(r->dir, "log", O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    int fd =
+        openat(r->dir, "log", O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, FILE_PRIVATE);
     if (fd < 0)
         return err_errno(err, "cannot create %s/log", r->path);
     if (flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) {
         close(fd);
         return err_set(err, -EBUSY, "%s is being recorded by another process", r->path);
     }
-    return log_writer_create(out, fd, err);
+    int code = log_writer_create(out, fd, err);
+    if (!code && (code = log_writer_tail(*out, r->dir, err))) {
+        struct err ignored;
+        log_writer_close(*out, &ignored);
+        err_prefix(err, "%s", r->path);
+    }
+    return code;
 }
 
-/* Reads the whole of a regular file. */
-static int read_file(struct recording *r, int dir, const char *name, size_t max, void **data,
+/* Reads the whole of a regular file of at most `max` bytes. */
+static int read_file(struct recording *r, int dir, const char *name, u64 max, void **data,
                      size_t *size, struct err *err)
 {
-    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    u64 bytes = 0;
+    int fd = file_open_regular(dir, name, max, &bytes, err);
     if (fd < 0)
-        return err_errno(err, "cannot open %s in %s", name, r->path);
-    struct stat st;
+        return err_prefix(err, "%s", r->path);
     int code = 0;
-    u8 *buf = NULL;
-    size_t at = 0;
-    if (fstat(fd, &st)) {
-        code = err_errno(err, "cannot stat %s in %s", name, r->path);
-    } else if (!S_ISREG(st.st_mode)) {
-        code = err_set(err, -EINVAL, "%s in %s is not a regular file", name, r->path);
-    } else if ((u64)st.st_size > max) {
-        code = err_set(err, -EFBIG, "%s in %s has %lld bytes, more than %zu", name, r->path,
-                       (long long)st.st_size, max);
-    } else if (!(buf = malloc((size_t)st.st_size + 1))) {
+    void *buf = malloc(bytes + 1);
+    if (!buf)
         code = err_set(err, -ENOMEM, "no memory for %s in %s", name, r->path);
-    }
-    while (!code && at < (size_t)st.st_size) {
-        ssize_t n = read(fd, buf + at, (size_t)st.st_size - at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            code = err_errno(err, "cannot read %s in %s", name, r->path);
-        if (n <= 0)
-            break;
-        at += (size_t)n;
-    }
+    else if (!file_read_at(fd, buf, bytes, 0))
+        code = errno ? err_errno(err, "cannot read %s in %s", name, r->path)
+                     : err_set(err, -EIO, "%s in %s became shorter", name, r->path);
     close(fd);
     if (code) {
         free(buf);
         return code;
     }
     *data = buf;
-    *size = at;
+    *size = bytes;
     return 0;
 }
 
@@ -325,7 +325,8 @@ int recording_open(struct recording *r, const char *path, struct err *err)
         code =
             err_set(err, -ENOENT, "%s has no log: its recorder ended before the machine ran", path);
     } else {
-        code = read_file(r, r->dir, "machine.dtb", MACHINE_MAX, &r->machine, &r->machine_size, err);
+        code = read_file(r, r->dir, "machine.dtb", DESCRIPTION_MAX_SIZE, &r->machine,
+                         &r->machine_size, err);
         if (!code)
             r->machine_hash = hash_bytes(r->machine, r->machine_size);
     }
@@ -336,9 +337,9 @@ int recording_open(struct recording *r, const char *path, struct err *err)
 
 int recording_open_log(struct recording *r, struct log_reader **out, struct err *err)
 {
-    int fd = openat(r->dir, "log", O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    int fd = file_open_regular(r->dir, "log", NEVER, NULL, err);
     if (fd < 0)
-        return err_errno(err, "cannot open %s/log", r->path);
+        return err_prefix(err, "%s", r->path);
     if (flock(fd, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK) {
         close(fd);
         return err_set(err, -EBUSY, "%s is still being recorded", r->path);
@@ -347,6 +348,13 @@ int recording_open_log(struct recording *r, struct log_reader **out, struct err 
     int code = log_reader_create(&log, fd, err);
     if (code)
         return err_prefix(err, "%s/log", r->path);
+    fd = file_open_regular(r->dir, LOG_TAIL_NAME, TAIL_MAX, NULL, err);
+    if (fd < 0 && fd != -ENOENT) {
+        log_reader_destroy(log);
+        return err_prefix(err, "%s", r->path);
+    }
+    if (fd >= 0)
+        log_reader_tail(log, fd);
     /* A log of another machine would diverge at once; say why instead. */
     struct record rec;
     bool started = log_next(log, &rec);
@@ -367,20 +375,25 @@ int recording_open_log(struct recording *r, struct log_reader **out, struct err 
     return 0;
 }
 
-int recording_load(struct recording *r, const struct hash128 *hash, const char *what, void **data,
-                   size_t *size, struct err *err)
+int recording_load(struct recording *r, const struct hash128 *hash, u64 size, const char *what,
+                   void **data, struct err *err)
 {
     char name[HASH_TEXT];
+    size_t got_size;
     hash_text(hash, name);
+    *data = NULL;
+    if (size > KEPT_MAX)
+        return err_set(err, -EFBIG, "the recording's %s is said to have %llu bytes, more than %llu",
+                       what, (unsigned long long)size, (unsigned long long)KEPT_MAX);
     int files = open_directory(r->dir, "files");
     if (files < 0)
         return err_errno(err, "cannot open %s/files", r->path);
-    int code = read_file(r, files, name, (size_t)1 << 34, data, size, err);
+    int code = read_file(r, files, name, size, data, &got_size, err);
     close(files);
     if (code)
         return err_prefix(err, "the recording's %s", what);
-    struct hash128 got = hash_bytes(*data, *size);
-    if (hash_equal(&got, hash))
+    struct hash128 got = hash_bytes(*data, got_size);
+    if (got_size == size && hash_equal(&got, hash))
         return 0;
     free(*data);
     *data = NULL;

@@ -30,6 +30,10 @@ int recording_create(struct recording *r, const char *path, bool force, struct e
 /* Keeps a file by its content. */
 int recording_keep(struct recording *r, const void *data, size_t size, struct hash128 *hash,
                    struct err *err);
+/* Another file of that name, in place of an older one; it must be one that recording_create knows.
+ */
+int recording_write_file(struct recording *r, const char *name, const void *data, size_t size,
+                         struct err *err);
 int recording_write_machine(struct recording *r, const void *dtb, size_t size, struct err *err);
 /* An empty file for the GPU's commands. */
 int recording_create_gpu_log(struct recording *r, int *fd, struct err *err);
@@ -43,9 +47,10 @@ void recording_discard(struct recording *r);
 int recording_open(struct recording *r, const char *path, struct err *err);
 /* Opens its log; refuses one that is being recorded just now. */
 int recording_open_log(struct recording *r, struct log_reader **out, struct err *err);
-/* Loads a kept file and verifies it; `what` names it in errors. malloc'ed, `size` bytes. */
-int recording_load(struct recording *r, const struct hash128 *hash, const char *what, void **data,
-                   size_t *size, struct err *err);
+/* Loads a kept file of `size` bytes, as machine.dtb says, and verifies it; `what` names it in
+ * errors. malloc'ed. */
+int recording_load(struct recording *r, const struct hash128 *hash, u64 size, const char *what,
+                   void **data, struct err *err);
 
 /* Safe on a zeroed struct whose dir is -1, and twice. */
 void recording_close(struct recording *r);

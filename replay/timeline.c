@@ -13,12 +13,19 @@
 
 /* A run is cut into pieces of so many positions, between which the host is looked at. */
 #define PIECE (4u << 20)
+/* With debug points, which may slow it down a hundred times. */
+#define PIECE_ARMED (256u << 10)
 /* CPU time of replay between two checkpoints. */
 #define KEEP_NS 35000000u
-#define POLL_NS 3000000u
+/* A search backwards goes piece by piece: where it is slow, because points are hit all the time
+ * that do not count, in pieces of about so much host time, lest an interruption loses much. */
+#define WINDOW_FIRST (2u << 20)
+#define WINDOW_MIN   (64u << 10)
+#define WINDOW_NS    250000000u
+#define POLL_NS      3000000u
 /* Checkpoints are also taken so many positions ahead of where a seek goes: what follows a seek is
  * often steps backwards. */
-static const u64 ahead[] = {4u << 20, 128u << 10, 4u << 10};
+static const u64 ahead[] = {4u << 20, 128u << 10, 4u << 10, 64};
 
 static u64 host_clock(void)
 {
@@ -103,41 +110,6 @@ static u64 default_budget(void)
     return MAX(bytes, 256ull << 20);
 }
 
-static bool same_border(const struct log_place *a, const struct log_place *b)
-{
-    return a->seed == b->seed && a->index == b->index && a->position == b->position &&
-           a->time == b->time && a->sequence == b->sequence && a->last_type == b->last_type;
-}
-
-/* Checkpoints must lead into this log: the checksums of all that lies before them must agree. */
-static void check_places(struct timeline *t)
-{
-    struct log_place place;
-    struct opened other;
-    struct record rec;
-    struct err err;
-    u32 n = 0;
-    if (!t->files.count || open_recording(&other, t->o.rec.path, &err))
-        return;
-    do {
-        log_tell(other.log, &place);
-        while (!place.taken && n < t->files.count &&
-               t->files.file[n].place.log.offset == place.offset &&
-               same_border(&t->files.file[n].place.log, &place))
-            n++;
-    } while (log_next(other.log, &rec));
-    close_recording(&other);
-    if (n == t->files.count)
-        return;
-    err_set(&err, -EINVAL,
-            "the checkpoint %s/%s/%06u is of no use (it was made from another log); it and later "
-            "ones are ignored",
-            t->o.rec.path, CHECKPOINT_DIR, n);
-    if (t->config.warn)
-        t->config.warn(t->config.opaque, err.text);
-    checkpoint_set_cut(&t->files, n);
-}
-
 int timeline_open(struct timeline **out, const char *dir, const struct timeline_config *config,
                   struct err *err)
 {
@@ -152,10 +124,15 @@ int timeline_open(struct timeline **out, const char *dir, const struct timeline_
     if (!code) {
         log_summarise(t->o.log, &t->summary);
         t->o.engine = config->engine;
+        t->o.named = config->named;
         code = build_machine(&t->o, &t->m, err);
     }
+    for (unsigned i = 0; !code && i < t->o.nseen; i++)
+        if (t->o.seen[i].changed && config->warn)
+            config->warn(config->opaque, t->o.seen[i].changed);
     if (!code) {
-        struct player_config pc = {.log = t->o.log, .dir = t->o.quoted};
+        struct player_config pc = {
+            .log = t->o.log, .dir = t->o.quoted, .disks = t->o.seen, .ndisks = t->o.nseen};
         t->o.log = NULL;
         code = player_create(&t->player, &pc, t->m, err);
     }
@@ -169,7 +146,7 @@ int timeline_open(struct timeline **out, const char *dir, const struct timeline_
             if (problem.text[0] && config->warn)
                 config->warn(config->opaque, problem.text);
         }
-        check_places(t);
+        files_check(t);
         code = text_from_files(t, err);
     }
     if (!code)
@@ -274,7 +251,9 @@ int move(struct timeline *t, struct instant to, enum move *what, struct err *err
     *what = MOVE_END;
     if (t->at_end)
         return 0;
-    limits.pause_at = now.position + PIECE;
+    u32 piece = t->armed && t->npoints ? PIECE_ARMED : PIECE;
+    limits.pause_at =
+        now.position - now.position % piece + piece; /* however often there is a hit */
     for (size_t i = 0; i < ARRAY_SIZE(ahead) && to.position != NEVER; i++)
         if (to.position >= ahead[i] && to.position - ahead[i] > now.position)
             limits.pause_at = MIN(limits.pause_at, to.position - ahead[i]);
@@ -322,7 +301,8 @@ static int run_to(struct timeline *t, struct instant to, enum timeline_stop *sto
     while (!code) {
         struct instant now = timeline_now(t);
         enum move what;
-        if (instant_reached(now, to)) {
+        /* A recorder's checkpoint may be of just before an input at the same instant. */
+        if (instant_reached(now, to) && (t->fork || !player_due(t->player, t->m))) {
             *stop = TIMELINE_REACHED;
             break;
         }
@@ -337,12 +317,6 @@ static int run_to(struct timeline *t, struct instant to, enum timeline_stop *sto
         }
     }
     return code;
-}
-
-static int restore_before(struct timeline *t, struct instant to, bool strict, struct err *err)
-{
-    const struct checkpoint *c = keep_find(t, to, strict, err);
-    return c ? keep_restore(t, c, err) : err->code;
 }
 
 /* The nearest start: where the machine is, or a checkpoint. */
@@ -360,7 +334,7 @@ static int go(struct timeline *t, struct instant to, enum timeline_stop *stop, s
         return err->code;
     int code = 0;
     if (past || t->at_end || instant_before(now, c->at))
-        code = keep_restore(t, c, err);
+        code = keep_go_back(t, to, false, err);
     return code ? code : run_to(t, to, stop, err);
 }
 
@@ -369,7 +343,7 @@ static int refuse_branch(struct timeline *t, struct err *err)
     return t->fork ? err_set(err, -EPERM, "this is a what-if branch; go back first") : 0;
 }
 
-/* After an interruption: back to where it began, which is not interrupted again. */
+/* To a place that is known and near, which is not interrupted (again). */
 static int return_to(struct timeline *t, struct instant from, struct err *err)
 {
     enum timeline_stop ignored;
@@ -446,12 +420,15 @@ int timeline_forward(struct timeline *t, struct instant to, bool pass, enum time
     return code;
 }
 
-/* From a checkpoint to `end`: the last hit that lies before it. */
-static int sweep(struct timeline *t, struct instant end, struct debug_hit *last, bool *found,
-                 bool *cut, struct err *err)
+enum sweep { SWEEP_DONE, SWEEP_INTERRUPTED, SWEEP_SLOW };
+
+/* From here to `end`: the last hit that lies before it. SLOW: given up, at `until` of host time. */
+static int sweep(struct timeline *t, struct instant end, u64 until, struct debug_hit *last,
+                 bool *found, enum sweep *how, struct err *err)
 {
     int code = arm(t, true, err);
-    *found = *cut = false;
+    *found = false;
+    *how = SWEEP_DONE;
     while (!code) {
         struct instant now = timeline_now(t);
         enum move what;
@@ -467,12 +444,34 @@ static int sweep(struct timeline *t, struct instant end, struct debug_hit *last,
             }
             machine_debug_pass(t->m);
         }
-        if (what == MOVE_PAUSE && interrupted(t)) {
-            *cut = true;
+        if (interrupted(t))
+            *how = SWEEP_INTERRUPTED;
+        else if (what == MOVE_PAUSE && host_clock() > until)
+            *how = SWEEP_SLOW;
+        if (*how != SWEEP_DONE)
             break;
-        }
     }
     return code;
+}
+
+/* To where the piece of the search that ends there begins: the last checkpoint, or nearer. */
+static int piece_start(struct timeline *t, struct instant end, enum sweep *how, struct err *err)
+{
+    enum timeline_stop stop = TIMELINE_REACHED;
+    int code = keep_go_back(t, end, true, err);
+    if (!t->search.window)
+        t->search.window = WINDOW_FIRST;
+    if (!code && end.position - machine_position(t->m) > t->search.window)
+        code = run_to(t, (struct instant){end.position - t->search.window, 0}, &stop, err);
+    *how = stop == TIMELINE_INTERRUPTED ? SWEEP_INTERRUPTED : SWEEP_DONE;
+    return code;
+}
+
+/* So many positions took so long. */
+static void adapt_window(struct timeline *t, u64 positions, u64 ns)
+{
+    if (positions >= WINDOW_MIN / 2 || ns > WINDOW_NS)
+        t->search.window = MAX(positions * (WINDOW_NS / 1000) / (ns / 1000 + 1), (u64)WINDOW_MIN);
 }
 
 static int backward(struct timeline *t, struct instant from, enum timeline_stop *stop,
@@ -481,27 +480,37 @@ static int backward(struct timeline *t, struct instant from, enum timeline_stop 
     struct instant end = from;
     for (;;) {
         struct debug_hit last;
-        bool found, cut;
-        int code = restore_before(t, end, true, err);
+        bool found = false;
+        enum sweep how;
+        t->search.start = t->search.end = end.position;
+        int code = piece_start(t, end, &how, err);
         if (code)
             return code;
         struct instant start = timeline_now(t);
-        code = sweep(t, end, &last, &found, &cut, err);
+        u64 began = host_clock(), size = end.position - start.position;
+        t->search.start = start.position;
+        if (how == SWEEP_DONE) {
+            u64 until = size > WINDOW_MIN ? began + 4ull * WINDOW_NS : NEVER;
+            code = sweep(t, end, until, &last, &found, &how, err);
+            adapt_window(t, machine_position(t->m) - start.position, host_clock() - began);
+        }
         if (code)
             return code;
-        if (cut) {
+        if (how == SWEEP_INTERRUPTED) { /* what lies after `end` has been searched */
             *stop = TIMELINE_INTERRUPTED;
-            return 0;
+            return return_to(t, end, err);
         }
+        if (how == SWEEP_SLOW)
+            continue;
         if (found) {
-            code = go(t, (struct instant){last.position, 0}, stop, err);
+            code = return_to(t, (struct instant){last.position, 0}, err);
             t->hit = last;
             *stop = TIMELINE_HIT;
             return code;
         }
         if (start.position == 0) {
             *stop = TIMELINE_BEGIN;
-            return restore_before(t, (struct instant){0, 0}, false, err);
+            return keep_go_back(t, (struct instant){0, 0}, false, err);
         }
         end = start;
     }
@@ -518,10 +527,23 @@ int timeline_backward(struct timeline *t, enum timeline_stop *stop, struct err *
     }
     if (!t->npoints) {
         *stop = TIMELINE_BEGIN;
-        return restore_before(t, (struct instant){0, 0}, false, err);
+        return keep_go_back(t, (struct instant){0, 0}, false, err);
     }
+    t->search.from = t->search.start = t->search.end = from.position;
+    t->search.on = true;
     int code = backward(t, from, stop, err);
-    return !code && *stop == TIMELINE_INTERRUPTED ? return_to(t, from, err) : code;
+    t->search.on = false;
+    return code;
+}
+
+bool timeline_searching(const struct timeline *t, pos_t *from, pos_t *searched)
+{
+    pos_t now = machine_position(t->m);
+    *from = t->search.from;
+    *searched = t->search.from - t->search.end;
+    if (now > t->search.start)
+        *searched += MIN(now, t->search.end) - t->search.start;
+    return t->search.on;
 }
 
 int timeline_step_back(struct timeline *t, enum timeline_stop *stop, struct err *err)
@@ -533,7 +555,12 @@ int timeline_step_back(struct timeline *t, enum timeline_stop *stop, struct err 
         *stop = TIMELINE_BEGIN;
         return 0;
     }
-    return go(t, (struct instant){position - 1, 0}, stop, err);
+    struct instant to = {position - 1, 0};
+    int code = go(t, to, stop, err);
+    if (code || *stop != TIMELINE_INTERRUPTED)
+        return code;
+    *stop = TIMELINE_REACHED; /* no other place is as good, and what is missing is little */
+    return return_to(t, to, err);
 }
 
 /* ---- branches ---- */
@@ -640,7 +667,7 @@ int timeline_write_checkpoints(struct timeline *t, u64 every_ns, u32 *files, u64
     int code = checkpoint_writer_open(&w, &t->o.rec, temporary, err);
     if (code)
         return code;
-    code = restore_before(t, (struct instant){0, 0}, false, err);
+    code = keep_go_back(t, (struct instant){0, 0}, false, err);
     if (!code)
         code = arm(t, false, err);
     if (!code)

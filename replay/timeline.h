@@ -17,6 +17,7 @@ struct timeline;
 
 struct timeline_config {
     enum engine_kind engine;
+    const struct disk_spec *named; /* opened.h */
     u64 memory; /* bytes that checkpoints may take; 0: a quarter of the free memory */
     bool ignore_files;
     /* Something the user should know that does not stop the work (a damaged checkpoint). */
@@ -51,7 +52,8 @@ enum timeline_stop {
     TIMELINE_HIT,         /* a debug point: timeline_hit() */
     TIMELINE_END,         /* the recording's end, or where it stops being replayable */
     TIMELINE_BEGIN,       /* backwards: power-on */
-    TIMELINE_INTERRUPTED, /* forwards: stays where it is; backwards and seek: returned */
+    TIMELINE_INTERRUPTED, /* forwards: stays where it is; seek: returned; backwards: where the
+                             search had come to, that is, nothing was hit since then */
 };
 
 /* Moves to the first instant that is not before `to` in position, nor in time. */
@@ -67,6 +69,9 @@ int timeline_forward(struct timeline *t, struct instant to, bool pass, enum time
 /* To the last hit before now: in front of the instruction, for data in front of the one that
  * accessed it. */
 int timeline_backward(struct timeline *t, enum timeline_stop *stop, struct err *err);
+/* While that runs: how many of the positions before `from` have been searched. False: it does not.
+ */
+bool timeline_searching(const struct timeline *t, pos_t *from, pos_t *searched);
 /* One position back. */
 int timeline_step_back(struct timeline *t, enum timeline_stop *stop, struct err *err);
 const struct debug_hit *timeline_hit(const struct timeline *t);
@@ -79,7 +84,7 @@ int timeline_branch(struct timeline *t, struct err *err);
 bool timeline_branched(const struct timeline *t);
 int timeline_back(struct timeline *t, struct err *err);
 
-/* All output of a channel known so far, from power-on, also of instants behind the present one.
+/* All output of a channel known so far, from power-on, also of instants after the present one.
  * *now: how much had been printed at the present instant. */
 const char *timeline_output(const struct timeline *t, enum dev_output channel, size_t *known,
                             size_t *now);

@@ -39,6 +39,11 @@ struct timeline {
     unsigned npoints;
     struct debug_point *points;
     struct debug_hit hit;
+    struct { /* for the last hit before `from`; the piece at hand is from `start` to `end` */
+        bool on;
+        pos_t from, start, end;
+        u64 window; /* positions of a piece at most, as fast as it goes of late */
+    } search;
     /* A branch. */
     struct checkpoint *fork;
     struct input_source branch;
@@ -53,11 +58,17 @@ int keep_start(struct timeline *t, struct err *err);
 int keep_take(struct timeline *t, struct checkpoint **out, struct err *err);
 int keep_add(struct timeline *t, struct err *err);
 int keep_restore(struct timeline *t, const struct checkpoint *c, struct err *err);
+/* To the checkpoint that keep_find() gives. One from a file that proves to be of no use is left
+ * out, with a warning, and an earlier one taken. */
+int keep_go_back(struct timeline *t, struct instant to, bool strict, struct err *err);
 /* The last checkpoint that is not after `to` in either, in memory or loaded from a file. `strict`:
  * before it. Never NULL without error. */
 const struct checkpoint *keep_find(struct timeline *t, struct instant to, bool strict,
                                    struct err *err);
 void keep_free(struct timeline *t);
+
+/* timeline_files.c: leaves out checkpoint files that do not lie in this recording. */
+void files_check(struct timeline *t);
 
 /* timeline_text.c */
 void text_output(void *opaque, enum dev_output channel, const void *data, size_t len);

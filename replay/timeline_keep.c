@@ -55,6 +55,10 @@ int keep_take(struct timeline *t, struct checkpoint **out, struct err *err)
         return code;
     }
     machine_state_save(t->m, c->state);
+    if (machine_lost(t->m, err)) {
+        checkpoint_destroy(c);
+        return err->code;
+    }
     machine_output_save(t->m, c->outputs);
     for (int i = 0; i < OUT_COUNT; i++)
         machine_output_digest(t->m, (enum dev_output)i, &c->output_bytes[i]);
@@ -62,6 +66,7 @@ int keep_take(struct timeline *t, struct checkpoint **out, struct err *err)
     machine_screen(t->m, &screen);
     c->frames = screen.frames;
     player_tell(t->player, &c->place);
+    c->unsure = player_unsure(t->player);
     c->cost = t->cost;
     *out = c;
     return 0;
@@ -191,7 +196,7 @@ int keep_restore(struct timeline *t, const struct checkpoint *c, struct err *err
     for (unsigned i = 0; !code && i < machine_images(t->m); i++)
         code = machine_image_restore(t->m, i, c->image[i], err);
     if (!code)
-        code = player_seek(t->player, &c->place, err);
+        code = player_seek(t->player, &c->place, c->unsure, err);
     t->at_end = false;
     t->cost = t->last_kept = c->cost;
     return code;
@@ -206,7 +211,7 @@ static const struct checkpoint *loaded_as(const struct timeline *t, u32 n)
     return NULL;
 }
 
-/* From where file n is loaded with the fewest pages: a loaded one before it or behind it. */
+/* From where file n is loaded with the fewest pages: a loaded one before it or after it. */
 struct base {
     const struct checkpoint *c;
     u32 file; /* its number; count of files: c is power-on */
@@ -255,6 +260,14 @@ static int load_page(void *opaque, u64 index, const u8 *page)
     return page_image_set(l->c->ram, index, page ? page : zeros);
 }
 
+static int of_no_use(struct timeline *t, u32 n, const char *why, struct err *err)
+{
+    err_set(err, -EINVAL, "the checkpoint %s/%06u is of no use (%s); it and later ones are ignored",
+            CHECKPOINT_DIR, n, why);
+    checkpoint_set_cut(&t->files, n);
+    return err->code;
+}
+
 /* Checkpoint file n as one in memory. */
 static int load_file(struct timeline *t, u32 n, struct err *err)
 {
@@ -278,6 +291,13 @@ static int load_file(struct timeline *t, u32 n, struct err *err)
         return err_set(err, -ENOMEM, "no memory to load a checkpoint");
     }
     struct loading loading = {c, t->list[0], &t->space};
+    struct instant claimed;
+    machine_state_when(t->m, f->state, &claimed.position, &claimed.time);
+    if (!instant_equal(claimed, f->at)) {
+        free(now);
+        checkpoint_destroy(c);
+        return of_no_use(t, n, "its state is of another instant", err);
+    }
     int code = base.file > n && base.file < t->files.count
                    ? checkpoint_set_load_back(&t->files, base.file, n, load_page, &loading, err)
                    : checkpoint_set_load(&t->files, first, n, load_page, &loading, err);
@@ -287,6 +307,7 @@ static int load_file(struct timeline *t, u32 n, struct err *err)
         return code;
     }
     c->at = f->at;
+    c->from_file = c->unsure = true;
     c->frames = UINT64_MAX; /* the file does not say: frames are looked for among the files */
     c->place = f->place;
     memcpy(c->state, f->state, machine_state_size(t->m));
@@ -302,6 +323,14 @@ static int load_file(struct timeline *t, u32 n, struct err *err)
     free(now);
     t->loaded[n] = 1;
     return insert(t, c, err);
+}
+
+static int file_of(const struct timeline *t, const struct checkpoint *c)
+{
+    for (u32 n = 0; n < t->files.count; n++)
+        if (t->loaded[n] && instant_equal(t->files.file[n].at, c->at))
+            return (int)n;
+    return -1;
 }
 
 /* Can a replay that starts at `a` arrive at `to`? Of instants at which `to` counts as reached only
@@ -331,6 +360,47 @@ const struct checkpoint *keep_find(struct timeline *t, struct instant to, bool s
             return NULL;
         if (code && t->config.warn)
             t->config.warn(t->config.opaque, err->text);
+    }
+}
+
+/* Checkpoints in memory that came from file n and later ones. */
+static void forget_files(struct timeline *t, u32 n)
+{
+    while (t->files.count > n) {
+        u32 last = t->files.count - 1;
+        for (unsigned i = 1; t->loaded[last] && i < t->count; i++)
+            if (t->list[i]->from_file && instant_equal(t->list[i]->at, t->files.file[last].at))
+                remove_at(t, i);
+        checkpoint_set_cut(&t->files, last);
+    }
+}
+
+int keep_go_back(struct timeline *t, struct instant to, bool strict, struct err *err)
+{
+    for (;;) {
+        const struct checkpoint *c = keep_find(t, to, strict, err);
+        if (!c)
+            return err->code;
+        struct err why;
+        int code = keep_restore(t, c, &why), n = c->from_file ? file_of(t, c) : -1;
+        if (!code)
+            return 0;
+        if (code == -ENOMEM || n < 0) {
+            *err = why;
+            return code;
+        }
+        struct err said;
+        forget_files(t, (u32)n + 1);
+        char text[sizeof(why.text)];
+        memcpy(text, why.text, sizeof(text));
+        for (unsigned i = 1; i < t->count; i++)
+            if (t->list[i] == c) {
+                remove_at(t, i);
+                break;
+            }
+        of_no_use(t, (u32)n, text, &said);
+        if (t->config.warn)
+            t->config.warn(t->config.opaque, said.text);
     }
 }
 

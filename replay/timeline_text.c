@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "replay/timeline_internal.h"
 
+#include "base/text.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -157,11 +159,16 @@ int timeline_seek_text(struct timeline *t, const char *text, size_t len, u64 k,
                 *stop = TIMELINE_INTERRUPTED;
                 return code;
             }
-            return code ? code
-                        : err_set(err, -ENOENT,
-                                  found ? "the console shows that text %llu times, not %llu times"
-                                        : "the console never shows that text",
-                                  (unsigned long long)found, (unsigned long long)k);
+            if (code)
+                return code;
+            char shown[128];
+            snprintf(shown, sizeof(shown), "%.*s%s", (int)MIN(len, 100), text,
+                     len > 100 ? "..." : "");
+            text_printable(shown, shown, sizeof(shown));
+            return found
+                       ? err_set(err, -ENOENT, "the console shows '%s' %llu times, not %llu times",
+                                 shown, (unsigned long long)found, (unsigned long long)k)
+                       : err_set(err, -ENOENT, "the console never shows '%s'", shown);
         }
     }
     int code = timeline_seek(t, before_output(t, end), stop, err);

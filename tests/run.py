@@ -22,11 +22,12 @@ sys.dont_write_bytecode = True
 
 from suite import harness  # noqa: E402
 
-MODULES = ["source", "unit", "tiny", "kvm", "kvm_host", "imitation", "free", "stops", "tsc_module",
-           "boot", "session", "ends", "badinput", "damage", "docs", "symbols", "travel", "gdb",
-           "gdb_record", "disk",
-           "disk_host", "bootdisk", "net", "display", "display_live", "debian", "port", "input",
-           "gpu", "renderer", "gpu_images", "virgl", "virgl_hostile", "gpu_play", "doctor"]
+MODULES = ["source", "release", "hardening", "unit", "tiny", "golden", "kvm", "kvm_host", "imitation", "free", "stops", "tsc_module",
+           "boot", "session", "ends", "privacy", "locked", "badinput", "damage", "docs", "symbols", "travel", "trace", "words", "compare", "gdb",
+           "gdb_record", "gdb_access", "gdb_session", "gdb_user", "disk",
+           "disk_sources", "disk_host", "bootdisk", "net", "net_user", "room",
+           "display", "display_live", "debian", "port", "input",
+           "gpu", "renderer", "gpu_images", "virgl", "virgl_hostile", "gpu_play", "doctor", "verify"]
 
 
 def off_list():
@@ -114,7 +115,7 @@ class Runner:
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("pattern", nargs="*", help="names of tests, with * and ?")
-    parser.add_argument("--mode", default="rel", help="rel, asan, ubsan, dev")
+    parser.add_argument("--mode", default="rel", help="rel, clang, asan, ubsan, dev")
     parser.add_argument("-j", "--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--all", action="store_true", help="those in tests/off too")
     parser.add_argument("--keep", action="store_true", help="keep the recordings of all tests")

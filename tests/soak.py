@@ -2,12 +2,13 @@
 """`make soak`: what `make test` does for seconds, for as long as asked (SOAK_MINUTES).
 
 In turns: boots with random seeds and models, typed input or none, paced or not; recorders of boots
-killed at random moments; bits of boots flipped; renderers of recordings killed, stopped and led into
-errors; hostile command buffers; instruction tests, device tests and fuzz targets with fresh seeds.
-`--kind renderer` and `--kind buffers` alone are the campaigns against the GPU's renderer; a turn of
-`--kind kvm` is 10,000 inputs at random positions of guests under KVM, and random programs; one of
-`--kind pmu` 100,000 stops at random positions of guests that run freely, on an imitation. Stops at the
-first failure, says how to repeat it, and keeps its recording.
+killed at random moments; bits of boots flipped; renderers of recordings killed, stopped and led
+into errors; hostile command buffers; instruction tests, device tests and fuzz targets with fresh
+seeds. `--kind kill --turns 250` is the campaign of 10,000 kills; `--kind renderer` and `--kind
+buffers` alone are the campaigns against the GPU's renderer; a turn of `--kind kvm` is 10,000 inputs
+at random positions of guests under KVM, and random programs; one of `--kind pmu` 100,000 stops at
+random positions of guests that run freely, on an imitation. Stops at the first failure, says how to
+repeat it, and keeps its recording.
 """
 import argparse
 import os
@@ -20,8 +21,8 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.dont_write_bytecode = True
 
-from suite import harness, kvm, stops, virgl_hostile  # noqa: E402
-from suite.harness import DAMAGE, ERROR, IMAGES, ROOT, Session  # noqa: E402
+from suite import harness, kvm, stops, unit, virgl_hostile  # noqa: E402
+from suite.harness import DAMAGE, ERROR, IMAGES, KILLED, ROOT, Session  # noqa: E402
 
 COMMANDS = ["cat /proc/uptime; sleep 0.3", "(for i in $(seq 50); do (echo $i); done) | md5sum",
             "head -c 1000 /dev/urandom | md5sum", "dmesg | tail -n 3", "cat /proc/interrupts",
@@ -65,15 +66,55 @@ def workload(t, rnd):
     t.same("rec", r, timeout=300)
 
 
+def killed(t, s, name):
+    """Kills the session's recorder at once; the replay goes to its last moment, without a
+    difference, and has all that was typed and answered."""
+    s.child.kill()
+    s.child.wait()
+    s.out += s.child.stdout.read() or b""
+    s.close()
+    r = t.run(t.reprise, "replay", "--verify", t.dir / name, code=(ERROR, DAMAGE), timeout=600)
+    if r.code == ERROR:  # before there was anything to replay
+        t.check(not s.out, f"refused, and there was output: {r.error}")
+        t.has(r.error, "No such file|not a recording|log|machine")
+        return 0
+    t.check(s.out.startswith(r.out), "the replay's console is not a prefix")
+    last = t.events(name, code=DAMAGE)[-1]
+    t.check(last["type"] in KILLED, f"the last record is {last['type']}")
+    t.has(r.error, f"position {last['position']}:", "where the replay ended")
+    return 1
+
+
 def kill(t, rnd):
-    child = t.start([t.reprise, "record", "-o", t.dir / "rec", "--kernel",
-                     IMAGES / "linux/vmlinuz", "--initrd", IMAGES / "linux/initrd", "--append",
-                     "-- while :; do cat /proc/uptime; (echo x); done"])
-    time.sleep(rnd.uniform(0.2, 3))
-    child.kill()
-    out = child.communicate()[0]
-    r = t.run(t.reprise, "replay", "--verify", t.dir / "rec", code=(ERROR, DAMAGE))
-    t.check(out.startswith(r.out), "the replay's console is not a prefix")
+    """A boot with a disk, a network and somebody who types, and 40 small guests that are typed to,
+    killed at random moments: in a boot or between two answers."""
+    with open(t.dir / "disk.img", "wb") as f:
+        f.truncate(64 << 20)
+    s = Session(t, "rec", "--disk", t.dir / "disk.img", "--net", "user,ipv6=off",
+                *(["--no-realtime"] if rnd.random() < 0.5 else []))
+    if rnd.random() < 0.7:
+        s.prompt()
+        s.send("ip link set eth0 up; udhcpc -i eth0 -q -n -s /bin/true &\n")
+        for _ in range(rnd.randrange(6)):
+            s.send(rnd.choice(["head -c 3M /dev/urandom >/dev/vda; sync\n", "md5sum /dev/vda\n",
+                               "ping -c 1 -W 1 10.0.2.2\n", "cat /proc/interrupts\n"]))
+            s.read(rnd.random())
+    else:
+        s.read(rnd.uniform(0, 5))
+    done = killed(t, s, "rec")
+    for turn in range(40):
+        name = f"small{turn}"
+        s = Session(t, name, "--memory", "16M", kernel=IMAGES / "tiny" / "echo.elf")
+        for _ in range(rnd.randrange(12)):
+            start = len(s.out)
+            s.send(bytes(rnd.randrange(32, 127) for _ in range(rnd.randrange(200))) + b"\n")
+            if rnd.random() < 0.7:
+                s.wait("\n", start=start)
+        if rnd.random() < 0.5:
+            time.sleep(rnd.random() * 0.02)
+        done += killed(t, s, name)
+        shutil.rmtree(t.dir / name, ignore_errors=True)
+    print(f"     {done} of 41 killed could be replayed", flush=True)
 
 
 def flip(t, rnd):
@@ -106,13 +147,12 @@ def devices(t, rnd):
 
 
 def fuzz(t, rnd):
-    name = rnd.choice(["log", "kernel", "boot", "description", "keys", "net", "input_file",
-                       "virtio-rng", "virtio-blk", "virtio-net", "virtio-console",
-                       "virtio-input", "virtio-gpu"])
+    name = rnd.choice(unit.TARGETS)
     program = ROOT / "build/asan/tests/fuzz" / ("fuzz_" + name)
     if program.exists():
         t.run(program, ROOT / "tests/fuzz/corpus" / name, timeout=600,
-              env={"FUZZ_SEED": rnd.getrandbits(31), "FUZZ_RUNS": 20000})
+              env={"FUZZ_SEED": rnd.getrandbits(31), "FUZZ_RUNS": unit.SLOW.get(name, 20000),
+                   "FUZZ_RENDERER": t.build / "reprise-gpu"})
 
 
 def pmu(t, rnd):
@@ -166,13 +206,14 @@ def main():
     parser.add_argument("--mode", default="rel")
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--kind", choices=KINDS, help="only this")
+    parser.add_argument("--turns", type=int, help="so many instead of --minutes")
     parser.add_argument("--seed", type=int, help="only one turn, with this seed")
     args = parser.parse_args()
     os.chdir(ROOT)
     until = time.monotonic() + 60 * args.minutes
     place = ROOT / "build" / "soak" / args.mode
     turns = {}
-    while time.monotonic() < until:
+    while sum(turns.values()) < args.turns if args.turns else time.monotonic() < until:
         seed = args.seed if args.seed is not None else int.from_bytes(os.urandom(4), "little")
         rnd = random.Random(seed)
         kind = args.kind or rnd.choices(list(KINDS), [w for _, w in KINDS.values()])[0]

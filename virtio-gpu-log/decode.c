@@ -10,6 +10,8 @@
 
 /* clang-format off */
 #define W(k, n) {.name = #n, .kind = GPU_##k},
+#define WRITTEN(k, n) {.name = #n, .kind = GPU_##k, .written = true},
+#define KEY(n, limit) {.name = #n, .kind = GPU_NUM, .key = true, .argument = limit},
 #define WE(e, n) {.name = #n, .kind = GPU_NAMED, .names = GPU_ENUM_##e},
 #define WORD {.kind = GPU_WORD},
 #define B(n, s, b) {.name = #n, .kind = GPU_NUM, .shift = s, .bits = b},
@@ -22,13 +24,15 @@
 /* Some commands have no rows: the first of each list is never looked at. */
 #define COMMAND(NAME, queue, response, feature, doc) \
     static const struct gpu_row command_##NAME[] = {{.kind = GPU_MORE},
-#define CCMD(NAME, number, treatment, doc) \
+#define CCMD(NAME, number, treatment, effect, doc) \
     static const struct gpu_row ccmd_##NAME[] = {{.kind = GPU_MORE},
 #define OBJECT(NAME, type, doc) static const struct gpu_row object_##NAME[] = {{.kind = GPU_MORE},
 #define END(NAME) };
 #include "virtio-gpu-log/virgl.def"
 #include "virtio-gpu-log/virtio_gpu.def"
 #undef W
+#undef WRITTEN
+#undef KEY
 #undef WE
 #undef WORD
 #undef B
@@ -44,6 +48,8 @@
 #undef END
 
 #define W(k, n)
+#define WRITTEN(k, n)
+#define KEY(n, limit)
 #define WE(e, n)
 #define WORD
 #define B(n, s, b)
@@ -59,21 +65,31 @@
 #define TREAT_ignore GPU_IGNORE
 #define TREAT_answer GPU_ANSWER
 #define TREAT_refuse GPU_REFUSE
+#define EFFECT_none GPU_NO_EFFECT
+#define EFFECT_sets GPU_SETS
+#define EFFECT_binds GPU_BINDS
+#define EFFECT_slots GPU_SLOTS
+#define EFFECT_list GPU_LIST
+#define EFFECT_draws GPU_DRAWS
+#define EFFECT_clears GPU_CLEARS
+#define EFFECT_writes GPU_WRITES
+#define EFFECT_transfers GPU_TRANSFERS
 #define COMMAND(NAME, q, r, f, d) \
     {.number = VIRTIO_GPU_CMD_##NAME, .name = #NAME, .doc = d, .queue = GPU_QUEUE_##q, \
      .response = VIRTIO_GPU_RESP_##r, .feature = GPU_FEATURE_##f, ROWS(command_##NAME)},
 const struct gpu_desc gpu_command_table[] = {
 #include "virtio-gpu-log/virtio_gpu.def"
 };
-#define CCMD(NAME, n, t, d) \
-    {.number = n, .name = #NAME, .doc = d, .treatment = TREAT_##t, ROWS(ccmd_##NAME)},
+#define CCMD(NAME, n, t, e, d) \
+    {.number = n, .name = #NAME, .doc = d, .treatment = TREAT_##t, .effect = EFFECT_##e, \
+     ROWS(ccmd_##NAME)},
 #define OBJECT(NAME, n, d)
 const struct gpu_desc virgl_table[] = {
 #include "virtio-gpu-log/virgl.def"
 };
 #undef CCMD
 #undef OBJECT
-#define CCMD(NAME, n, t, d)
+#define CCMD(NAME, n, t, e, d)
 #define OBJECT(NAME, n, d) \
     {.number = n, .name = #NAME, .doc = d, .treatment = GPU_PASS, ROWS(object_##NAME)},
 const struct gpu_desc virgl_object_table[] = {
@@ -133,19 +149,6 @@ const char *gpu_response_name(u32 type)
     }
 }
 
-static u32 row_dwords(const struct gpu_row *r)
-{
-    if (r->is_tail || r->bits || r->kind == GPU_MORE || r->kind == GPU_EACH || r->kind == GPU_TIMES)
-        return 0;
-    switch (r->kind) {
-    case GPU_NUM64:
-    case GPU_HEX64:
-    case GPU_DOUBLE: return 2;
-    case GPU_NAME: return 16;
-    default: return 1;
-    }
-}
-
 bool gpu_length_fits(const struct gpu_desc *desc, u32 dwords, u32 *least)
 {
     u32 fixed = 0;
@@ -163,7 +166,7 @@ bool gpu_length_fits(const struct gpu_desc *desc, u32 dwords, u32 *least)
         } else if (r->kind == GPU_EACH || r->kind == GPU_TIMES) {
             u32 group = 0;
             for (u32 k = i + 1; k < desc->nrows; k++)
-                group += row_dwords(&desc->rows[k]);
+                group += gpu_row_dwords(&desc->rows[k]);
             *least = fixed + (r->kind == GPU_TIMES ? group * r->argument : 0);
             if (dwords < *least || (dwords - fixed) % group)
                 return false;
@@ -171,7 +174,7 @@ bool gpu_length_fits(const struct gpu_desc *desc, u32 dwords, u32 *least)
             return r->kind == GPU_TIMES ? times == r->argument
                                         : !r->argument || times <= r->argument;
         }
-        fixed += row_dwords(r);
+        fixed += gpu_row_dwords(r);
     }
     *least = *least ? *least : fixed;
     return dwords == fixed;
@@ -200,7 +203,7 @@ bool gpu_field_next(struct gpu_fields *it, struct gpu_field *out)
 {
     while (it->desc && wrap(it)) {
         const struct gpu_row *r = &it->desc->rows[it->row++];
-        u32 left = it->dwords - it->at, need = row_dwords(r);
+        u32 left = it->dwords - it->at, need = gpu_row_dwords(r);
         if (r->kind == GPU_MORE)
             continue;
         if (r->kind == GPU_EACH || r->kind == GPU_TIMES) {
@@ -216,6 +219,7 @@ bool gpu_field_next(struct gpu_fields *it, struct gpu_field *out)
                                   .kind = r->kind,
                                   .names = r->names,
                                   .packed = r->bits != 0,
+                                  .written = r->written,
                                   .index =
                                       it->each == GPU_NOT_REPEATED ? GPU_NOT_REPEATED : it->index};
         if (r->is_tail) {
@@ -404,8 +408,8 @@ const char *gpu_transfer_extent(const struct gpu_transfer *t, const struct gpu_s
         return NULL;
     const struct gpu_format *f = gpu_format(shape->format);
     if (shape->target == BUFFER) {
-        out->row = out->stride = b->w;
-        out->layer_stride = b->w;
+        out->row = b->w;
+        out->stride = out->layer_stride = b->w;
         out->rows = out->layers = 1;
         out->size = b->w;
     } else {

@@ -49,10 +49,24 @@ struct gpu_row {
     u8 kind;  /* enum gpu_kind */
     u8 names; /* enum gpu_enum */
     u8 shift, bits;
-    u8 is_tail, argument; /* EACH, TIMES: how often; tail: at least so many dwords */
+    u8 is_tail, argument; /* EACH, TIMES: how often; KEY: limit; tail: at least so many dwords */
+    bool written, key;
 };
 
 enum gpu_treatment { GPU_PASS, GPU_IGNORE, GPU_ANSWER, GPU_REFUSE };
+/* See virgl.def. From GPU_DRAWS on they may change what resources hold. */
+enum gpu_effect {
+    GPU_NO_EFFECT,
+    GPU_SETS,
+    GPU_BINDS,
+    GPU_SLOTS,
+    GPU_LIST,
+    GPU_DRAWS,
+    GPU_CLEARS,
+    GPU_WRITES,
+    GPU_TRANSFERS,
+    GPU_EFFECTS
+};
 enum gpu_feature { GPU_FEATURE_none, GPU_FEATURE_virgl, GPU_FEATURE_edid, GPU_FEATURE_unsupported };
 enum gpu_queue { GPU_QUEUE_control, GPU_QUEUE_cursor };
 
@@ -61,6 +75,7 @@ struct gpu_desc {
     const char *name;
     const char *doc;
     u8 treatment; /* enum gpu_treatment (virgl) */
+    u8 effect;    /* enum gpu_effect (virgl) */
     u8 queue;     /* enum gpu_queue (virtio-gpu) */
     u8 feature;   /* enum gpu_feature (virtio-gpu) */
     u32 response; /* of success (virtio-gpu) */
@@ -71,9 +86,11 @@ struct gpu_desc {
 /* clang-format off */
 enum virgl_ccmd {
     VIRGL_CCMD_CREATE_OBJECT = 1,
-#define CCMD(NAME, number, treatment, doc) VIRGL_CCMD_##NAME = number,
+#define CCMD(NAME, number, treatment, effect, doc) VIRGL_CCMD_##NAME = number,
 #define OBJECT(NAME, type, doc)
 #define W(kind, name)
+#define WRITTEN(kind, name)
+#define KEY(name, limit)
 #define WE(names, name)
 #define WORD
 #define B(name, shift, bits)
@@ -89,12 +106,14 @@ enum virgl_ccmd {
 #undef OBJECT
 };
 enum virgl_object {
-#define CCMD(NAME, number, treatment, doc)
+#define CCMD(NAME, number, treatment, effect, doc)
 #define OBJECT(NAME, type, doc) VIRGL_OBJECT_##NAME = type,
 #include "virtio-gpu-log/virgl.def"
 #undef CCMD
 #undef OBJECT
 #undef W
+#undef WRITTEN
+#undef KEY
 #undef WE
 #undef WORD
 #undef B
@@ -110,7 +129,7 @@ enum virgl_object {
 /* clang-format on */
 #define VIRGL_SHADERS     6     /* stages */
 #define VIRGL_SLOTS       32    /* of vertex buffers, views, samplers, ... at most */
-#define VIRGL_WORDS_MAX   65535 /* dwords of one command behind its header */
+#define VIRGL_WORDS_MAX   65535 /* dwords of one command after its header */
 #define GPU_RESOURCES_MAX 40    /* that one command may name */
 
 /* Descriptions; NULL: not declared. */
@@ -151,7 +170,7 @@ struct gpu_command {
     const u8 *payload; /* SUBMIT_3D: the buffer; ATTACH_BACKING: the entries */
     u32 payload_size;
     /* 0: whole and known, so bytes hold the struct of linux/virtio_gpu.h; else
-     * VIRTIO_GPU_RESP_ERR_* to answer, and `problem` says why. Bytes behind a whole command mean
+     * VIRTIO_GPU_RESP_ERR_* to answer, and `problem` says why. Bytes after a whole command mean
      * nothing. */
     u32 response;
     const char *problem; /* NULL when there is none */
@@ -167,7 +186,7 @@ struct virgl_command {
     u32 at;                      /* dword of its header in the buffer */
     u32 id;                      /* VIRGL_CCMD_* */
     u32 object;                  /* VIRGL_OBJECT_* in the header */
-    u32 length;                  /* dwords behind the header */
+    u32 length;                  /* dwords after the header */
     const u8 *words;             /* the header; then `length` dwords, not aligned */
     const struct gpu_desc *desc; /* NULL: unknown */
     const char *problem;         /* NULL: well-formed */
@@ -176,7 +195,7 @@ struct virgl_command {
 struct virgl_walk {
     const u8 *data;
     u32 dwords, at;
-    bool odd; /* bytes behind the last dword */
+    bool odd; /* bytes after the last dword */
 };
 
 void virgl_walk_start(struct virgl_walk *w, const void *buffer, u32 bytes);
@@ -188,6 +207,33 @@ static inline u32 virgl_word(const struct virgl_command *c, u32 index)
 {
     return index <= c->length ? gpu_u32(c->words + (size_t)index * 4) : 0;
 }
+
+static inline enum gpu_effect virgl_effect(const struct virgl_command *c)
+{
+    return c->desc ? (enum gpu_effect)c->desc->effect : GPU_NO_EFFECT;
+}
+/* Is it from or to what is set? */
+static inline bool virgl_draws(const struct virgl_command *c)
+{
+    return virgl_effect(c) == GPU_DRAWS || virgl_effect(c) == GPU_CLEARS;
+}
+/* May it change what resources hold? */
+static inline bool virgl_changes(const struct virgl_command *c)
+{
+    return virgl_effect(c) >= GPU_DRAWS;
+}
+
+/* What a command of effect sets, binds, slots or list sets: the thing (id, stage, slot) or slots of
+ * (id, stage). */
+struct virgl_set {
+    u32 stage; /* of shaders; of BIND_OBJECT: the type of object */
+    u32 slot;  /* the first, or the KEY */
+    u32 count; /* slots; 1 for what has none */
+    u32 head;  /* dwords in front of the first slot's; after the header */
+    u32 group; /* dwords of a slot; 0: it has none, and all is the head */
+};
+/* false: it sets nothing. The command must be a whole one (virgl_check). */
+bool virgl_sets(const struct virgl_command *c, struct virgl_set *out);
 
 struct virgl_problem {
     u32 at; /* dword */
@@ -255,7 +301,7 @@ u64 gpu_command_backing(const struct gpu_command *c);
 
 struct gpu_extent {
     u64 offset; /* first byte of the backing that is read or written */
-    u64 size;   /* to behind the last; 0 for an empty box */
+    u64 size;   /* up to the end of the last; 0 for an empty box */
     u32 row;    /* bytes of a row of blocks */
     u64 stride, layer_stride;
     u32 rows, layers;
@@ -273,6 +319,7 @@ struct gpu_field {
     enum gpu_enum names;
     u32 index;   /* among repeated ones; GPU_NOT_REPEATED */
     bool packed; /* part of a dword */
+    bool written;
     u64 value;
     const u8 *data; /* tails and GPU_NAME */
     u32 size;       /* bytes of them */

@@ -8,49 +8,84 @@ void virgl_walk_start(struct virgl_walk *w, const void *buffer, u32 bytes)
     *w = (struct virgl_walk){.data = buffer, .dwords = bytes / 4, .odd = bytes % 4 != 0};
 }
 
-/* What the table's rows do not say. */
-static const char *more_problems(const struct virgl_command *c)
+/* Values that rows limit. Rows that repeat have none of these. */
+static const char *value_problems(const struct virgl_command *c)
+{
+    const struct gpu_row *r = c->desc->rows, *end = r + c->desc->nrows;
+    for (u32 at = 1; r < end && at <= c->length && r->kind != GPU_EACH && r->kind != GPU_TIMES;
+         at += gpu_row_dwords(r++)) {
+        if (r->key && r->argument && virgl_word(c, at) >= r->argument)
+            return "a slot that does not exist";
+        if (r->names == GPU_ENUM_shader && !gpu_value_name(GPU_ENUM_shader, virgl_word(c, at)))
+            return "a shader stage that does not exist";
+        if (r->names == GPU_ENUM_direction &&
+            !gpu_value_name(GPU_ENUM_direction, virgl_word(c, at)))
+            return "a direction that does not exist";
+    }
+    return NULL;
+}
+
+static const char *element_problems(const struct virgl_command *c)
 {
     struct gpu_fields it;
     struct gpu_field f;
-    if (c->id == VIRGL_CCMD_CREATE_OBJECT && !virgl_word(c, 1))
+    virgl_fields(c, &it);
+    while (gpu_field_next(&it, &f))
+        if (!strcmp(f.name, "vertex_buffer_index") && f.value >= VIRGL_SLOTS)
+            return "a slot that does not exist";
+    return NULL;
+}
+
+/* What the table's rows do not say, of objects that are made. */
+static const char *object_problems(const struct virgl_command *c)
+{
+    struct virgl_shader_info s;
+    if (!virgl_word(c, 1))
         return "handle 0";
-    if (c->id == VIRGL_CCMD_SET_FRAMEBUFFER_STATE && virgl_word(c, 1) != c->length - 2)
-        return "a number of surfaces that does not fit its length";
-    if (c->id == VIRGL_CCMD_BIND_OBJECT && c->object != VIRGL_OBJECT_BLEND &&
-        c->object != VIRGL_OBJECT_RASTERIZER && c->object != VIRGL_OBJECT_DSA &&
-        c->object != VIRGL_OBJECT_VERTEX_ELEMENTS)
-        return "an object that cannot be bound";
-    if (c->id == VIRGL_CCMD_SET_UNIFORM_BUFFER && virgl_word(c, 2) >= VIRGL_SLOTS)
-        return "a slot that does not exist";
-    if (c->id == VIRGL_CCMD_SEND_STRING_MARKER && virgl_word(c, 1) > (c->length - 1) * 4)
-        return "a text longer than the command";
-    if (c->id == VIRGL_CCMD_CREATE_OBJECT && c->object == VIRGL_OBJECT_SHADER) {
-        struct virgl_shader_info s;
-        if (!virgl_shader(c, &s))
-            return "more stream outputs than its length has";
+    if (c->object == VIRGL_OBJECT_SHADER && !virgl_shader(c, &s))
+        return "more stream outputs than its length has";
+    return c->object == VIRGL_OBJECT_VERTEX_ELEMENTS ? element_problems(c) : NULL;
+}
+
+/* ... and of other commands. */
+static const char *more_problems(const struct virgl_command *c)
+{
+    switch (c->id) {
+    case VIRGL_CCMD_CREATE_OBJECT: return object_problems(c);
+    case VIRGL_CCMD_SET_FRAMEBUFFER_STATE:
+        return virgl_word(c, 1) != c->length - 2
+                   ? "a number of surfaces that does not fit its length"
+                   : NULL;
+    case VIRGL_CCMD_BIND_OBJECT:
+        return c->object != VIRGL_OBJECT_BLEND && c->object != VIRGL_OBJECT_RASTERIZER &&
+                       c->object != VIRGL_OBJECT_DSA && c->object != VIRGL_OBJECT_VERTEX_ELEMENTS
+                   ? "an object that cannot be bound"
+                   : NULL;
+    case VIRGL_CCMD_SEND_STRING_MARKER:
+        return virgl_word(c, 1) > (c->length - 1) * 4 ? "a text longer than the command" : NULL;
+    default: return NULL;
     }
-    u32 slot = UINT32_MAX, last = 0, limit = 0;
+}
+
+static const char *slot_problems(const struct virgl_command *c)
+{
+    enum gpu_effect effect = virgl_effect(c);
+    struct virgl_set set;
+    u32 limit = 0;
+    if (effect != GPU_SLOTS && effect != GPU_LIST)
+        return NULL;
     for (u32 i = 0; i < c->desc->nrows; i++)
         if (c->desc->rows[i].kind == GPU_EACH)
             limit = c->desc->rows[i].argument;
-    virgl_fields(c, &it);
-    while (gpu_field_next(&it, &f)) {
-        if (f.names == GPU_ENUM_shader && !gpu_value_name(GPU_ENUM_shader, (u32)f.value))
-            return "a shader stage that does not exist";
-        if (f.names == GPU_ENUM_direction && !gpu_value_name(GPU_ENUM_direction, (u32)f.value))
-            return "a direction that does not exist";
-        if (c->object == VIRGL_OBJECT_VERTEX_ELEMENTS && c->id == VIRGL_CCMD_CREATE_OBJECT &&
-            !strcmp(f.name, "vertex_buffer_index") && f.value >= VIRGL_SLOTS)
-            return "a slot that does not exist";
-        if (f.kind == GPU_SLOT)
-            slot = (u32)f.value;
-        if (f.index != GPU_NOT_REPEATED)
-            last = f.index + 1;
-    }
-    if (slot != UINT32_MAX ? slot > limit || last > limit - slot : false)
-        return "slots that do not exist";
-    return NULL;
+    virgl_sets(c, &set);
+    return set.slot > limit || set.count > limit - set.slot ? "slots that do not exist" : NULL;
+}
+
+static const char *problems(const struct virgl_command *c)
+{
+    const char *text = more_problems(c);
+    text = text ? text : value_problems(c);
+    return text ? text : slot_problems(c);
 }
 
 bool virgl_next(struct virgl_walk *w, struct virgl_command *out)
@@ -87,7 +122,7 @@ bool virgl_next(struct virgl_walk *w, struct virgl_command *out)
         out->problem = out->length < least ? "shorter than its fields"
                                            : "a length that its fields cannot have";
     else
-        out->problem = more_problems(out);
+        out->problem = problems(out);
     return true;
 }
 
@@ -125,6 +160,34 @@ void virgl_for_renderer(void *buffer, u32 bytes)
 void virgl_fields(const struct virgl_command *c, struct gpu_fields *it)
 {
     gpu_fields_start(it, c->desc, c->words + 4, c->length);
+}
+
+bool virgl_sets(const struct virgl_command *c, struct virgl_set *out)
+{
+    enum gpu_effect effect = virgl_effect(c);
+    u32 at = 0;
+    *out = (struct virgl_set){
+        .stage = effect == GPU_BINDS ? c->object : 0, .count = 1, .head = c->length};
+    if (effect == GPU_NO_EFFECT || effect >= GPU_DRAWS)
+        return false;
+    for (u32 i = 0; i < c->desc->nrows; i++) {
+        const struct gpu_row *r = &c->desc->rows[i];
+        if (r->kind == GPU_TIMES || (r->kind == GPU_EACH && effect == GPU_SETS))
+            break; /* all of them are one thing */
+        if (r->kind == GPU_EACH) {
+            while (++i < c->desc->nrows)
+                out->group += gpu_row_dwords(&c->desc->rows[i]);
+            out->head = at;
+            out->count = (c->length - at) / out->group;
+            break;
+        }
+        if (r->names == GPU_ENUM_shader)
+            out->stage = virgl_word(c, 1 + at);
+        else if (r->key || r->kind == GPU_SLOT)
+            out->slot = virgl_word(c, 1 + at);
+        at += gpu_row_dwords(r);
+    }
+    return true;
 }
 
 u32 virgl_resources(const struct virgl_command *c, u32 out[GPU_RESOURCES_MAX])

@@ -13,7 +13,9 @@
 #ifndef REPRISE_GPU_LOG_H
 #define REPRISE_GPU_LOG_H
 
+#include "base/chunks.h"
 #include "base/err.h"
+#include "base/room.h"
 #include "base/types.h"
 #include "virtio-gpu-log/frames.h"
 
@@ -98,6 +100,9 @@ struct gpu_log_writer;
  * is copied. */
 int gpu_log_create(struct gpu_log_writer **out, int fd, const struct gpu_rec_start *start,
                    struct err *err);
+/* What it may take of the host; where that ends it ends, as with a full disk. Without this call:
+ * all there is. */
+void gpu_log_room(struct gpu_log_writer *w, const struct room *room);
 /* Adds a command as the device takes it. `words`: all bytes that the guest gave to be read. The
  * ranges are the guest memory it reads, at this position; their bytes are copied. refused: what the
  * device answers without carrying it out; 0: it does. Positions and times never go back. After an
@@ -133,20 +138,6 @@ void gpu_log_writer_sizes(const struct gpu_log_writer *w, struct gpu_log_sizes *
 
 /* --- Reading --- */
 
-enum gpu_log_state {
-    GPU_LOG_READING,
-    GPU_LOG_COMPLETE,  /* ended with an end record */
-    GPU_LOG_KILLED,    /* whole chunks, but no end: the recorder was killed or could not write */
-    GPU_LOG_TRUNCATED, /* the last chunk is incomplete */
-    GPU_LOG_DAMAGED,   /* bytes are not what was written */
-};
-struct gpu_log_damage {
-    enum gpu_log_state state;
-    u32 chunk;
-    u64 offset;
-    char text[200]; /* what is wrong, with chunk and offset; "" when complete */
-};
-
 struct gpu_log_reader;
 
 /* Takes over `fd`, and reads the start record. <0 when it is no gpu.log, of another version, or has
@@ -156,7 +147,7 @@ const struct gpu_rec_start *gpu_log_start(const struct gpu_log_reader *r);
 /* 1: the next record, valid until the next call; 0: no more, gpu_log_damage says why. The start
  * record is not among them. */
 int gpu_log_next(struct gpu_log_reader *r, struct gpu_record *rec);
-const struct gpu_log_damage *gpu_log_damage(const struct gpu_log_reader *r);
+const struct chunk_damage *gpu_log_damage(const struct gpu_log_reader *r);
 /* Decodes a command record: what the device refused has that response. Returns out->response. */
 u32 gpu_record_command(const struct gpu_record *rec, struct gpu_command *out);
 /* Back to the first record. */

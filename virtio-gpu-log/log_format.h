@@ -16,36 +16,19 @@
 #define GPU_RECORD_MAX    (GPU_COMMAND_MAX + (4u << 20))
 #define GPU_CHUNK_MAX     (GPU_RECORD_MAX + GPU_CONTENTS_FULL + GPU_PIECE)
 
-struct gpu_log_header {
-    u8 magic[8];
-    u32 version;
-    u32 size;  /* of this header: chunks start here */
-    u64 flags; /* 0; a reader refuses bits that it does not know */
-    u64 check; /* XXH3-64 of the bytes before */
-};
-
 enum gpu_chunk_kind { GPU_CHUNK_RECORDS, GPU_CHUNK_CONTENTS };
 struct gpu_chunk_header {
     u32 magic;
     u32 sequence; /* from 0 */
     u32 kind;
     u32 raw_size;
-    u32 packed_size;  /* bytes that follow; equal to raw_size: not compressed */
-    u32 entries;      /* records or pieces, at least 1 */
-    u64 header_check; /* XXH3-64 of the bytes before: is the size to be believed? */
-    u64 check;        /* XXH3-64 of the bytes before, seeded with the XXH3-64 of the payload, seeded
-                         with the check of the chunk (at first: header) before */
+    u32 packed_size; /* bytes that follow; equal to raw_size: not compressed */
+    u32 entries;     /* records or pieces, at least 1 */
+    u64 header_check, check;
 };
-_Static_assert(sizeof(struct gpu_log_header) == 32, "part of the format");
 _Static_assert(sizeof(struct gpu_chunk_header) == 40, "part of the format");
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "headers are read as they lie");
 
-u64 gpu_log_header_check(const struct gpu_log_header *h);
-u64 gpu_chunk_header_check(const struct gpu_chunk_header *h);
-u64 gpu_chunk_check(const struct gpu_chunk_header *h, const void *payload, u64 seed);
-
-/* A chunk's payload; false: it cannot be unpacked to that size. */
-bool gpu_chunk_unpack(const u8 *packed, u32 packed_size, u8 *raw, u32 raw_size);
+extern const struct chunk_format gpu_log_format;
 
 enum gpu_field_kind {
     GPU_LOG_FIELD_num,

@@ -162,7 +162,7 @@ size_t gpu_record_encode(const struct gpu_record *rec, struct gpu_log_base *base
     const struct pieces p = {piece, opaque};
     if (!desc || rec->position < base->position || rec->time < base->time)
         return 0;
-    /* The body goes behind the longest possible head and is moved up once its length is known. */
+    /* The body goes after the longest possible head and is moved up once its length is known. */
     enum { HEAD = 20 };
     if (cap <= HEAD)
         return 0;

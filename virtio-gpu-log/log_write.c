@@ -5,7 +5,6 @@
  */
 #include <errno.h>
 #include <lz4.h>
-#include <lz4hc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -13,6 +12,8 @@
 
 #include "base/file_io.h"
 #include "virtio-gpu-log/log_format.h"
+
+#define LZ4_RATIO 256u /* it packs a byte into no less than a 255th, roughly */
 
 struct buffer {
     u8 *data;
@@ -38,24 +39,38 @@ struct gpu_log_writer {
     bool no_memory;
     struct gpu_frames frames;
     struct gpu_log_sizes sizes;
+    struct room room;
     struct err failed; /* code 0: none */
 };
 
-u64 gpu_log_header_check(const struct gpu_log_header *h)
+static bool plausible(const void *header)
 {
-    return XXH3_64bits(h, offsetof(struct gpu_log_header, check));
+    const struct gpu_chunk_header *h = header;
+    return h->kind <= GPU_CHUNK_CONTENTS && h->raw_size >= 1 && h->raw_size <= GPU_CHUNK_MAX &&
+           h->packed_size >= 1 && h->packed_size <= h->raw_size && h->entries >= 1 &&
+           h->raw_size / LZ4_RATIO <= h->packed_size && h->entries <= h->raw_size;
 }
 
-u64 gpu_chunk_header_check(const struct gpu_chunk_header *h)
+static u64 chunk_size(const void *header)
 {
-    return XXH3_64bits(h, offsetof(struct gpu_chunk_header, header_check));
+    struct gpu_chunk_header h;
+    memcpy(&h, header, sizeof(h));
+    return sizeof(h) + h.packed_size;
 }
 
-u64 gpu_chunk_check(const struct gpu_chunk_header *h, const void *payload, u64 seed)
-{
-    u64 inner = XXH3_64bits_withSeed(payload, h->packed_size, seed);
-    return XXH3_64bits_withSeed(h, offsetof(struct gpu_chunk_header, check), inner);
-}
+const struct chunk_format gpu_log_format = {
+    .magic = GPU_LOG_MAGIC,
+    .version = GPU_LOG_VERSION,
+    .chunk_magic = GPU_CHUNK_MAGIC,
+    .header = sizeof(struct gpu_chunk_header),
+    .raw_at = offsetof(struct gpu_chunk_header, raw_size),
+    .packed_at = offsetof(struct gpu_chunk_header, packed_size),
+    .name = "the GPU log",
+    .one = "a GPU log",
+    .empty = "it was cut short",
+    .plausible = plausible,
+    .size = chunk_size,
+};
 
 /* Makes room for `more` bytes. */
 static bool reserve(struct buffer *b, size_t more)
@@ -81,8 +96,19 @@ static int fail(struct gpu_log_writer *w, struct err *err)
     return err->code;
 }
 
+void gpu_log_room(struct gpu_log_writer *w, const struct room *room)
+{
+    w->room = *room;
+}
+
 static bool write_all(struct gpu_log_writer *w, const void *data, size_t len)
 {
+    char text[96];
+    if (room_ask(&w->room, w->fd, w->good + len)) {
+        err_set(&w->failed, -ENOSPC, GPU_LOG_NAME " ends at its last whole chunk: %s",
+                room_text(&w->room, text, sizeof(text)));
+        return false;
+    }
     if (!file_write_at(w->fd, data, len, w->good))
         return false;
     w->good += len;
@@ -107,16 +133,8 @@ static int flush(struct gpu_log_writer *w, enum gpu_chunk_kind kind, struct err 
     }
     u8 *payload = w->out.data + sizeof(h);
     /* Commands are few and repeat themselves; uploads are many. */
-    int n = kind == GPU_CHUNK_RECORDS
-                ? LZ4_compress_HC((const char *)b->data, (char *)payload, (int)b->size, bound, 9)
-                : LZ4_compress_default((const char *)b->data, (char *)payload, (int)b->size, bound);
-    h.packed_size = (u32)n;
-    if (n <= 0 || (size_t)n >= b->size) {
-        h.packed_size = h.raw_size;
-        memcpy(payload, b->data, b->size);
-    }
-    h.header_check = gpu_chunk_header_check(&h);
-    h.check = gpu_chunk_check(&h, payload, w->seed);
+    h.packed_size = chunk_pack(b->data, h.raw_size, payload, kind == GPU_CHUNK_RECORDS ? 9 : 0);
+    chunk_put_checks(&gpu_log_format, &h, payload, w->seed);
     memcpy(w->out.data, &h, sizeof(h));
     if (!write_all(w, w->out.data, sizeof(h) + h.packed_size))
         return fail(w, err);
@@ -258,9 +276,7 @@ int gpu_log_create(struct gpu_log_writer **out, int fd, const struct gpu_rec_sta
         return err_set(err, -ENOMEM, "no memory for " GPU_LOG_NAME);
     }
     w->fd = fd;
-    struct gpu_log_header h = {.version = GPU_LOG_VERSION, .size = sizeof(h)};
-    memcpy(h.magic, GPU_LOG_MAGIC, sizeof(h.magic));
-    h.check = gpu_log_header_check(&h);
+    const struct chunk_file_header h = chunk_file_begin(&gpu_log_format);
     w->seed = h.check;
     struct gpu_record rec = {.type = GPU_REC_START, .start = *start};
     int code = write_all(w, &h, sizeof(h)) ? add(w, &rec, err) : fail(w, err);

@@ -191,7 +191,7 @@ char *virgl_title(const struct virgl_command *c, char *out, size_t size)
     return out;
 }
 
-/* Lines of a guest's text, each behind `indent` blanks. */
+/* Lines of a guest's text, each after `indent` blanks. */
 static void print_text(FILE *out, const u8 *text, u32 size, int indent)
 {
     bool start = true;
@@ -256,9 +256,9 @@ void gpu_json_long(FILE *out, struct gpu_fields *it, u32 most)
     json_fields(out, it, most);
 }
 
-static void print_resource_line(FILE *out, const struct gpu_state *s, u32 id, int indent)
+static void print_resource_line(FILE *out, const struct gpu_stream *s, u32 id, int indent)
 {
-    const struct gpu_stream_resource *r = gpu_state_resource(s, id);
+    const struct gpu_stream_resource *r = gpu_stream_resource(s, id);
     char text[128];
     if (!r) {
         fprintf(out, "%*sresource %u: there is none\n", indent, "", id);
@@ -289,10 +289,10 @@ static void print_origin(FILE *out, struct gpu_origin o)
         fprintf(out, ".%u", o.at);
 }
 
-static void print_object(FILE *out, const struct gpu_state *s, const struct gpu_sub *sub,
+static void print_object(FILE *out, const struct gpu_stream *s, const struct gpu_sub *sub,
                          u32 handle, int indent)
 {
-    const struct gpu_object *o = gpu_state_object(sub, handle);
+    const struct gpu_object *o = gpu_stream_object(sub, handle);
     char title[96];
     struct gpu_fields it;
     struct gpu_field f;
@@ -333,19 +333,20 @@ static const char *stage_name(const struct gpu_bound *b, char *text, size_t size
     for (u32 i = 0; b->command.desc && i < b->command.desc->nrows; i++)
         if (b->command.desc->rows[i].names == GPU_ENUM_shader)
             return gpu_value_text(GPU_ENUM_shader, b->stage, text, size);
-    return b->id == VIRGL_CCMD_BIND_OBJECT ? gpu_value_text(GPU_ENUM_object, b->stage, text, size)
-                                           : "";
+    return virgl_effect(&b->command) == GPU_BINDS
+               ? gpu_value_text(GPU_ENUM_object, b->stage, text, size)
+               : "";
 }
 
-static const struct gpu_sub *current(const struct gpu_state *s, u32 ctx)
+static const struct gpu_sub *current(const struct gpu_stream *s, u32 ctx)
 {
-    const struct gpu_stream_context *c = gpu_state_context(s, ctx);
+    const struct gpu_stream_context *c = gpu_stream_context(s, ctx);
     return c ? c->current : NULL;
 }
 
-void gpu_print_bound(FILE *out, const struct gpu_state *s, u32 ctx)
+void gpu_print_bound(FILE *out, const struct gpu_stream *s, u32 ctx)
 {
-    const struct gpu_stream_context *c = gpu_state_context(s, ctx);
+    const struct gpu_stream_context *c = gpu_stream_context(s, ctx);
     char stage[96];
     if (!c) {
         fprintf(out, "context %u: there is none\n", ctx);
@@ -383,9 +384,9 @@ static void json_origin(FILE *out, const char *name, struct gpu_origin o)
         fprintf(out, ",\"%s_at\":%u", name, o.at);
 }
 
-static void json_resource(FILE *out, const struct gpu_state *s, u32 id)
+static void json_resource(FILE *out, const struct gpu_stream *s, u32 id)
 {
-    const struct gpu_stream_resource *r = gpu_state_resource(s, id);
+    const struct gpu_stream_resource *r = gpu_stream_resource(s, id);
     char text[512];
     fprintf(out, "{\"resource\":%u", id);
     if (r) {
@@ -406,7 +407,7 @@ static void json_resource(FILE *out, const struct gpu_state *s, u32 id)
 }
 
 /* Objects and resources that a command names. */
-static void json_named(FILE *out, const struct gpu_state *s, const struct gpu_sub *sub,
+static void json_named(FILE *out, const struct gpu_stream *s, const struct gpu_sub *sub,
                        const struct virgl_command *c, bool objects)
 {
     struct gpu_fields it;
@@ -419,7 +420,7 @@ static void json_named(FILE *out, const struct gpu_state *s, const struct gpu_su
         virgl_fields(c, &it);
         while (gpu_field_next(&it, &f)) {
             const struct gpu_object *o =
-                f.kind == GPU_OBJECT ? gpu_state_object(sub, (u32)f.value) : NULL;
+                f.kind == GPU_OBJECT ? gpu_stream_object(sub, (u32)f.value) : NULL;
             if (!o)
                 continue;
             struct gpu_fields inner;
@@ -449,7 +450,7 @@ static void json_named(FILE *out, const struct gpu_state *s, const struct gpu_su
     fputc(']', out);
 }
 
-void gpu_json_bound(FILE *out, const struct gpu_state *s, u32 ctx)
+void gpu_json_bound(FILE *out, const struct gpu_stream *s, u32 ctx)
 {
     const struct gpu_sub *sub = current(s, ctx);
     char stage[96];
@@ -490,16 +491,16 @@ static void print_attribute(FILE *out, const struct gpu_format *f, const u8 *p)
 }
 
 /* Index `i` of a draw: from its index buffer, or counted. false: not known. */
-static bool vertex_index(const struct gpu_state *s, const struct gpu_sub *sub,
+static bool vertex_index(const struct gpu_stream *s, const struct gpu_sub *sub,
                          const struct virgl_command *draw, u32 i, u32 *out)
 {
     u32 start = virgl_word(draw, 1);
     *out = start + i;
     if (!virgl_word(draw, 4))
         return true;
-    const struct gpu_bound *b = gpu_state_bound(sub, VIRGL_CCMD_SET_INDEX_BUFFER, 0, 0);
+    const struct gpu_bound *b = gpu_stream_bound(sub, VIRGL_CCMD_SET_INDEX_BUFFER, 0, 0);
     const struct gpu_stream_resource *r =
-        b ? gpu_state_resource(s, virgl_word(&b->command, 1)) : NULL;
+        b ? gpu_stream_resource(s, virgl_word(&b->command, 1)) : NULL;
     u32 size = b ? virgl_word(&b->command, 2) : 0;
     if (!r || !r->contents || (size != 1 && size != 2 && size != 4))
         return false;
@@ -512,7 +513,7 @@ static bool vertex_index(const struct gpu_state *s, const struct gpu_sub *sub,
     return true;
 }
 
-static void print_vertex(FILE *out, const struct gpu_state *s, const struct gpu_sub *sub,
+static void print_vertex(FILE *out, const struct gpu_stream *s, const struct gpu_sub *sub,
                          const struct gpu_object *elements, u32 index)
 {
     u32 n = elements->command.length ? (elements->command.length - 1) / 4 : 0;
@@ -521,9 +522,9 @@ static void print_vertex(FILE *out, const struct gpu_state *s, const struct gpu_
         u32 offset = virgl_word(c, 2 + e * 4), divisor = virgl_word(c, 3 + e * 4);
         u32 slot = virgl_word(c, 4 + e * 4);
         const struct gpu_format *f = gpu_format(virgl_word(c, 5 + e * 4));
-        const struct gpu_bound *b = gpu_state_bound(sub, VIRGL_CCMD_SET_VERTEX_BUFFERS, 0, slot);
+        const struct gpu_bound *b = gpu_stream_bound(sub, VIRGL_CCMD_SET_VERTEX_BUFFERS, 0, slot);
         const struct gpu_stream_resource *r =
-            b ? gpu_state_resource(s, virgl_word(&b->command, 3)) : NULL;
+            b ? gpu_stream_resource(s, virgl_word(&b->command, 3)) : NULL;
         fprintf(out, "  IN[%u]=", e);
         if (!b || !r || !f || !r->contents) {
             fputs("?", out);
@@ -538,14 +539,14 @@ static void print_vertex(FILE *out, const struct gpu_state *s, const struct gpu_
     }
 }
 
-void gpu_print_vertices(FILE *out, const struct gpu_state *s, u32 ctx,
+void gpu_print_vertices(FILE *out, const struct gpu_stream *s, u32 ctx,
                         const struct virgl_command *draw, u32 most)
 {
     const struct gpu_sub *sub = current(s, ctx);
     const struct gpu_bound *b =
-        sub ? gpu_state_bound(sub, VIRGL_CCMD_BIND_OBJECT, VIRGL_OBJECT_VERTEX_ELEMENTS, 0) : NULL;
+        sub ? gpu_stream_bound(sub, VIRGL_CCMD_BIND_OBJECT, VIRGL_OBJECT_VERTEX_ELEMENTS, 0) : NULL;
     const struct gpu_object *elements =
-        b ? gpu_state_object(sub, virgl_word(&b->command, 1)) : NULL;
+        b ? gpu_stream_object(sub, virgl_word(&b->command, 1)) : NULL;
     u32 count = virgl_word(draw, 2);
     if (!elements || elements->type != VIRGL_OBJECT_VERTEX_ELEMENTS)
         return;

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "virtio-gpu-log/state.h"
+#include "virtio-gpu-log/stream.h"
 
 /* " name=value ..." of a command's fields: at most `repeats` of what repeats, bits that are zero
  * only with `zeros`, at most `most` bytes of data. */
@@ -26,12 +26,12 @@ void gpu_json_long(FILE *out, struct gpu_fields *it, u32 most);
 
 /* Everything bound in the current sub-context of context `ctx`: who set it, with the objects and
  * resources that it names. */
-void gpu_print_bound(FILE *out, const struct gpu_state *s, u32 ctx);
-void gpu_json_bound(FILE *out, const struct gpu_state *s, u32 ctx);
+void gpu_print_bound(FILE *out, const struct gpu_stream *s, u32 ctx);
+void gpu_json_bound(FILE *out, const struct gpu_stream *s, u32 ctx);
 
 /* The vertices of a DRAW_VBO, attribute by attribute, as far as they were uploaded; at most `most`.
  */
-void gpu_print_vertices(FILE *out, const struct gpu_state *s, u32 ctx,
+void gpu_print_vertices(FILE *out, const struct gpu_stream *s, u32 ctx,
                         const struct virgl_command *draw, u32 most);
 
 #endif

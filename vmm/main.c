@@ -8,17 +8,29 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "cmd/cmd.h"
 #include "version.h"
 
+/* The last column is all that each still may, once it knows what its recording is:
+ * docs/security.md. */
 static const struct verb commands[] = {
-    {"record", cmd_record},   {"replay", cmd_replay},
-    {"info", cmd_info},       {"events", cmd_events},
-    {"trace", cmd_trace},     {"diff", cmd_diff},
-    {"symbols", cmd_symbols}, {"core", cmd_core},
-    {"gdb", cmd_gdb},         {"checkpoint", cmd_checkpoint},
-    {"disk", cmd_disk},       {"pcap", cmd_pcap},
-    {"gpu", cmd_gpu},         {"doctor", cmd_doctor},
+    {"record", cmd_record, SANDBOX_CODE | SANDBOX_LISTEN | SANDBOX_TERMINAL},
+    {"replay", cmd_replay, SANDBOX_READ | SANDBOX_CODE},
+    {"info", cmd_info, SANDBOX_READ},
+    {"events", cmd_events, SANDBOX_READ},
+    {"trace", cmd_trace, SANDBOX_READ | SANDBOX_CODE},
+    {"diff", cmd_diff, SANDBOX_READ},
+    {"symbols", cmd_symbols, SANDBOX_READ | SANDBOX_CODE},
+    {"core", cmd_core, SANDBOX_READ | SANDBOX_CODE},
+    {"gdb", cmd_gdb, SANDBOX_READ | SANDBOX_CODE},
+    {"checkpoint", cmd_checkpoint, SANDBOX_READ | SANDBOX_CODE},
+    {"disk", cmd_disk, SANDBOX_READ | SANDBOX_CODE},
+    {"pcap", cmd_pcap, SANDBOX_READ | SANDBOX_CODE},
+    {"gpu", cmd_gpu, 0},
+    {"doctor", cmd_doctor, 0},
+    {"verify", cmd_verify, SANDBOX_READ | SANDBOX_CODE},
+    {"sign", cmd_sign, SANDBOX_READ},
 };
 
 const char *argp_program_version = "reprise " REPRISE_VERSION;
@@ -39,8 +51,10 @@ static const char doc[] =
     "  disk        its disks as they were at any point\n"
     "  pcap        what its networks carried, for Wireshark\n"
     "  gpu         its stream of GPU commands\n"
+    "  verify      is it what was recorded, and signed? hashes, signature, replay\n"
+    "  sign        put a signature into it\n"
     "  doctor      what this host can do for it\n\n"
-    "`reprise COMMAND --help` says more about each." EXIT_HELP;
+    "`reprise help COMMAND` or `reprise COMMAND --help` says more about each." EXIT_HELP;
 
 /* A file of ours must not become descriptor 0, 1 or 2: what is printed would end up in it. */
 static void open_standard_files(void)
@@ -53,6 +67,43 @@ static void open_standard_files(void)
         close(fd);
 }
 
+static FILE *unguarded;
+
+static void end_guard(void)
+{
+    FILE *guard = stdout;
+    stdout = unguarded;
+    fclose(guard);
+}
+
+/* Most of what commands print are names and texts from recordings. Consoles go to the descriptor,
+ * as they are. */
+static void guard_standard_output(void)
+{
+    bool terminal = isatty(STDOUT_FILENO);
+    FILE *out = text_guard(stdout);
+    if (!out)
+        return;
+    setvbuf(out, NULL, terminal ? _IOLBF : _IOFBF, 1 << 16);
+    unguarded = stdout;
+    stdout = out;
+    atexit(end_guard);
+}
+
+/* `reprise help [COMMAND...]` and -h, as argp knows them. Returns argc. */
+static int ask_for_help(int argc, char **argv)
+{
+    static char help[] = "--help";
+    if (argc >= 2 && !strcmp(argv[1], "-h"))
+        argv[1] = help;
+    if (argc < 2 || strcmp(argv[1], "help"))
+        return argc;
+    for (int i = 1; i + 1 < argc; i++)
+        argv[i] = argv[i + 1];
+    argv[argc - 1] = help;
+    return argc;
+}
+
 int main(int argc, char **argv)
 {
     static const struct argp argp = {
@@ -63,6 +114,8 @@ int main(int argc, char **argv)
      * Commands that only print end with their reader, as usual. */
     signal(SIGXFSZ, SIG_IGN);
     open_standard_files();
+    guard_standard_output();
+    argc = ask_for_help(argc, argv);
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &c);
     if (c.chosen->run == cmd_record || c.chosen->run == cmd_replay || c.chosen->run == cmd_gdb)
         signal(SIGPIPE, SIG_IGN);

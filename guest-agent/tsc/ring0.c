@@ -13,6 +13,7 @@
 #include <linux/module.h>
 #include <linux/mutex.h>
 #include <linux/slab.h>
+#include <linux/version.h>
 
 atomic64_t kernel_answers;
 unsigned int kernel_places, kernel_left;
@@ -108,14 +109,25 @@ static void forget(struct module *owner, bool all)
     } while (n == ARRAY_SIZE(probes));
 }
 
+/* The text of a module. */
+static int probe_module(struct module *m)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 4, 0)
+    u8 *text = m->mem[MOD_TEXT].base;
+    return probe_text(text, text + m->mem[MOD_TEXT].size, m);
+#else
+    u8 *text = m->core_layout.base;
+    return probe_text(text, text + m->core_layout.text_size, m);
+#endif
+}
+
 /* Modules that come later. */
 static int on_module(struct notifier_block *block, unsigned long event, void *data)
 {
     struct module *m = data;
-    u8 *text = m->core_layout.base;
     mutex_lock(&lock);
     if (event == MODULE_STATE_COMING && m != THIS_MODULE)
-        probe_text(text, text + m->core_layout.text_size, m);
+        probe_module(m);
     if (event == MODULE_STATE_GOING)
         forget(m, false);
     mutex_unlock(&lock);
@@ -130,12 +142,8 @@ static int probe_modules(void)
     struct module *m;
     int error = 0;
     mutex_lock(names.module_mutex);
-    list_for_each_entry(m, names.modules, list)
-    {
-        u8 *text = m->core_layout.base;
-        if (!error && m->state == MODULE_STATE_LIVE)
-            error = probe_text(text, text + m->core_layout.text_size, m);
-    }
+    list_for_each_entry(m, names.modules, list) if (!error && m->state == MODULE_STATE_LIVE) error =
+        probe_module(m);
     mutex_unlock(names.module_mutex);
     return error;
 }

@@ -88,12 +88,13 @@ static bool fixup(struct pt_regs *regs)
     return good;
 }
 
-/* Also says where the function goes on behind the call of the tracer, which is what led here. */
+/* Also says where the function goes on after the call of the tracer, which is what led here. */
 static void notrace lead_here(unsigned long ip, unsigned long parent, struct ftrace_ops *ops,
                               struct ftrace_regs *regs)
 {
     WRITE_ONCE(kernels_own, (void *)(ip + MCOUNT_INSN_SIZE));
-    ftrace_instruction_pointer_set(regs, (unsigned long)fixup);
+    instruction_pointer_set(ftrace_get_regs(regs),
+                            (unsigned long)fixup); /* it has them all: flags */
 }
 
 /* PERMANENT: with the sysctl kernel.ftrace_enabled it cannot be switched off meanwhile. */

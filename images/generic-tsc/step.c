@@ -1,4 +1,4 @@
-/* Single steps and breakpoints around RDTSC: the trap comes behind it, as without the module. */
+/* Single steps and breakpoints around RDTSC: the trap comes after it, as without the module. */
 #define _GNU_SOURCE
 #include "tsc-test.h"
 
@@ -102,7 +102,7 @@ void test_ptrace(void)
         _exit(7);
     }
     check(stopped_by_trap(child), "the child does not begin");
-    /* A breakpoint on RDTSC, and on the instruction behind it: RF must not be left set. */
+    /* A breakpoint on RDTSC, and on the instruction after it: RF must not be left set. */
     check(breakpoint_at(child, step_tsc), "no debug registers: errno %d", errno);
     ptrace(PTRACE_CONT, child, NULL, NULL);
     check(stopped_by_trap(child) && rip(child) == (uintptr_t)step_tsc, "no stop at RDTSC");

@@ -15,7 +15,7 @@ say "gpu-mesa: compiling"
 for package in libgbm-dev libegl-dev libgles-dev libdrm-dev libgbm1 libegl1 libgles2; do
     fetch $package "$work/sdk"
 done
-gcc -std=gnu11 -Os -Wall -Wextra -Werror -s -I. -Ivmm -I"$work/sdk/usr/include" \
+gcc -std=gnu11 -Os -Wall -Wextra $werror -s -I. -Ivmm -I"$work/sdk/usr/include" \
     -I"$work/sdk/usr/include/libdrm" -o "$work/files/usr/local/bin/triangle" $here/triangle.c \
     images/gpu-raw/card.c images/gpu-raw/options.c images/gpu-raw/picture.c \
     -L"$work/sdk/usr/lib/x86_64-linux-gnu" -Wl,--unresolved-symbols=ignore-in-shared-libs \

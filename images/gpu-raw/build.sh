@@ -13,7 +13,7 @@ from_generic "$work/initramfs/modules" virtio_ring virtio virtio_pci_modern_dev 
 
 # The kernel's interface as libdrm has it; no library.
 fetch libdrm-dev "$work/sdk"
-gcc -std=gnu11 -Os -Wall -Wextra -Werror -static -s -I. -Ivmm -I"$work/sdk/usr/include/libdrm" \
+gcc -std=gnu11 -Os -Wall -Wextra $werror -static -s -I. -Ivmm -I"$work/sdk/usr/include/libdrm" \
     -o "$work/gpu-raw" images/gpu-raw/*.c
 cp "$work/gpu-raw" "$work/initramfs/init"
 initramfs "$work/initramfs" "$work/initrd"

@@ -4,7 +4,7 @@
 #include "tiny.h"
 
 static u64 user_vector;
-volatile u32 answer[4]; /* eax, ebx, ecx, edx behind the instruction */
+volatile u32 answer[4]; /* eax, ebx, ecx, edx after the instruction */
 
 static bool on_user_fault(struct frame *f)
 {
@@ -143,7 +143,7 @@ void guest_main(void)
     }
     if (!cpu_has(1, 2, 3)) {
         TRY("xor %%ecx, %%ecx; mwait", "a"(0));
-        trap_rip = trap.f.rip; /* behind the XOR */
+        trap_rip = trap.f.rip; /* after the XOR */
         check_trap(6, 0, 0, "MWAIT in ring 0");
     }
     exit_guest(0);

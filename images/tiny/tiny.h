@@ -65,7 +65,7 @@ u64 gate_target(unsigned vector);
 
 /*
  * Runs one instruction that may fault. Afterwards trap says what happened; execution goes on
- * behind it. Uses RAX; the operands are the caller's own business (registers by name).
+ * after it. Uses RAX; the operands are the caller's own business (registers by name).
  */
 #define TRY(insn, ...)                                                                             \
     do {                                                                                           \

@@ -36,33 +36,38 @@ bool access_avx(struct gdb_server *s)
 
 /* ---- registers ---- */
 
-static void put_register(struct gdb_server *s, const struct vcpu *c, u64 cr8, unsigned number)
+static void put_register(struct gdb_server *s, const struct vcpu *c,
+                         const struct gdb_beside *beside, unsigned number)
 {
     u8 bytes[GDB_REG_SIZE];
-    gdb_reg_read(c, cr8, number, bytes);
-    reply_hex(&s->reply, bytes, gdb_reg_find(number, true)->bits / 8);
+    unsigned size = gdb_reg_find(number, true)->bits / 8;
+    if (gdb_reg_read(c, beside, number, bytes))
+        reply_hex(&s->reply, bytes, size);
+    else
+        reply_format(&s->reply, "%.*s", 2 * (int)size, "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx");
 }
 
 void access_read_registers(struct gdb_server *s)
 {
-    struct machine *m = machine(s);
-    const struct vcpu *c = machine_vcpu(m);
-    u64 cr8 = machine_cr8(m);
+    const struct vcpu *c = machine_vcpu(machine(s));
+    struct gdb_beside beside;
     bool avx = access_avx(s);
+    gdb_beside_read(&beside, &s->target, GDB_REGISTERS);
     for (unsigned n = 0; n < GDB_REGISTERS; n++)
         if (gdb_reg_find(n, avx))
-            put_register(s, c, cr8, n);
+            put_register(s, c, &beside, n);
 }
 
 void access_read_register(struct gdb_server *s, const char *text)
 {
-    struct machine *m = machine(s);
+    struct gdb_beside beside;
     u64 number;
     if (!parse_hex(&text, &number) || *text || !gdb_reg_find(number, access_avx(s))) {
         fail(s);
         return;
     }
-    put_register(s, machine_vcpu(m), machine_cr8(m), (unsigned)number);
+    gdb_beside_read(&beside, &s->target, (unsigned)number);
+    put_register(s, machine_vcpu(machine(s)), &beside, (unsigned)number);
 }
 
 /* Makes `to` the vCPU's state; `from` is what it was copied from. */
@@ -82,12 +87,14 @@ static bool commit(struct gdb_server *s, const struct vcpu *to)
 static bool set_register(struct gdb_server *s, struct vcpu *c, unsigned number, const char *digits)
 {
     u8 bytes[GDB_REG_SIZE];
+    struct gdb_beside beside;
     struct err err;
     if (!parse_bytes(digits, bytes, gdb_reg_find(number, true)->bits / 8)) {
         fail(s);
         return false;
     }
-    if (gdb_reg_write(c, machine_cr8(machine(s)), number, bytes, &err) < 0) {
+    gdb_beside_read(&beside, &s->target, number);
+    if (gdb_reg_write(c, &beside, number, bytes, &err) < 0) {
         reply_error(&s->reply, err.text);
         return false;
     }
@@ -110,7 +117,7 @@ void access_write_registers(struct gdb_server *s, const char *text, size_t len)
         const struct gdb_reg *r = gdb_reg_find(n, avx);
         if (!r)
             continue;
-        if (!set_register(s, &c, n, text))
+        if (*text != 'x' && !set_register(s, &c, n, text)) /* x: what was not known stays so */
             return;
         text += r->bits / 4;
     }
@@ -136,9 +143,10 @@ void access_write_register(struct gdb_server *s, const char *text)
 bool access_jump(struct gdb_server *s, u64 address)
 {
     struct vcpu c;
+    struct gdb_beside beside = {0};
     struct err err;
     memcpy(&c, machine_vcpu(machine(s)), sizeof(c));
-    if (gdb_reg_write(&c, 0, GDB_RIP, (const u8 *)&address, &err) < 0) {
+    if (gdb_reg_write(&c, &beside, GDB_RIP, (const u8 *)&address, &err) < 0) {
         reply_error(&s->reply, err.text);
         return false;
     }

@@ -83,6 +83,7 @@ static const struct {
 };
 
 struct agent {
+    const struct gdb_target *target;
     struct machine *m;
     const struct vcpu *cpu;
     u64 stack[STACK_SIZE];
@@ -120,10 +121,13 @@ static bool binary(u8 op, u64 a, u64 b, u64 *out)
 static bool read_register(const struct agent *a, u64 number, u64 *out)
 {
     u8 bytes[GDB_REG_SIZE];
+    struct gdb_beside beside;
     const struct gdb_reg *r = gdb_reg_find(number, false);
     if (!r || r->bits > 64)
         return false;
-    gdb_reg_read(a->cpu, number == GDB_CR8 ? machine_cr8(a->m) : 0, (unsigned)number, bytes);
+    gdb_beside_read(&beside, a->target, (unsigned)number);
+    if (!gdb_reg_read(a->cpu, &beside, (unsigned)number, bytes))
+        return false;
     *out = 0;
     for (unsigned i = 0; i < r->bits / 8u; i++)
         *out |= (u64)bytes[i] << 8 * i;
@@ -194,9 +198,10 @@ static bool step(struct agent *a, u8 op, u64 operand)
     return true;
 }
 
-bool agent_evaluate(const u8 *code, size_t len, struct machine *m, u64 *value)
+bool agent_evaluate(const u8 *code, size_t len, const struct gdb_target *target, u64 *value)
 {
-    struct agent a = {.m = m, .cpu = machine_vcpu(m)};
+    struct machine *m = target->machine(target->opaque);
+    struct agent a = {.target = target, .m = m, .cpu = machine_vcpu(m)};
     size_t at = 0;
     for (unsigned steps = 0; steps < MAX_STEPS; steps++) {
         if (at >= len)
@@ -222,13 +227,13 @@ bool agent_evaluate(const u8 *code, size_t len, struct machine *m, u64 *value)
     return false;
 }
 
-bool gdb_condition_holds(const struct gdb_condition *c, struct machine *m)
+bool gdb_condition_holds(const struct gdb_condition *c, const struct gdb_target *target)
 {
     if (!c)
         return true;
     for (; c; c = c->next) {
         u64 value;
-        if (!agent_evaluate(c->code, c->len, m, &value) || value)
+        if (!agent_evaluate(c->code, c->len, target, &value) || value)
             return true;
     }
     return false;

@@ -2,7 +2,7 @@
 #ifndef REPRISE_GDB_AGENT_H
 #define REPRISE_GDB_AGENT_H
 
-#include "machine.h"
+#include "machine/machine.h"
 #include "replay/gdb/gdb.h"
 
 struct gdb_condition {
@@ -13,7 +13,7 @@ struct gdb_condition {
 
 /* Runs the bytecode; any bytes are fine. False when it is wrong, reads what is not there, divides
  * by zero or takes too long. */
-bool agent_evaluate(const u8 *code, size_t len, struct machine *m, u64 *value);
+bool agent_evaluate(const u8 *code, size_t len, const struct gdb_target *target, u64 *value);
 
 /* Frees the list. */
 void gdb_conditions_free(struct gdb_condition *list);

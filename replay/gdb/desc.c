@@ -1,5 +1,5 @@
 /*
- * target.xml: the registers of regs.c by gdb's features (gdb manual, G.5 "i386 Features"), and one
+ * target.xml: the registers of regs.c by gdb's features (gdb manual, G.5 "i386 Features"), and two
  * of our own. The operating system is none, or gdb would look for processes and shared libraries.
  */
 #include <stdio.h>
@@ -66,6 +66,7 @@ static void types(FILE *f, enum reg_feature feature)
         fputs(vec128, f);
         flags(f, "i386_mxcsr", 4, mxcsr);
         break;
+    case FEATURE_PROCESS: fputs("<vector id=\"comm\" type=\"int8\" count=\"16\"/>", f); break;
     case FEATURE_SYSTEM:
         flags(f, "x86_cr0", 8, cr0);
         flags(f, "x86_cr4", 8, cr4);
@@ -82,7 +83,8 @@ char *gdb_description(bool avx)
                                         [FEATURE_SSE] = "org.gnu.gdb.i386.sse",
                                         [FEATURE_AVX] = "org.gnu.gdb.i386.avx",
                                         [FEATURE_SEGMENTS] = "org.gnu.gdb.i386.segments",
-                                        [FEATURE_SYSTEM] = "org.reprise.x86.system"};
+                                        [FEATURE_SYSTEM] = "org.reprise.x86.system",
+                                        [FEATURE_PROCESS] = "org.reprise.process"};
     char *text = NULL;
     size_t size;
     FILE *f = open_memstream(&text, &size);
@@ -106,7 +108,7 @@ char *gdb_description(bool avx)
                 r->type, n);
         if (r->group)
             fprintf(f, " group=\"%s\"", r->group);
-        fputs("/>", f);
+        fputs(r->feature == FEATURE_PROCESS ? " save-restore=\"no\"/>" : "/>", f);
     }
     fputs("</feature></target>", f);
     bool failed = ferror(f);

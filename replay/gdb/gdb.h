@@ -20,7 +20,7 @@
 
 #include "base/err.h"
 #include "base/types.h"
-#include "machine.h"
+#include "machine/machine.h"
 
 /* The numbers are those of the packets Z0 to Z4. */
 enum gdb_point_kind {
@@ -42,7 +42,16 @@ struct gdb_point {
     const struct gdb_condition *conditions; /* NULL: unconditional */
 };
 
-enum gdb_monitor { GDB_MONITOR_UNKNOWN, GDB_MONITOR_OK, GDB_MONITOR_MOVED };
+/* Which process the machine runs, as far as can be known; read-only registers to gdb. */
+struct gdb_process {
+    u64 pgd;    /* physical address of the page tables' root, one for each address space */
+    bool known; /* the rest */
+    i32 pid;    /* of the thread */
+    char comm[16];
+};
+
+/* MOVED: the machine is not where gdb thinks; MOVED_HOOK: and gdb finds out by "qreprise.Moved". */
+enum gdb_monitor { GDB_MONITOR_UNKNOWN, GDB_MONITOR_OK, GDB_MONITOR_MOVED, GDB_MONITOR_MOVED_HOOK };
 
 /* What the owner provides. All functions are called from within gdb_server_wait, set_points also
  * from gdb_server_destroy and when a peer goes. */
@@ -58,9 +67,13 @@ struct gdb_target {
      * branch); machine() is asked again afterwards. <0 with a text refuses the write. NULL: writes
      * are always fine. */
     int (*before_write)(void *opaque, struct err *err);
-    /* `monitor COMMAND`; what it prints on `out` is shown at every fflush. MOVED: the machine is
-     * not where gdb thinks; the user is told how to make gdb look again. NULL: no commands. */
+    /* `monitor COMMAND`; what it prints on `out` is shown at every fflush. After MOVED the user is
+     * told how to make gdb look again. NULL: no commands. */
     enum gdb_monitor (*monitor)(void *opaque, const char *command, FILE *out);
+    /* Something the user of this program should know: who was turned away. NULL: nobody is told. */
+    void (*warn)(void *opaque, const char *text);
+    /* NULL: nothing is known of processes. */
+    void (*process)(void *opaque, struct gdb_process *out);
 };
 
 enum gdb_action {
@@ -108,9 +121,14 @@ struct gdb_stop {
 struct gdb_server;
 
 /*
- * Listens. `endpoint`: "PORT", ":PORT" (on 127.0.0.1), "HOST:PORT", "[::1]:PORT", port 0 for any
- * that is free; "unix:PATH" (a socket nobody listens at is replaced, anything else there is an
- * error; removed by destroy); "-" for stdin and stdout. `target` is copied.
+ * Listens. `endpoint`: NULL for a Unix socket in a directory of its own; "unix:PATH" (a socket
+ * nobody listens at is replaced, anything else there is an error; removed by destroy); "-" for
+ * stdin and stdout; "PORT", ":PORT" (on 127.0.0.1), "HOST:PORT", "[::1]:PORT", port 0 for any that
+ * is free. `target` is copied.
+ *
+ * A peer can read and write all of the guest. Unix sockets are this user's alone. At a port of this
+ * host other users' processes are turned away, and other addresses are refused; ",open" after
+ * either lets anybody in. Who does not begin as gdb does (a web page's request) is turned away.
  */
 int gdb_server_create(struct gdb_server **out, const char *endpoint,
                       const struct gdb_target *target, struct err *err);
@@ -120,6 +138,8 @@ void gdb_server_destroy(struct gdb_server *s);
 
 /* What to give gdb's `target remote`: "127.0.0.1:40123", "[::1]:40123", "/path", or "-". */
 const char *gdb_server_address(const struct gdb_server *s);
+/* Whoever can connect is served: ",open". */
+bool gdb_server_open_to_all(const struct gdb_server *s);
 
 bool gdb_server_connected(const struct gdb_server *s);
 
@@ -130,7 +150,7 @@ int gdb_server_wait(struct gdb_server *s, struct gdb_resume *out, struct err *er
 
 /* During a run; a few system calls, never blocks. True when the run should stop and
  * gdb_server_wait be called: the peer interrupted (report GDB_STOP_INTERRUPT), it vanished, or
- * there is none and one waits to be accepted. Stays true until then. */
+ * there was none and one has come that speaks as gdb does. Stays true until then. */
 bool gdb_server_poll(struct gdb_server *s);
 
 /* File descriptors that become readable when gdb_server_poll may have news; returns how many. */
@@ -147,8 +167,8 @@ void gdb_server_stopped(struct gdb_server *s, const struct gdb_stop *stop);
 /* Text for the user while a run is pending; dropped when none is. */
 void gdb_server_print(struct gdb_server *s, const char *text);
 
-/* Whether one of the list is true (not 0) in the machine's state; one that cannot be evaluated is
- * true, so that the user sees it. NULL is true. */
-bool gdb_condition_holds(const struct gdb_condition *c, struct machine *m);
+/* Whether one of the list is true (not 0) in the state of the target's machine; one that cannot be
+ * evaluated is true, so that the user sees it. NULL is true. */
+bool gdb_condition_holds(const struct gdb_condition *c, const struct gdb_target *target);
 
 #endif

@@ -13,7 +13,8 @@
 #define RUN_MIN  3
 #define RUN_MAX  97
 
-int hex_digit(char c)
+/* The value of a hex digit, -1 for none. */
+static int hex_digit(char c)
 {
     if (c >= '0' && c <= '9')
         return c - '0';
@@ -58,7 +59,7 @@ static enum packet_event idle(struct packet_reader *r, u8 byte)
     case '+': return PACKET_ACK;
     case '-': return PACKET_NAK;
     case INTERRUPT_BYTE: return PACKET_INTERRUPT;
-    default: return PACKET_NONE;
+    default: return PACKET_GARBAGE;
     }
 }
 

@@ -18,6 +18,7 @@ enum packet_event {
     PACKET_ACK,       /* '+' between packets */
     PACKET_NAK,       /* '-' */
     PACKET_INTERRUPT, /* 0x03 */
+    PACKET_GARBAGE,   /* what no gdb says between packets; the streams here lose nothing */
 };
 
 /* All zero to begin with. */
@@ -56,8 +57,6 @@ void reply_error(struct reply *r, const char *text);
 bool parse_hex(const char **at, u64 *value);
 /* `len` bytes from 2 * len digits. */
 bool parse_bytes(const char *digits, u8 *out, size_t len);
-/* The value of a hex digit, -1 for none. */
-int hex_digit(char c);
 /* Moves *at past `c` if it is there. */
 bool parse_char(const char **at, char c);
 

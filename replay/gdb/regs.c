@@ -1,5 +1,5 @@
 /*
- * See regs.h. Writes keep the vCPU's state canonical (vcpu.h, cpu/dbt/fpu.c): reserved bits are
+ * See regs.h. Writes keep the vCPU's state canonical (vcpu.h, cpu/x86/park.c): reserved bits are
  * refused, XSTATE_BV says what differs from its init value, ES and B of the x87 status word follow
  * from its exceptions and their masks. SDM vol. 1, 8.1 and 10.5.1, vol. 1, 13.6.
  */
@@ -7,6 +7,8 @@
 
 #include <errno.h>
 #include <string.h>
+
+#include "machine/machine.h"
 
 #define XSAVE_FCW       0
 #define XSAVE_FSW       2
@@ -49,6 +51,9 @@ enum { FCTRL, FSTAT, FTAG, FISEG, FIOFF, FOSEG, FOOFF, FOP };
 #define BASE(name, n)       REG(name, "int64", NULL, 64, FEATURE_SEGMENTS, seg_base[n], REG_CANONICAL)
 #define SYS(name, type, bits, field, access)                                                       \
     REG(name, type, "system", bits, FEATURE_SYSTEM, field, access)
+#define PROC(name, type, bits, field)                                                              \
+    {name, type, "general", bits, sizeof(((struct gdb_process *)0)->field),                        \
+     offsetof(struct gdb_process, field), FEATURE_PROCESS, REG_PROCESS}
 
 static const struct gdb_reg table[GDB_REGISTERS] = {
     GPR("rax", "int64", RAX), GPR("rbx", "int64", RBX), GPR("rcx", "int64", RCX),
@@ -100,6 +105,9 @@ static const struct gdb_reg table[GDB_REGISTERS] = {
     SYS("tr", "uint16", 16, seg_sel[SEG_TR], REG_READ_ONLY),
     SYS("tr_base", "data_ptr", 64, seg_base[SEG_TR], REG_READ_ONLY),
     SYS("tr_limit", "uint32", 32, seg_limit[SEG_TR], REG_READ_ONLY),
+    PROC("pgd", "data_ptr", 64, pgd),
+    PROC("pid", "int32", 32, pid),
+    PROC("comm", "comm", 128, comm),
 };
 /* clang-format on */
 
@@ -216,18 +224,38 @@ static void set_xstate_bv(u8 *x)
 
 /* ---- all of them ---- */
 
-void gdb_reg_read(const struct vcpu *c, u64 cr8, unsigned number, u8 *out)
+void gdb_beside_read(struct gdb_beside *out, const struct gdb_target *target, unsigned number)
+{
+    bool process = number == GDB_REGISTERS || table[number].access == REG_PROCESS;
+    *out = (struct gdb_beside){.cr8 = machine_cr8(target->machine(target->opaque))};
+    if (process && target->process)
+        target->process(target->opaque, &out->process);
+}
+
+static bool is_known(const struct gdb_process *p, unsigned number)
+{
+    return p->known || (number == GDB_PGD && p->pgd);
+}
+
+bool gdb_reg_read(const struct vcpu *c, const struct gdb_beside *beside, unsigned number, u8 *out)
 {
     const struct gdb_reg *r = &table[number];
     unsigned bytes = r->bits / 8;
     if (r->access == REG_X87) {
         put(out, x87_read(c->xsave, r->offset), bytes);
     } else if (number == GDB_CR8) {
-        put(out, cr8, bytes);
+        put(out, beside->cr8, bytes);
+    } else if (r->access == REG_PROCESS) {
+        bool known = is_known(&beside->process, number);
+        memset(out, 0, bytes);
+        if (known)
+            memcpy(out, (const u8 *)&beside->process + r->offset, bytes);
+        return known;
     } else {
         memset(out, 0, bytes);
         memcpy(out, (const u8 *)c + r->offset, MIN((unsigned)r->size, bytes));
     }
+    return true;
 }
 
 static bool is_canonical(u64 v)
@@ -240,16 +268,18 @@ static int refuse(struct err *err, const struct gdb_reg *r, const char *why)
     return err_set(err, -EINVAL, "%s %s", r->name, why);
 }
 
-int gdb_reg_write(struct vcpu *c, u64 cr8, unsigned number, const u8 *in, struct err *err)
+int gdb_reg_write(struct vcpu *c, const struct gdb_beside *beside, unsigned number, const u8 *in,
+                  struct err *err)
 {
     const struct gdb_reg *r = &table[number];
     unsigned bytes = r->bits / 8;
     u8 *field = (u8 *)c + r->offset, old[GDB_REG_SIZE];
     u64 v = get(in, MIN(bytes, 8u));
-    gdb_reg_read(c, cr8, number, old);
+    gdb_reg_read(c, beside, number, old);
     if (!memcmp(old, in, bytes))
         return 0;
     switch (r->access) {
+    case REG_PROCESS:
     case REG_READ_ONLY: return refuse(err, r, "cannot be changed");
     case REG_CANONICAL:
     case REG_RIP:

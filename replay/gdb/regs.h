@@ -1,13 +1,14 @@
 /*
  * Registers as gdb numbers them, and their description for gdb (target.xml). A register's number
  * is its place in one table (regs.c); README.md lists them. "Registers" are of struct vcpu, but for
- * CR8, which is the local APIC's.
+ * CR8, which is the local APIC's, and those of the process, which the target knows.
  */
 #ifndef REPRISE_GDB_REGS_H
 #define REPRISE_GDB_REGS_H
 
 #include "base/err.h"
 #include "cpu/vcpu.h"
+#include "replay/gdb/gdb.h"
 
 enum {
     GDB_RBP = 6,
@@ -25,13 +26,38 @@ enum {
     GDB_CR0 = 76,
     GDB_CR2 = 77,
     GDB_CR8 = 80,
-    GDB_REGISTERS = 99
+    GDB_PGD = 99,
+    GDB_PID = 100,
+    GDB_COMM = 101,
+    GDB_REGISTERS = 102
 };
 
-enum reg_feature { FEATURE_CORE, FEATURE_SSE, FEATURE_AVX, FEATURE_SEGMENTS, FEATURE_SYSTEM };
+enum reg_feature {
+    FEATURE_CORE,
+    FEATURE_SSE,
+    FEATURE_AVX,
+    FEATURE_SEGMENTS,
+    FEATURE_SYSTEM,
+    FEATURE_PROCESS
+};
 
-/* What a write must heed. */
-enum reg_access { REG_READ_ONLY, REG_ANY, REG_CANONICAL, REG_RIP, REG_EFLAGS, REG_MXCSR, REG_X87 };
+/* What a write must heed. REG_PROCESS: read-only too, a field of struct gdb_process. */
+enum reg_access {
+    REG_READ_ONLY,
+    REG_ANY,
+    REG_CANONICAL,
+    REG_RIP,
+    REG_EFLAGS,
+    REG_MXCSR,
+    REG_X87,
+    REG_PROCESS
+};
+
+/* What is a register to gdb and not in struct vcpu. */
+struct gdb_beside {
+    u64 cr8;
+    struct gdb_process process;
+};
 
 struct gdb_reg {
     const char *name;
@@ -39,7 +65,7 @@ struct gdb_reg {
     const char *group; /* NULL: gdb's choice */
     u16 bits;
     u16 size;   /* of the field */
-    u16 offset; /* in struct vcpu; REG_X87: which one */
+    u16 offset; /* in struct vcpu or gdb_process; REG_X87: which one */
     u8 feature;
     u8 access;
 };
@@ -50,12 +76,16 @@ struct gdb_reg {
 /* NULL: gdb has no such register. Without `avx` there are no upper halves of YMM. */
 const struct gdb_reg *gdb_reg_find(u64 number, bool avx);
 
-/* Writes bits / 8 bytes, little-endian. */
-void gdb_reg_read(const struct vcpu *c, u64 cr8, unsigned number, u8 *out);
+/* What register `number` takes of it; GDB_REGISTERS: what all of them do. */
+void gdb_beside_read(struct gdb_beside *out, const struct gdb_target *target, unsigned number);
+
+/* Writes bits / 8 bytes, little-endian. False: its value is not known here, and reads as 0. */
+bool gdb_reg_read(const struct vcpu *c, const struct gdb_beside *beside, unsigned number, u8 *out);
 
 /* Changes `c` (a copy of a canonical one), which stays canonical. -EINVAL with a text when the
  * register cannot be written or cannot hold that value; the value it has is always fine. */
-int gdb_reg_write(struct vcpu *c, u64 cr8, unsigned number, const u8 *in, struct err *err);
+int gdb_reg_write(struct vcpu *c, const struct gdb_beside *beside, unsigned number, const u8 *in,
+                  struct err *err);
 
 /* target.xml, malloc'ed; NULL when out of memory. */
 char *gdb_description(bool avx);

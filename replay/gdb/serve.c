@@ -54,6 +54,7 @@ void serve_stop_reply(struct gdb_server *s, const struct gdb_stop *stop)
 {
     static const u8 expedited[] = {GDB_RBP, GDB_RSP, GDB_RIP};
     const struct vcpu *c = machine_vcpu(machine(s));
+    const struct gdb_beside none = {0};
     reply_clear(&s->reply);
     if (stop->reason == GDB_STOP_EXITED) {
         if (stop->status < 0)
@@ -65,7 +66,7 @@ void serve_stop_reply(struct gdb_server *s, const struct gdb_stop *stop)
     reply_format(&s->reply, "T%02x", stop->reason == GDB_STOP_INTERRUPT ? SIGNAL_INT : SIGNAL_TRAP);
     for (unsigned i = 0; i < ARRAY_SIZE(expedited); i++) {
         u8 bytes[GDB_REG_SIZE];
-        gdb_reg_read(c, 0, expedited[i], bytes);
+        gdb_reg_read(c, &none, expedited[i], bytes);
         reply_format(&s->reply, "%02x:", expedited[i]);
         reply_hex(&s->reply, bytes, 8);
         reply_text(&s->reply, ";");
@@ -237,9 +238,10 @@ static void monitor(struct gdb_server *s, const char *digits)
         result = s->target.monitor(s->target.opaque, command, out);
     if (result == GDB_MONITOR_UNKNOWN)
         fprintf(out, "There is no command of this name; `monitor help` lists them.\n");
-    if (result == GDB_MONITOR_MOVED) {
+    if (result == GDB_MONITOR_MOVED || result == GDB_MONITOR_MOVED_HOOK) {
         s->last = (struct gdb_stop){.reason = GDB_STOP_TRAP};
-        if (!s->told_moved)
+        s->moved = true;
+        if (!s->told_moved && result == GDB_MONITOR_MOVED)
             fprintf(out, "gdb does not know: `maintenance flush dcache` and `maintenance flush "
                          "register-cache` make it look again.\n");
         s->told_moved = true;
@@ -247,6 +249,14 @@ static void monitor(struct gdb_server *s, const char *digits)
     fclose(out);
     reply_clear(&s->reply);
     ok(s);
+}
+
+/* For the hook behind gdb's `monitor`: what gdb knows of the machine is then thrown away, and with
+ * it the frame that is selected; so only when it has to be. */
+static void has_moved(struct gdb_server *s, const char *text)
+{
+    reply_text(&s->reply, s->moved ? "1" : "0");
+    s->moved = false;
 }
 
 /* By their beginning; longer ones first where one begins with another. */
@@ -262,6 +272,7 @@ static const struct query {
     {"qsThreadInfo", more_threads},
     {"qAttached", attached},
     {"qRcmd,", monitor},
+    {"qreprise.Moved", has_moved},
     {"qqemu.PhyMemMode", get_memory_mode},
     {"Qqemu.PhyMemMode:", set_memory_mode},
     {"QStartNoAckMode", no_ack_mode},

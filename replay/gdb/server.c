@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #define SEND_TIMEOUT_MS 10000 /* a peer that reads nothing for so long is gone */
+#define TURNED_AWAY_MAX 10    /* so many are named */
 
 /* ---- the peer ---- */
 
@@ -27,7 +28,8 @@ void server_attach(struct gdb_server *s, int in, int out)
     s->in = in;
     s->out = out;
     s->socket = !getsockopt(out, SOL_SOCKET, SO_TYPE, &type, &size);
-    s->vanished = s->no_ack = s->tells_break = s->told_moved = s->physical = false;
+    s->spoke = s->vanished = s->no_ack = s->tells_break = s->moved = s->told_moved = s->physical =
+        false;
     s->running = s->interrupted = s->waiting = false;
     memset(&s->reader, 0, sizeof(s->reader));
     s->input_at = s->input_len = s->sent_len = 0;
@@ -43,7 +45,35 @@ static void drop(struct gdb_server *s)
     if (s->out > STDERR_FILENO && s->out != s->in)
         close(s->out);
     s->in = s->out = -1;
-    s->vanished = s->running = s->interrupted = s->waiting = false;
+    s->input_at = s->input_len = 0; /* what else it said is not looked at */
+    s->spoke = s->vanished = s->running = s->interrupted = s->waiting = false;
+}
+
+/* Somebody who is no gdb of this user: says so, and how often lest a flood hides the rest. */
+static void turn_away(struct gdb_server *s, const char *why)
+{
+    char text[640];
+    s->turned_away++;
+    if (!s->target.warn || s->turned_away > TURNED_AWAY_MAX)
+        return;
+    snprintf(text, sizeof(text), "a connection to gdb's port %s was closed: %s%s",
+             gdb_server_address(s), why,
+             s->turned_away == TURNED_AWAY_MAX ? "; further ones are not named" : "");
+    s->target.warn(s->target.opaque, text);
+}
+
+/* Takes the one who waits to be accepted, if it is this user's. */
+static int accept_ours(struct gdb_server *s)
+{
+    char who[80], why[160];
+    int fd = listener_accept(&s->listener);
+    if (fd < 0 || s->open || listener_peer_ours(&s->listener, fd, who, sizeof(who)))
+        return fd;
+    close(fd);
+    snprintf(why, sizeof(why), "it came from %s (with ,open behind the port anybody may come)",
+             who);
+    turn_away(s, why);
+    return -1;
 }
 
 static void close_refused(struct gdb_server *s)
@@ -60,7 +90,7 @@ static void refuse_others(struct gdb_server *s)
     static const char text[] = "E.another debugger is connected to this machine";
     u8 message[sizeof(text) + 4] = "+"; /* for the request it is about to send */
     size_t len = 1 + packet_write(text, sizeof(text) - 1, message + 1);
-    int fd = listener_accept(&s->listener);
+    int fd = accept_ours(s);
     if (fd < 0)
         return;
     close_refused(s);
@@ -111,7 +141,8 @@ static void send_bytes(struct gdb_server *s, const u8 *data, size_t len)
     }
 }
 
-void server_send(struct gdb_server *s)
+/* Frames and sends s->reply. */
+static void server_send(struct gdb_server *s)
 {
     s->sent_len = packet_write(s->reply.data, s->reply.len, s->sent);
     send_bytes(s, s->sent, s->sent_len);
@@ -151,11 +182,16 @@ static void parse_input(struct gdb_server *s)
 {
     while (!s->waiting && !s->vanished && s->input_at < s->input_len) {
         enum packet_event event = packet_read(&s->reader, s->input[s->input_at++]);
+        s->spoke |= event != PACKET_GARBAGE;
         switch (event) {
         case PACKET_NONE:
         case PACKET_ACK: break;
         case PACKET_NAK: send_bytes(s, s->sent, s->sent_len); break;
         case PACKET_INTERRUPT: s->interrupted = s->running; break;
+        case PACKET_GARBAGE:
+            turn_away(s, "what it sent is not gdb's protocol");
+            s->vanished = true;
+            break;
         default: packet_done(s, event);
         }
     }
@@ -212,6 +248,16 @@ int gdb_server_create(struct gdb_server **out, const char *endpoint,
     }
     if (e.kind == ENDPOINT_STDIO)
         server_attach(s, STDIN_FILENO, STDOUT_FILENO);
+    s->open = e.open;
+    if (e.kind == ENDPOINT_TCP && !e.open && !listener_local(&s->listener)) {
+        err_set(
+            err, -EACCES,
+            "%s: whoever reaches that address could read and change the guest; put ,open behind "
+            "it if that is meant (or go through ssh to a port of this host)",
+            s->listener.address);
+        gdb_server_destroy(s);
+        return err->code;
+    }
     *out = s;
     return 0;
 }
@@ -231,6 +277,11 @@ void gdb_server_destroy(struct gdb_server *s)
 const char *gdb_server_address(const struct gdb_server *s)
 {
     return s->listener.address;
+}
+
+bool gdb_server_open_to_all(const struct gdb_server *s)
+{
+    return s->open;
 }
 
 bool gdb_server_connected(const struct gdb_server *s)
@@ -267,19 +318,24 @@ bool gdb_server_poll(struct gdb_server *s)
 {
     struct pollfd p[GDB_SERVER_FDS] = {{.fd = s->listener.fd, .events = POLLIN},
                                        {.fd = s->in, .events = POLLIN}};
-    if (s->vanished || s->interrupted || s->waiting)
+    if (s->spoke && (s->vanished || s->interrupted || s->waiting))
         return true;
     if (poll(p, ARRAY_SIZE(p), 0) <= 0)
         return false;
-    if (s->in < 0)
-        return p[0].revents != 0;
     if (p[1].revents) {
         read_input(s);
         parse_input(s);
     }
-    if (p[0].revents && !s->vanished) /* else it is the next one */
+    if (!s->spoke && s->vanished) /* it was no gdb: nobody was here */
+        drop(s);
+    if (p[0].revents && s->in < 0) {
+        int fd = accept_ours(s);
+        if (fd >= 0)
+            server_attach(s, fd, fd);
+    } else if (p[0].revents && !s->vanished) { /* else it is the next one */
         refuse_others(s);
-    return s->vanished || s->interrupted || s->waiting;
+    }
+    return s->spoke && (s->vanished || s->interrupted || s->waiting);
 }
 
 void gdb_server_stopped(struct gdb_server *s, const struct gdb_stop *stop)
@@ -334,7 +390,7 @@ static int wait_input(struct gdb_server *s, struct err *err)
     } else if (p[1].revents && s->in >= 0) {
         refuse_others(s);
     } else if (p[1].revents) {
-        int fd = listener_accept(&s->listener);
+        int fd = accept_ours(s);
         if (fd >= 0)
             server_attach(s, fd, fd);
     }
@@ -358,8 +414,10 @@ int gdb_server_wait(struct gdb_server *s, struct gdb_resume *out, struct err *er
             if (serve_waiting(s, out))
                 return 0;
         } else if (s->vanished || (s->in < 0 && s->listener.fd < 0)) {
+            bool nobody = !s->spoke && s->listener.fd >= 0; /* it was no gdb */
             drop(s);
-            return 0;
+            if (!nobody)
+                return 0;
         } else {
             int code = wait_input(s, err);
             if (code < 0)

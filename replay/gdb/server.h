@@ -12,15 +12,19 @@
 struct gdb_server {
     struct gdb_target target;
     struct listener listener;
+    bool open; /* to whoever connects */
+    unsigned turned_away;
     int wake; /* eventfd of gdb_server_wake */
 
     /* The peer. */
     int in, out; /* -1: none; the same descriptor unless stdio */
     int refused; /* the last other peer that came; -1: none */
     bool socket; /* send() does */
+    bool spoke;  /* it has sent something, as gdb would */
     bool vanished;
     bool no_ack;
     bool tells_break; /* it understands swbreak and hwbreak */
+    bool moved;       /* by a monitor command, since it last asked */
     bool told_moved;  /* its user knows what to do after GDB_MONITOR_MOVED */
     bool physical;    /* Qqemu.PhyMemMode:1 */
     bool running;     /* it waits for a stop reply */
@@ -46,8 +50,6 @@ struct gdb_server {
 int server_create_bare(struct gdb_server **out, const struct gdb_target *target, struct err *err);
 /* Makes the descriptors the peer; they are closed when it goes unless they are 0 and 1. */
 void server_attach(struct gdb_server *s, int in, int out);
-/* Frames and sends s->reply. */
-void server_send(struct gdb_server *s);
 /* Sends text as 'O' packets; uses s->reply. */
 void server_output(struct gdb_server *s, const char *text, size_t len);
 

@@ -29,6 +29,7 @@ LINUX = ROOT / "build" / "images" / "linux"
 TINY = ROOT / "build" / "images" / "tiny"
 APPEND = "console=ttyS0 panic=-1 -- true"
 MEMORY = 512
+os.environ["XDG_STATE_HOME"] = str(ROOT / "build" / "bench-state")  # not the user's own
 
 
 def run(argv, log=None):

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "cmd/guest.h"
-#include "machine.h"
+#include "machine/machine.h"
 
 static pos_t next_position(struct input_source *src, struct machine *m)
 {

@@ -15,7 +15,7 @@
 #include <time.h>
 
 #include "cpu/vcpu.h"
-#include "replay/guest_linux.h"
+#include "inspect/guest_linux.h"
 #include "replay/player.h"
 #include "replay/timeline.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "host/renderer.h"
+#include "virtio-gpu-log/play/renderer.h"
 
 #define OWED_MAX 4096u
 

@@ -1,7 +1,7 @@
 /*
- * A renderer (host/renderer.h) without a process, for fuzz targets: its replies are well-formed and
- * otherwise lies, drawn from a seed: wrong ids and offsets, results of all kinds, context errors,
- * death, lateness.
+ * A renderer (virtio-gpu-log/play/renderer.h) without a process, for fuzz targets: its replies are
+ * well-formed and otherwise lies, drawn from a seed: wrong ids and offsets, results of all kinds,
+ * context errors, death, lateness.
  */
 #ifndef REPRISE_FAKE_RENDERER_H
 #define REPRISE_FAKE_RENDERER_H

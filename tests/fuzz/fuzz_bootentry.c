@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "board/bootentry.h"
+#include "boot/menu.h"
 #include "mutate.h"
 
 /* Everything about the menu can be asked, and says nothing impossible. */

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "dev/virtio/input.h"
-#include "host/input_queue.h"
+#include "live/input_queue.h"
 #include "host/keymap.h"
 #include "mutate.h"
 

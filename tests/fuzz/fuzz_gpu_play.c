@@ -36,7 +36,7 @@ static int play(struct gpu_player *p, struct gpu_log_reader *log)
         look(p);
     if (code < 0 && !err.text[0])
         abort(); /* an error without a word */
-    if (!code && gpu_log_damage(log)->state == GPU_LOG_READING)
+    if (!code && gpu_log_damage(log)->state == CHUNKS_READING)
         abort();
     return code;
 }

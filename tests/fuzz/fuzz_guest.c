@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "cpu/vcpu.h"
-#include "machine.h"
+#include "machine/machine.h"
 
 extern const u8 stub_start[], stub_end[];
 
@@ -126,13 +126,13 @@ static int run(const void *elf, size_t size, u64 slice, u64 insns, enum cpu_mode
                struct outcome *o)
 {
     struct err err = {0};
-    struct machine_config mc = {.memory = MEMORY,
-                                .model = model,
-                                .seed = 1,
-                                .wall_clock = 1700000000,
-                                .append = "",
-                                .kernel = elf,
-                                .kernel_size = size};
+    struct machine_description is;
+    description_init(&is);
+    is.memory = MEMORY;
+    snprintf(is.cpu_model, sizeof(is.cpu_model), "%s", cpu_model_name(model));
+    is.seed = 1;
+    is.wall_clock = 1700000000;
+    struct machine_config mc = {.is = &is, .kernel = elf, .kernel_size = size};
     struct machine *m;
     if (machine_create(&m, &mc, &err)) {
         fprintf(stderr, "fuzz_guest: %s\n", err.text);

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "dev/virtio/input.h"
-#include "host/input_file.h"
+#include "live/input_file.h"
 #include "mutate.h"
 
 static bool known(u32 unit, u16 type, u16 code, i32 value)

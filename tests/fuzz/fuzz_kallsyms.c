@@ -9,7 +9,7 @@
 #include "../unit/kallsyms_sample.h"
 #include "board/ram.h"
 #include "mutate.h"
-#include "replay/btf.h"
+#include "inspect/btf.h"
 
 static bool not_mapped(void *opaque, gva_t va, void *out, size_t len)
 {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "host/keys.h"
+#include "live/keys.h"
 #include "mutate.h"
 
 int LLVMFuzzerTestOneInput(const u8 *data, size_t size)

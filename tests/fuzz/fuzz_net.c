@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "host/net_fragments.h"
+#include "netd/fragments.h"
 #include "host/net_options.h"
 #include "mutate.h"
 #include "replay/frame.h"
@@ -34,7 +34,7 @@ static void options(const u8 *data, size_t size)
 static void frame(const u8 *data, size_t size)
 {
     char text[FRAME_TEXT];
-    u8 *copy = malloc(size ? size : 1); /* so that reading behind its end is seen */
+    u8 *copy = malloc(size ? size : 1); /* so that reading past its end is seen */
     memcpy(copy, data, size);
     memset(text, 'x', sizeof(text));
     frame_text(copy, size, text);

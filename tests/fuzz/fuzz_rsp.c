@@ -20,22 +20,44 @@ static struct machine *machine(void *opaque)
     return opaque;
 }
 
+static void process(void *opaque, struct gdb_process *out)
+{
+    *out = (struct gdb_process){0x1000, true, 1, "init"};
+}
+
 static int set_points(void *opaque, const struct gdb_point *points, size_t count, struct err *err)
 {
+    const struct gdb_target target = {.opaque = opaque, .machine = machine, .process = process};
     for (size_t i = 0; i < count; i++)
-        gdb_condition_holds(points[i].conditions, opaque);
+        gdb_condition_holds(points[i].conditions, &target);
     return count > 30 ? err_set(err, -1, "too many") : 0;
 }
 
 static enum gdb_monitor monitor(void *opaque, const char *command, FILE *out)
 {
     fprintf(out, "%s", command);
-    return (enum gdb_monitor)(strlen(command) % 3);
+    return (enum gdb_monitor)(strlen(command) % 4);
 }
 
-/* Makes the checksum of every packet right. */
-static void repair(u8 *data, size_t size)
+/* Leaves out what lies between packets, and hangs up, and makes the checksum of every packet right.
+ * Returns what is left. */
+static size_t repair(u8 *data, size_t size)
 {
+    bool inside = false;
+    size_t left = 0, tail = 0;
+    for (size_t at = 0; at < size; at++) {
+        u8 c = data[at];
+        inside = inside || c == '$';
+        if (inside || tail || c == '+' || c == '-' || c == 3)
+            data[left++] = c;
+        if (tail)
+            tail--;
+        if (inside && c == '#') {
+            inside = false;
+            tail = 2;
+        }
+    }
+    size = left;
     for (size_t at = 0; at < size; at++) {
         if (data[at] != '$')
             continue;
@@ -50,6 +72,7 @@ static void repair(u8 *data, size_t size)
             at--;
         }
     }
+    return size;
 }
 
 static void check(const struct machine *m)
@@ -64,6 +87,7 @@ static void serve(const u8 *data, size_t size)
 {
     struct machine *m = fake_machine(size % 2 ? CPU_X86_64_V2 : CPU_X86_64_V3);
     struct gdb_target target = {.opaque = m,
+                                .process = process,
                                 .can_reverse = size % 3,
                                 .machine = machine,
                                 .set_points = set_points,
@@ -97,7 +121,7 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
     u8 *copy = malloc(size + 1);
     memcpy(copy, data, size);
     serve(copy, size);
-    repair(copy, size);
+    size = repair(copy, size);
     serve(copy, size);
     free(copy);
     return 0;
@@ -120,7 +144,8 @@ u8 *fuzz_sample(size_t *size)
         "$c#00\x03$s#00$vCont?#00$vCont;s:1;c#00$vCont;r1000,1010:1#00$C05;1000#00$bc#00$bs#00"
         "$z0,1000,1#00$z1,1000,1#00$H"
         "g1#00$Hc-1#00$T1#00$qC#00$qfThreadInfo#00$qsThreadInfo#00"
-        "$qThreadExtraInfo,1#00$qAttached#00$qRcmd,68656c70#00$qOffsets#00$qSymbol::#00"
+        "$qThreadExtraInfo,1#00$qAttached#00$qRcmd,68656c70#00$qreprise.Moved#00$qOffsets#00$"
+        "qSymbol::#00"
         "$qXfer:features:read:target.xml:0,400#00$qXfer:threads:read::0,1000#00-$vKill;1#00";
     u8 *data = malloc(sizeof(text) - 1);
     *size = sizeof(text) - 1;

@@ -132,7 +132,7 @@ static struct world *world_create(bool replay, size_t size)
 static void world_destroy(struct world *w)
 {
     target.destroy(w);
-    pci_destroy(&w->pci);
+    device_destroy(&w->pci);
 }
 
 /* ---- programs ---- */

@@ -10,6 +10,7 @@
 #define REPRISE_FUZZ_VIRTIO_H
 
 #include "dev/device.h"
+#include "dev/util.h"
 #include "dev/pci.h"
 #include "tests/fuzz/program.h"
 

@@ -18,7 +18,6 @@ struct failure {
     u32 step, device, request;
 };
 
-static struct virtio_blk blk[2];
 static struct disk disks[2];
 static struct failure failures[FAILURES_MAX];
 static u32 nfailures, recorded; /* so far in this run; in the run before */
@@ -54,7 +53,7 @@ static void blk_create(struct world *w)
         struct device *d = add(w, &slot);
         struct disk_config c = {.file = path, .format = "raw", .serial = "serial", .readonly = i};
         if (disk_open(&disks[i], &c, &err) ||
-            virtio_blk_create(d, &w->env, &blk[i], &w->pci, slot, &disks[i], "disk", &err))
+            virtio_blk_create(d, &w->env, &w->pci, slot, &disks[i], "disk", &err))
             abort();
     }
 }
@@ -62,7 +61,7 @@ static void blk_create(struct world *w)
 static void blk_destroy(struct world *w)
 {
     for (unsigned i = 0; i < 2; i++) {
-        virtio_blk_destroy(&w->dev[i]);
+        device_destroy(&w->dev[i]);
         if (disks[i].store.reserved)
             abort(); /* a promise that nobody gave back */
         disk_close(&disks[i]);

@@ -7,8 +7,6 @@
 
 #define CONSOLE_QUEUES 10u
 
-static struct virtio_console console[2];
-
 static void console_create(struct world *w)
 {
     static const char *const names[2][CONSOLE_PORTS] = {{NULL, "one", "the.second_port"},
@@ -17,7 +15,7 @@ static void console_create(struct world *w)
     for (unsigned i = 0; i < 2; i++) {
         unsigned slot;
         struct device *d = add(w, &slot);
-        if (virtio_console_create(d, &w->env, &console[i], &w->pci, slot, i == 0, names[i], &err))
+        if (virtio_console_create(d, &w->env, &w->pci, slot, i == 0, names[i], &err))
             abort();
     }
 }
@@ -25,7 +23,7 @@ static void console_create(struct world *w)
 static void console_destroy(struct world *w)
 {
     for (unsigned i = 0; i < 2; i++)
-        virtio_console_destroy(&w->dev[i]);
+        device_destroy(&w->dev[i]);
 }
 
 /* Says something on the control queue as a good driver would. */

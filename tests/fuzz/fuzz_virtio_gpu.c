@@ -1,6 +1,6 @@
 /*
  * virtio-gpu: see fuzz_virtio.h. By the program's length it is a 2D device, one with 3D behind
- * which is the host's part (host/gpu.c) with a renderer that lies, or one with 3D whose replies are
+ * which is the host's part (live/gpu.c) with a renderer that lies, or one with 3D whose replies are
  * forged. gpu.log is written along, and read; in the second run the device is saved and restored
  * where the program says so, and both runs must write the same log.
  */
@@ -18,13 +18,13 @@
 #include "fake_renderer.h"
 #include "fuzz_virtio.h"
 #include "gpu_commands.h"
-#include "host/gpu.h"
-#include "machine.h"
+#include "live/gpu.h"
+#include "machine/machine.h"
 #include "replay/gpu_recorder.h"
 #include "walk_gpu_log.h"
 
 #define SLOT 1u
-/* Where the driver has things, behind the rings: requests of 8 heads, answers, what backings name.
+/* Where the driver has things, after the rings: requests of 8 heads, answers, what backings name.
  */
 #define HEADS         8u
 #define REQUEST(head) (0x3000u + 0x800u * (head))
@@ -37,7 +37,7 @@ struct recorded {
     size_t at;
 };
 
-static struct virtio_gpu gpus[2], *gpu;   /* 2D, 3D; the one of this program */
+static struct virtio_gpu *gpu;            /* the one of this program */
 static struct gpu_host *kept_host, *host; /* NULL: none, or forged */
 static bool forged;
 static struct gpu_recorder *recorder;
@@ -69,29 +69,30 @@ static struct device *device(struct world *w)
 /* ---- life ---- */
 
 /* Both devices are made once, and then as at power-on: making one takes longer than a program. */
-static struct device *make_device(struct world *w, const struct gpu_config *c)
+static struct device *make_device(struct world *w, const struct description_gpu *c)
 {
     static struct device kept[2];
     struct device *d = &kept[c->capset_size != 0];
     struct err err;
     unsigned slot;
-    gpu = &gpus[c->capset_size != 0];
     *add(w, &slot) = *d;
-    if (!d->state && virtio_gpu_create(device(w), &w->env, gpu, &w->pci, slot, c, &err))
+    if (!d->state && virtio_gpu_create(device(w), &w->env, &w->pci, slot, c, &err))
         abort();
     if (d->state) {
         memset(d->state, 0, d->ops->state->size);
-        virtio_connect(&gpu->v, device(w), gpu->v.class, &w->pci, slot);
+        gpu = device(w)->host;
+        virtio_connect(device(w), gpu->v.class, &w->pci, slot);
         d->ops->reset(device(w));
     }
     *d = *device(w);
+    gpu = d->host;
     return d;
 }
 
 static void gpu_create(struct world *w)
 {
     static struct machine_description d;
-    struct gpu_config c = {.width = 640, .height = 480, .hz = 60};
+    struct description_gpu c = {.width = 640, .height = 480, .hz = 60};
     struct err err;
     if (w->size % 8) {
         c.capset_id = c.capset_version = 1;
@@ -116,11 +117,7 @@ static void gpu_create(struct world *w)
         host = kept_host;
     if (host)
         gpu_host_emit(host, &(struct dev_gpu){.what = DEV_GPU_RESET});
-    d.gpu_width = c.width;
-    d.gpu_height = c.height;
-    d.capset_id = d.capset_version = 1;
-    d.capset_size = c.capset_size;
-    memcpy(d.capset, c.capset, sizeof(d.capset));
+    d.gpu = c;
     if (file < 0)
         file = memfd_create("gpu.log", 0);
     if (ftruncate(file, 0) || lseek(file, 0, SEEK_SET) ||
@@ -334,7 +331,7 @@ static void restore(struct world *w)
 
 static void look(struct world *w)
 {
-    static u8 row[GPU_SIZE_MAX * 4 * 3];
+    static u8 row[DESCRIPTION_GPU_MAX * 4 * 3];
     static u8 picture[16 * 16 * 4];
     struct dev_screen s;
     struct err err;
@@ -427,7 +424,7 @@ static u64 gpu_outcome(struct world *w)
         if (gpu_log_open(&r, dup(file), &err))
             abort();
         struct gpu_log_count n = walk_gpu_log(r, out);
-        if (gpu_log_damage(r)->state != GPU_LOG_COMPLETE || n.commands != taken ||
+        if (gpu_log_damage(r)->state != CHUNKS_COMPLETE || n.commands != taken ||
             n.replies != answered)
             abort();
         gpu_log_reader_destroy(r);

@@ -5,15 +5,13 @@
 #include "dev/virtio/input.h"
 #include "fuzz_virtio.h"
 
-static struct virtio_input input[INPUT_DEVICES];
-
 static void input_create(struct world *w)
 {
     struct err err;
     for (unsigned i = 0; i < INPUT_DEVICES; i++) {
         unsigned slot;
         struct device *d = add(w, &slot);
-        if (virtio_input_create(d, &w->env, &input[i], &w->pci, slot, (enum input_device)i, &err))
+        if (virtio_input_create(d, &w->env, &w->pci, slot, (enum input_device)i, &err))
             abort();
     }
 }
@@ -21,7 +19,7 @@ static void input_create(struct world *w)
 static void input_destroy(struct world *w)
 {
     for (unsigned i = 0; i < INPUT_DEVICES; i++)
-        virtio_input_destroy(&w->dev[i]);
+        device_destroy(&w->dev[i]);
 }
 
 /* Something happens to the device, as much as it has room for; or what its configuration says. */

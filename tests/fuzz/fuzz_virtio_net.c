@@ -5,7 +5,7 @@
 #include "dev/virtio/net.h"
 #include "fuzz_virtio.h"
 
-static struct virtio_net nets[2];
+static const u16 mtus[2] = {1500, 32000};
 
 static void net_create(struct world *w)
 {
@@ -14,7 +14,7 @@ static void net_create(struct world *w)
     for (unsigned i = 0; i < 2; i++) {
         unsigned slot;
         struct device *d = add(w, &slot);
-        if (virtio_net_create(d, &w->env, &nets[i], &w->pci, slot, i, mac, i ? 32000 : 1500, &err))
+        if (virtio_net_create(d, &w->env, &w->pci, slot, i, mac, mtus[i], &err))
             abort();
     }
 }
@@ -22,7 +22,7 @@ static void net_create(struct world *w)
 static void net_destroy(struct world *w)
 {
     for (unsigned i = 0; i < 2; i++)
-        virtio_net_destroy(&w->dev[i]);
+        device_destroy(&w->dev[i]);
 }
 
 /* Both queues, on one table of descriptors: available rings at 0x2000 and 0x2800, used ones at
@@ -106,7 +106,7 @@ static void net_emit(struct world *w, enum dev_emit kind, unsigned unit, const v
 {
     (void)data;
     if (kind != EMIT_PACKET || unit > 1 || len < NET_FRAME_MIN || len > NET_FRAME_MAX ||
-        len > nets[unit].mtu + NET_OVERHEAD)
+        len > mtus[unit] + NET_OVERHEAD)
         abort();
 }
 

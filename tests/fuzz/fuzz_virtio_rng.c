@@ -5,20 +5,18 @@
 #include "dev/virtio/rng.h"
 #include "fuzz_virtio.h"
 
-static struct virtio rng;
-
 static void rng_create(struct world *w)
 {
     struct err err;
     unsigned slot;
     struct device *d = add(w, &slot);
-    if (virtio_rng_create(d, &w->env, &rng, &w->pci, slot, 7, &err))
+    if (virtio_rng_create(d, &w->env, &w->pci, slot, 7, &err))
         abort();
 }
 
 static void rng_destroy(struct world *w)
 {
-    virtio_rng_destroy(&w->dev[0]);
+    device_destroy(&w->dev[0]);
 }
 
 static const u8 rng_sample[] = {0x00, 0x3b, 0x00,                    /* set_up slot 1 */

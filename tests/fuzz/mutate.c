@@ -130,7 +130,7 @@ int main(int argc, char **argv)
 {
     unsigned first = number("FUZZ_FIRST", 0), runs = number("FUZZ_RUNS", 2000);
     seed = number("FUZZ_SEED", 1);
-    signal(SIGABRT, say_where);
+    signal(SIGABRT, say_where); /* ASan's reports end so too: ASAN_OPTIONS=abort_on_error=1 */
     for (int i = 1; i < argc; i++)
         add_all(argv[i]);
     struct input_file sample = {.data = fuzz_sample(&sample.size)};

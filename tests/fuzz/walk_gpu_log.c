@@ -7,7 +7,7 @@
 
 struct gpu_log_count walk_gpu_log(struct gpu_log_reader *r, FILE *out)
 {
-    struct gpu_state *s = gpu_state_create();
+    struct gpu_stream *s = gpu_stream_create();
     struct gpu_record rec;
     struct gpu_range range;
     struct err err;
@@ -18,7 +18,7 @@ struct gpu_log_count walk_gpu_log(struct gpu_log_reader *r, FILE *out)
             abort();
         n.commands += rec.type == GPU_REC_COMMAND;
         n.replies += rec.type == GPU_REC_REPLY;
-        gpu_state_step(s, r, &rec, GPU_NO_DWORD, &err);
+        gpu_stream_step(s, r, &rec, GPU_NO_DWORD, &err);
         const struct gpu_ranges *ranges = rec.type == GPU_REC_COMMAND ? &rec.command.uploads
                                           : rec.type == GPU_REC_REPLY ? &rec.reply.readback
                                                                       : NULL;
@@ -26,7 +26,7 @@ struct gpu_log_count walk_gpu_log(struct gpu_log_reader *r, FILE *out)
             gpu_log_read(r, &range.bytes, range.bytes.size / 2, head,
                          MIN(range.bytes.size - range.bytes.size / 2, sizeof(head)), &err);
     }
-    if (gpu_log_damage(r)->state == GPU_LOG_READING)
+    if (gpu_log_damage(r)->state == CHUNKS_READING)
         abort();
     for (const struct gpu_stream_context *c = s->contexts; c; c = c->next) {
         gpu_print_bound(out, s, c->id);
@@ -40,6 +40,6 @@ struct gpu_log_count walk_gpu_log(struct gpu_log_reader *r, FILE *out)
         draw[4] = 1; /* indexed */
         gpu_print_vertices(out, s, c->id, &v, 4);
     }
-    gpu_state_destroy(s);
+    gpu_stream_destroy(s);
     return n;
 }

@@ -90,7 +90,10 @@ int __wrap_ioctl(int fd, unsigned long request, ...)
     va_start(ap, request);
     void *arg = va_arg(ap, void *);
     va_end(ap);
-    switch (kind_of(fd)) {
+    enum im_kind kind = kind_of(fd);
+    if (kind != IM_NONE && im_fails(request))
+        return -1;
+    switch (kind) {
     case IM_DEVICE: return im_device_ioctl(request, arg);
     case IM_VM: return im_vm_ioctl(fds[fd].object, request, arg);
     case IM_VCPU: return im_vcpu_ioctl(fds[fd].object, request, arg);
@@ -120,8 +123,9 @@ int __wrap_close(int fd)
 
 ssize_t __wrap_read(int fd, void *buf, size_t size)
 {
-    return kind_of(fd) == IM_PERF ? im_perf_read(fds[fd].object, buf, size)
-                                  : __real_read(fd, buf, size);
+    if (kind_of(fd) != IM_PERF)
+        return __real_read(fd, buf, size);
+    return im_fails(IM_PERF_READ) ? -1 : im_perf_read(fds[fd].object, buf, size);
 }
 
 int __wrap_fcntl(int fd, int command, ...)

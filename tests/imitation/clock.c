@@ -94,7 +94,7 @@ u64 im_clock_enter(void)
         im_clock_begin();
     u64 wall = now();
     if (wall - seen.checked > CHECK_NS) {
-        seen.slept = sleeps(); /* so that one sleep does not hide what comes behind it */
+        seen.slept = sleeps(); /* so that one sleep does not hide what comes after it */
         seen.checked = wall;
     }
     seen.guest = true;

@@ -188,7 +188,7 @@ static void start_log(struct im_vm *vm)
     if (vm->dirty || !v || !im_hw_ready(v))
         return;
     vm->dirty = calloc(v->ram.size / PAGE_SIZE / 64 + 1, 8);
-    CHECK(vm->dirty && !dbt_ops.written_reset(&v->hw->base), "no memory for the log");
+    CHECK(vm->dirty && !core_ops.written_reset(&v->hw->base), "no memory for the log");
 }
 
 static int set_memory(struct im_vm *vm, const struct kvm_userspace_memory_region *r)
@@ -233,10 +233,10 @@ static int dirty_log(struct im_vm *vm, const struct kvm_dirty_log *in)
     if (!vm->dirty)
         return 0;
     size_t written;
-    const u32 *list = dbt_ops.written(&v->hw->base, &written);
+    const u32 *list = core_ops.written(&v->hw->base, &written);
     for (size_t i = 0; i < written; i++)
         vm->dirty[list[i] / 64] |= 1ull << list[i] % 64;
-    dbt_ops.written_reset(&v->hw->base);
+    core_ops.written_reset(&v->hw->base);
     u64 first = ram_page_index(&v->ram, s->r.guest_phys_addr);
     for (u64 i = 0; i < n; i++) {
         u64 *word = &vm->dirty[(first + i) / 64], bit = 1ull << (first + i) % 64;

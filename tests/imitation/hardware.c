@@ -200,7 +200,7 @@ static void set_cr8(void *machine, u64 value)
 static vns_t now(void *machine)
 {
     const struct im_vcpu *v = machine;
-    dbt_park(v->hw); /* RDTSC does not */
+    core_park(v->hw); /* RDTSC does not */
     if (im_cycles() > v->until)
         v->hw->attention = true;
     return im_tsc(v);
@@ -224,14 +224,14 @@ static const struct engine_env environment = {
     .counted = counted,
 };
 
-bool im_is_hw(const struct dbt *d)
+bool im_is_hw(const struct core *d)
 {
     return d->env->now == now;
 }
 
-struct im_vcpu *im_of(const struct dbt *d)
+struct im_vcpu *im_of(const struct core *d)
 {
-    return d->env->machine;
+    return d->env->cpu;
 }
 
 /* ---- its making ---- */
@@ -240,7 +240,7 @@ void im_hw_drop(struct im_vcpu *v)
 {
     u64 npages = v->ram.size / PAGE_SIZE;
     if (v->hw)
-        dbt_destroy(&v->hw->base);
+        core_destroy(&v->hw->base);
     if (v->shadow) {
         munmap(v->shadow, v->ram.size);
         munmap(v->looked, npages * sizeof(*v->looked));
@@ -268,7 +268,7 @@ static int make(struct im_vcpu *v, struct err *err)
     struct sigaction old[ARRAY_SIZE(signals)];
     for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
         sigaction(signals[i], NULL, &old[i]);
-    int r = dbt_create(&v->hw, &config, err);
+    int r = core_create(&v->hw, &config, err);
     for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
         if (old[i].sa_flags & SA_SIGINFO)
             sigaction(signals[i], &old[i], NULL);
@@ -292,7 +292,7 @@ bool im_hw_ready(struct im_vcpu *v)
     if (!im_vm_ram(v->vm, &v->ram, &v->has_rom))
         return false;
     v->env = environment;
-    v->env.machine = v;
+    v->env.cpu = v;
     u64 npages = v->ram.size / PAGE_SIZE;
     v->shadow = map(v->ram.size);
     v->looked = map(npages * sizeof(*v->looked));
@@ -307,7 +307,7 @@ bool im_hw_ready(struct im_vcpu *v)
     }
     if (!first) {
         v->hw->cpu = cpu;
-        dbt_changed(&v->hw->base);
+        core_changed(&v->hw->base);
     }
     v->layout = v->vm->layout;
     v->stale = false;
@@ -343,7 +343,7 @@ extern const u8 im_begin[];
 static void inside(struct im_vcpu *v)
 {
     for (;;) {
-        v->result = dbt_run_insns(&v->hw->base, v->insns, &v->err);
+        v->result = core_run_insns(v->hw, v->insns, &v->err);
         im_switch(&v->inside, v->outside);
     }
 }
@@ -378,7 +378,7 @@ void im_hw_go(struct im_vcpu *v)
         v->inside = new_stack(v);
         v->alive = true;
     }
-    host_enter(v->hw);
+    host_enter(dbt_of(v->hw));
     v->keeps_tlb = false;
     im_switch(&v->outside, v->inside);
     v->keeps_tlb = im_options()->tlb;

@@ -11,12 +11,23 @@
 #include <sys/types.h>
 
 #include "cpu/dbt/dbt.h"
+#include "cpu/x86/core.h"
+#include "cpu/x86/insn.h"
+#include "cpu/x86/memory.h"
+#include "cpu/x86/except.h"
+#include "cpu/x86/msr.h"
+#include "cpu/x86/park.h"
+#include "cpu/x86/points.h"
+#include "cpu/x86/run.h"
+#include "cpu/x86/tlb.h"
 
 /* options.c: REPRISE_IMITATION. Of `1/N` options the N; 0: never. */
 struct im_options {
     u64 seed, skid; /* skid: the largest of an ordinary overflow, in branches */
-    u64 late, lost, early, stolen, tick, suspend, core, unknown, internal;
+    u64 late, lost, early, stolen, tick, suspend, core, unknown, internal, fails;
     bool nopmu, noscale, nostep, miscount, speclock, tlb, later;
+    const char *fail; /* "CALL@N"; NULL: none */
+    u64 fail_at;
     const char *cpu; /* what pmu_cpu_read() says; NULL: this one, if an event is known for it */
 };
 const struct im_options *im_options(void);
@@ -24,8 +35,14 @@ u64 im_random(u64 below); /* below 0: 0 */
 bool im_happens(u64 one_in);
 u64 im_skid(void);
 struct im_vcpu;
-/* This thread runs that one: with `later`, trials of the host go well. */
+/* This thread runs that one: with `later`, trials of the host go well, as im_spared() says. */
 void im_options_for(const struct im_vcpu *v);
+bool im_spared(void);
+
+/* fail.c: does this ioctl fail now (or, IM_PERF_READ, reading a counter)? Then errno is set. */
+#define IM_PERF_READ 0ul
+bool im_fails(unsigned long request);
+bool im_fail_known(const char *name, size_t len); /* what an option may name */
 
 /* calls.c: descriptors of ours, each a real one as well. */
 enum im_kind { IM_NONE, IM_DEVICE, IM_VM, IM_VCPU, IM_PERF };
@@ -97,7 +114,7 @@ struct im_vcpu {
     u64 tsc_offset, tsc_adjust;
     /* The processor. */
     enum cpu_model model;
-    struct dbt *hw;
+    struct core *hw;
     u64 layout; /* of the memory that it was made for */
     bool stale; /* its model has changed */
     struct ram ram;
@@ -176,8 +193,8 @@ void im_suspend(void);
 /* hardware.c */
 bool im_hw_ready(struct im_vcpu *v); /* makes it if need be; false: it cannot be made */
 void im_hw_drop(struct im_vcpu *v);
-bool im_is_hw(const struct dbt *d);
-struct im_vcpu *im_of(const struct dbt *d);
+bool im_is_hw(const struct core *d);
+struct im_vcpu *im_of(const struct core *d);
 /* Goes on inside until a boundary, or until `mid`. */
 void im_hw_go(struct im_vcpu *v);
 /* From inside: out to the program, and back with its answer. */
@@ -188,7 +205,7 @@ void im_hw_abort(struct im_vcpu *v);
 bool im_hw_write_exit(struct im_vcpu *v);
 /* From inside: one more of them. */
 void im_hw_post(struct im_vcpu *v, const struct im_write *w);
-/* Memory may have been written by others: before and behind a KVM_RUN. */
+/* Memory may have been written by others: before and after a KVM_RUN. */
 void im_hw_enter(struct im_vcpu *v);
 void im_hw_left(struct im_vcpu *v);
 

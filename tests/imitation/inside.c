@@ -5,21 +5,23 @@
  */
 #include "imitation.h"
 
+#include "cpu/x86/mode.h"
+
 struct block *__real_cache_find(struct dbt *d, u64 lin, u64 phys, u32 mode);
-int __real_exec(struct dbt *d, struct insn *in);
-int __real_deliver_fault(struct dbt *d);
-int __real_mem_write(struct dbt *d, u64 va, unsigned len, const void *in, unsigned seg);
-int __real_operand_close(struct dbt *d, struct operand *op);
-int __wrap_mem_write(struct dbt *d, u64 va, unsigned len, const void *in, unsigned seg);
-int __wrap_operand_close(struct dbt *d, struct operand *op);
-void __real_mmu_flush_all(struct dbt *d);
-void __wrap_mmu_flush_all(struct dbt *d);
+int __real_exec(struct core *d, struct insn *in);
+int __real_deliver_fault(struct core *d);
+int __real_mem_write(struct core *d, unsigned seg, u64 off, unsigned len, const void *in);
+int __real_operand_close(struct core *d, struct operand *op);
+int __wrap_mem_write(struct core *d, unsigned seg, u64 off, unsigned len, const void *in);
+int __wrap_operand_close(struct core *d, struct operand *op);
+void __real_mmu_flush_all(struct core *d);
+void __wrap_mmu_flush_all(struct core *d);
 helper_fn __real_help_invlpg, __real_help_invpcid, __real_help_mov_system;
 helper_fn __wrap_help_invlpg, __wrap_help_invpcid, __wrap_help_mov_system;
 helper_fn __real_help_rdmsr, __real_help_wrmsr, __real_help_cpuid, __real_help_hlt;
 struct block *__wrap_cache_find(struct dbt *d, u64 lin, u64 phys, u32 mode);
-int __wrap_exec(struct dbt *d, struct insn *in);
-int __wrap_deliver_fault(struct dbt *d);
+int __wrap_exec(struct core *d, struct insn *in);
+int __wrap_deliver_fault(struct core *d);
 helper_fn __wrap_help_rdmsr, __wrap_help_wrmsr, __wrap_help_cpuid, __wrap_help_hlt;
 
 /* A page with translated code that somebody else may have written since the last exit. */
@@ -33,10 +35,11 @@ static void look_at(struct im_vcpu *v, u64 phys)
     const u64 *then = (const u64 *)(v->shadow + index * PAGE_SIZE);
     bool same = true;
     for (unsigned i = 0; i < PAGE_SIZE / 64 && same && (pg->flags & PG_CODE); i++)
-        for (unsigned k = 8 * i; k < 8 * i + 8 && (pg->code_map >> i & 1); k++)
+        for (unsigned k = 8 * i; k < 8 * i + 8 && (dbt_of(v->hw)->code->pages[index].map >> i & 1);
+             k++)
             same = same && now[k] == then[k];
     if (!same)
-        cache_invalidate_page(v->hw, pg);
+        cache_invalidate_page(dbt_of(v->hw), index);
     v->looked[index] = v->epoch;
     v->pages[v->npages++] = (u32)index;
 }
@@ -44,13 +47,13 @@ static void look_at(struct im_vcpu *v, u64 phys)
 /* Every way into a page leads through here once, as im_run() forgets the jump cache. */
 struct block *__wrap_cache_find(struct dbt *d, u64 lin, u64 phys, u32 mode)
 {
-    if (im_is_hw(d))
-        look_at(im_of(d), phys);
+    if (im_is_hw(&d->c))
+        look_at(im_of(&d->c), phys);
     return __real_cache_find(d, lin, phys, mode);
 }
 
 /* Instructions by hand take their time. */
-int __wrap_exec(struct dbt *d, struct insn *in)
+int __wrap_exec(struct core *d, struct insn *in)
 {
     int r = __real_exec(d, in);
     if (!im_is_hw(d))
@@ -60,7 +63,7 @@ int __wrap_exec(struct dbt *d, struct insn *in)
     return r;
 }
 
-int __wrap_deliver_fault(struct dbt *d)
+int __wrap_deliver_fault(struct core *d)
 {
     bool trap = d->fault.trap || d->fault.code_bp;
     if (!im_is_hw(d))
@@ -81,29 +84,29 @@ int __wrap_deliver_fault(struct dbt *d)
     return r;
 }
 
-int __wrap_help_rdmsr(struct dbt *d, struct insn *in)
+int __wrap_help_rdmsr(struct core *d, struct insn *in)
 {
     if (!im_is_hw(d))
         return __real_help_rdmsr(d, in);
-    dbt_park(d);
+    core_park(d);
     return d->cpl ? raise_error(d, EXC_GP, 0) : im_msr_insn(im_of(d), false);
 }
 
-int __wrap_help_wrmsr(struct dbt *d, struct insn *in)
+int __wrap_help_wrmsr(struct core *d, struct insn *in)
 {
     if (!im_is_hw(d))
         return __real_help_wrmsr(d, in);
-    dbt_park(d);
+    core_park(d);
     return d->cpl ? raise_error(d, EXC_GP, 0) : im_msr_insn(im_of(d), true);
 }
 
-int __wrap_help_cpuid(struct dbt *d, struct insn *in)
+int __wrap_help_cpuid(struct core *d, struct insn *in)
 {
     struct cpuid_result out;
     u64 *r = d->cpu.gpr;
     if (!im_is_hw(d))
         return __real_help_cpuid(d, in);
-    dbt_park(d);
+    core_park(d);
     im_cpuid(im_of(d), (u32)r[RAX], (u32)r[RCX], &out);
     r[RAX] = out.eax;
     r[RBX] = out.ebx;
@@ -113,7 +116,7 @@ int __wrap_help_cpuid(struct dbt *d, struct insn *in)
 }
 
 /* KVM_EXIT_HLT comes before what a single step has to say. */
-int __wrap_help_hlt(struct dbt *d, struct insn *in)
+int __wrap_help_hlt(struct core *d, struct insn *in)
 {
     int r = __real_help_hlt(d, in);
     if (im_is_hw(d) && r == STOP_HALT)
@@ -122,14 +125,14 @@ int __wrap_help_hlt(struct dbt *d, struct insn *in)
 }
 
 /* A store to read-only memory goes to the program, where the engine drops it. */
-static void rom(struct dbt *d, gpa_t gpa, unsigned len, const u8 *in)
+static void rom(struct core *d, gpa_t gpa, unsigned len, const u8 *in)
 {
     while (len && ram_is_rom(gpa)) {
         unsigned n = len >= 8 ? 8 : len >= 4 ? 4 : len >= 2 ? 2 : 1;
         struct im_write w = {.gpa = gpa, .len = n};
         for (unsigned i = 0; i < n; i++)
             w.value |= (u64)in[i] << 8 * i;
-        dbt_park(d);
+        core_park(d);
         im_hw_post(im_of(d), &w);
         gpa += n;
         in += n;
@@ -137,16 +140,17 @@ static void rom(struct dbt *d, gpa_t gpa, unsigned len, const u8 *in)
     }
 }
 
-static bool has_rom(struct dbt *d)
+static bool has_rom(struct core *d)
 {
     return im_is_hw(d) && im_of(d)->has_rom;
 }
 
-int __wrap_mem_write(struct dbt *d, u64 va, unsigned len, const void *in, unsigned seg)
+int __wrap_mem_write(struct core *d, unsigned seg, u64 off, unsigned len, const void *in)
 {
+    u64 va = linear(d, seg, off);
     unsigned left = PAGE_SIZE - (unsigned)(va & (PAGE_SIZE - 1)), n = MIN(len, left);
     gpa_t gpa;
-    int r = __real_mem_write(d, va, len, in, seg);
+    int r = __real_mem_write(d, seg, off, len, in);
     if (r || !has_rom(d) || d->tlb[d->idx][tlb_slot(va)].wtag == (va & ~(u64)(PAGE_SIZE - 1)))
         return r;
     if (mmu_peek(d, va, &gpa))
@@ -156,7 +160,7 @@ int __wrap_mem_write(struct dbt *d, u64 va, unsigned len, const void *in, unsign
     return r;
 }
 
-int __wrap_operand_close(struct dbt *d, struct operand *op)
+int __wrap_operand_close(struct core *d, struct operand *op)
 {
     const u8 *from = d->ptr;
     int r = __real_operand_close(d, op);
@@ -170,32 +174,32 @@ int __wrap_operand_close(struct dbt *d, struct operand *op)
 
 /* With the option `tlb` only the guest empties its TLB, and KVM where it is told to: what others
  * write to page tables is not seen, as on a CPU. */
-void __wrap_mmu_flush_all(struct dbt *d)
+void __wrap_mmu_flush_all(struct core *d)
 {
     if (im_is_hw(d) && im_of(d)->keeps_tlb)
-        mmu_forget_jc(d);
+        d->translator->forget(d, 0, 0);
     else
         __real_mmu_flush_all(d);
 }
 
-static int flushing(struct dbt *d, int r)
+static int flushing(struct core *d, int r)
 {
     if (im_is_hw(d) && r == DONE)
         __real_mmu_flush_all(d);
     return r;
 }
 
-int __wrap_help_invlpg(struct dbt *d, struct insn *in)
+int __wrap_help_invlpg(struct core *d, struct insn *in)
 {
     return flushing(d, __real_help_invlpg(d, in));
 }
 
-int __wrap_help_invpcid(struct dbt *d, struct insn *in)
+int __wrap_help_invpcid(struct core *d, struct insn *in)
 {
     return flushing(d, __real_help_invpcid(d, in));
 }
 
-int __wrap_help_mov_system(struct dbt *d, struct insn *in)
+int __wrap_help_mov_system(struct core *d, struct insn *in)
 {
     int r = __real_help_mov_system(d, in);
     return in->op0_kind == OP_CR && in->sreg != 8 && in->sreg != 2 ? flushing(d, r) : r;

@@ -8,7 +8,7 @@
 #define SKID 40u
 
 static struct im_options options;
-static _Thread_local bool spared;
+static _Thread_local bool spared, ran;
 static u64 state;
 
 static _Noreturn void wrong(const char *word)
@@ -38,7 +38,7 @@ static void set(char *word)
         {"early", &options.early, true},       {"stolen", &options.stolen, true},
         {"tick", &options.tick, true},         {"suspend", &options.suspend, true},
         {"core", &options.core, true},         {"unknown", &options.unknown, true},
-        {"internal", &options.internal, true},
+        {"internal", &options.internal, true}, {"fails", &options.fails, true},
     };
     static const struct {
         const char *name;
@@ -65,7 +65,11 @@ static void set(char *word)
         *values[i].value = number(word, value + (rate ? 3 : 1));
         return;
     }
-    if (value && !strncmp(word, "cpu=", 4))
+    const char *at = value ? strchr(value, '@') : NULL;
+    if (at && !strncmp(word, "fail=", 5) && im_fail_known(value + 1, (size_t)(at - value - 1))) {
+        options.fail = strdup(value + 1);
+        options.fail_at = number(word, at + 1);
+    } else if (value && !strncmp(word, "cpu=", 4))
         options.cpu = strdup(value + 1);
     else
         wrong(word);
@@ -103,7 +107,13 @@ u64 im_random(u64 below)
 
 void im_options_for(const struct im_vcpu *v)
 {
+    ran = true;
     spared = im_options()->later && v->ram.size <= TRIAL_MAX;
+}
+
+bool im_spared(void)
+{
+    return spared || (!ran && im_options()->later);
 }
 
 bool im_happens(u64 one_in)

@@ -23,7 +23,7 @@ static struct event {
     pthread_t thread;
     u64 count, period, left;
     u64 skid; /* branches until the signal; NEVER: none is under way */
-    u64 more; /* and instructions behind them */
+    u64 more; /* and instructions after them */
     int signal;
     pid_t owner;
     bool async, stolen;

@@ -52,7 +52,7 @@ static unsigned register_of(const struct im_vcpu *v, unsigned nth)
     return i;
 }
 
-/* Behind the hardware: has it anything for the program? The order is KVM's: a single step is lost
+/* After the hardware: has it anything for the program? The order is KVM's: a single step is lost
  * where there is something else. */
 static int look(struct im_vcpu *v)
 {
@@ -73,7 +73,7 @@ static int look(struct im_vcpu *v)
     switch (v->result) {
     case ENGINE_SHUTDOWN: return leave(v, KVM_EXIT_SHUTDOWN);
     case ENGINE_DEBUG:
-        return dbt_ops.debug_hit(&v->hw->base, &hit)
+        return core_ops.debug_hit(&v->hw->base, &hit)
                    ? debug_exit(v, 1ull << register_of(v, hit.point))
                    : GO_ON;
     case ENGINE_UNSUPPORTED:
@@ -98,7 +98,7 @@ static int delivered(struct im_vcpu *v, int r)
 /* What waits to be delivered at the entry. */
 static int inject(struct im_vcpu *v)
 {
-    struct dbt *d = v->hw;
+    struct core *d = v->hw;
     struct im_event *e = &v->exception;
     if (e->injected || e->pending) {
         d->fault = (struct fault){
@@ -110,21 +110,21 @@ static int inject(struct im_vcpu *v)
                                                  : (int)ENGINE_UNSUPPORTED);
     }
     if (v->irq) {
-        if (!dbt_can_interrupt(&d->base))
+        if (!core_can_interrupt(&d->base))
             return fail_entry(v);
         v->irq = false;
-        return delivered(v, dbt_interrupt(&d->base, v->irq_vector));
+        return delivered(v, core_interrupt(&d->base, v->irq_vector));
     }
-    if (v->nmi && dbt_can_nmi(&d->base)) {
+    if (v->nmi && core_can_nmi(&d->base)) {
         v->nmi = false;
-        return delivered(v, dbt_nmi(&d->base));
+        return delivered(v, core_nmi(&d->base));
     }
     return GO_ON;
 }
 
 static bool window_open(const struct im_vcpu *v)
 {
-    return dbt_can_interrupt(&v->hw->base) && !v->irq && !v->exception.injected &&
+    return core_can_interrupt(&v->hw->base) && !v->irq && !v->exception.injected &&
            !v->exception.pending;
 }
 
@@ -139,12 +139,12 @@ static bool branch_ahead(struct im_vcpu *v)
     u64 rip = v->hw->cpu.rip;
     u8 byte;
     do {
-        if (!dbt_peek(&v->hw->base, rip++, &byte, 1))
+        if (!core_peek(&v->hw->base, rip++, &byte, 1))
             return false;
     } while (memchr(prefixes, byte, sizeof(prefixes)) || byte >> 4 == 4 /* REX */);
     if (byte != 0x0f)
         return byte >> 4 == 7 || (byte >= 0xe0 && byte <= 0xe3);
-    return dbt_peek(&v->hw->base, rip, &byte, 1) && byte >> 4 == 8;
+    return core_peek(&v->hw->base, rip, &byte, 1) && byte >> 4 == 8;
 }
 
 /* An instruction is one branch at most: so many instructions cannot go too far. */
@@ -157,7 +157,7 @@ static void some(struct im_vcpu *v)
         v->result = ENGINE_STOP;
         return;
     }
-    dbt_ops.want_window(&v->hw->base, v->run->request_interrupt_window, v->nmi);
+    core_ops.want_window(&v->hw->base, v->run->request_interrupt_window, v->nmi);
     v->insns = one ? 1 : MIN(room, LOOK_EVERY);
     v->until = im_cycles() + LOOK_CYCLES;
     im_hw_go(v);
@@ -184,7 +184,7 @@ static int enter(struct im_vcpu *v, const sigset_t *before)
     v->cr8 = v->run->cr8;
     /* Whoever wrote to memory or to page tables since the last time. A TLB may be empty. */
     mmu_flush_all(v->hw);
-    dbt_debug_pass(&v->hw->base, v->hw->cpu.rflags & FL_RF);
+    core_debug_pass(&v->hw->base, v->hw->cpu.rflags & FL_RF);
     if (im_happens(o->tick))
         im_sleep_over_tick();
     if (im_happens(o->suspend))

@@ -1,14 +1,14 @@
-/* Registers between KVM's structs and the hardware's. im_sync() before, dbt_changed() behind. */
+/* Registers between KVM's structs and the hardware's. im_sync() before, core_changed() after. */
 #include <errno.h>
 #include <string.h>
 
 #include "imitation.h"
 
-/* A processor between two iterations of a REP string knows that it is (RF); dbt_sync() forgets. */
+/* A processor between two iterations of a REP string knows that it is (RF); core_sync() forgets. */
 void im_sync(struct im_vcpu *v)
 {
     u8 resume = v->hw->cpu.rep_resume;
-    dbt_sync(&v->hw->base);
+    core_sync(&v->hw->base);
     v->hw->cpu.rep_resume = resume;
 }
 
@@ -67,7 +67,7 @@ void im_set_regs(struct im_vcpu *v, const struct kvm_regs *in)
     c->rep_resume = 0;
     set_flags(v, in->rflags);
     v->exception.pending = false;
-    dbt_changed(&v->hw->base);
+    core_changed(&v->hw->base);
 }
 
 static struct kvm_segment get_segment(const struct vcpu *c, unsigned s)
@@ -161,7 +161,7 @@ int im_set_sregs(struct im_vcpu *v, const struct kvm_sregs *in)
         set_segment(c, segments[i].segment, &s);
     }
     if (c->cr0 != in->cr0 || c->cr3 != in->cr3 || c->cr4 != in->cr4 || c->efer != in->efer)
-        v->keeps_tlb = false; /* until dbt_changed() */
+        v->keeps_tlb = false; /* until core_changed() */
     c->gdt_base = in->gdt.base;
     c->gdt_limit = in->gdt.limit;
     c->idt_base = in->idt.base;
@@ -178,7 +178,7 @@ int im_set_sregs(struct im_vcpu *v, const struct kvm_sregs *in)
             v->irq = true;
             v->irq_vector = (u8)i;
         }
-    dbt_changed(&v->hw->base);
+    core_changed(&v->hw->base);
     v->keeps_tlb = im_options()->tlb;
     /* A null SS has no DPL in the processor's state; KVM takes the ring from there. */
     if (v->hw->cpl != in->ss.dpl) {
@@ -231,7 +231,7 @@ int im_set_events(struct im_vcpu *v, const struct kvm_vcpu_events *in)
     if (in->flags & KVM_VCPUEVENT_VALID_NMI_PENDING)
         v->nmi = in->nmi.pending;
     c->nmi_blocked = !!in->nmi.masked;
-    dbt_changed(&v->hw->base);
+    core_changed(&v->hw->base);
     return 0;
 }
 
@@ -252,7 +252,7 @@ static int set_points(struct im_vcpu *v)
                                            .address = v->debugreg[i],
                                            .length = lengths[dr7 >> (18 + 4 * i) & 3]};
     }
-    return dbt_ops.debug_set(&v->hw->base, points, n);
+    return core_ops.debug_set(&v->hw->base, points, n);
 }
 
 int im_set_debug(struct im_vcpu *v, const struct kvm_guest_debug *in)
@@ -267,7 +267,7 @@ int im_set_debug(struct im_vcpu *v, const struct kvm_guest_debug *in)
     if (stepping(v))
         v->step_rip = v->hw->cpu.rip;
     set_flags(v, flags & ~(u64)(v->hw->cpu.rep_resume ? FL_RF : 0));
-    dbt_changed(&v->hw->base);
+    core_changed(&v->hw->base);
     if (set_points(v)) {
         errno = ENOMEM;
         return -1;
@@ -279,7 +279,7 @@ int im_set_debug(struct im_vcpu *v, const struct kvm_guest_debug *in)
 
 static void take_image(struct im_vcpu *v, const u8 *image)
 {
-    struct dbt *d = v->hw;
+    struct core *d = v->hw;
     memcpy(&d->fop, image + 6, sizeof(d->fop));
     memcpy(&d->fip, image + 8, sizeof(d->fip));
     memcpy(&d->fdp, image + 16, sizeof(d->fdp));
@@ -287,8 +287,8 @@ static void take_image(struct im_vcpu *v, const u8 *image)
         d->fop = 0;
         d->fip = d->fdp = 0;
     }
-    fpu_take_image(d, image);
-    dbt_changed(&d->base);
+    park_take_image(d, image);
+    core_changed(&d->base);
 }
 
 void im_get_xsave(struct im_vcpu *v, struct kvm_xsave *out)

@@ -76,7 +76,7 @@ static int set_msrs(struct im_vcpu *v, const struct kvm_msrs *m)
     im_sync(v);
     while (i < m->nmsrs && im_msr_set(v, m->entries[i].index, m->entries[i].data, false))
         i++;
-    dbt_changed(&v->hw->base);
+    core_changed(&v->hw->base);
     return (int)i;
 }
 
@@ -89,7 +89,7 @@ static int set_xcrs(struct im_vcpu *v, const struct kvm_xcrs *x)
     }
     im_sync(v);
     v->hw->cpu.xcr0 = value;
-    dbt_changed(&v->hw->base);
+    core_changed(&v->hw->base);
     return 0;
 }
 
@@ -120,7 +120,7 @@ static int set_debugregs(struct im_vcpu *v, const struct kvm_debugregs *in)
     memcpy(v->hw->cpu.dr, in->db, sizeof(in->db));
     v->hw->cpu.dr[6] = in->dr6;
     v->hw->cpu.dr[7] = in->dr7;
-    dbt_changed(&v->hw->base);
+    core_changed(&v->hw->base);
     return 0;
 }
 

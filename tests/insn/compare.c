@@ -95,9 +95,10 @@ static void pointers(struct difference *d, const struct icase *c, const u8 *want
  */
 enum leftover {
     LEFT_NOTHING,
-    LEFT_MMX, /* MMX stores have made the x87 registers theirs: TOP, tags */
-    LEFT_CR2, /* masked stores over a page's end: which byte CR2 names varies */
-    LEFT_M80, /* FSTP and FBSTP have stored the first eight bytes */
+    LEFT_MMX,   /* MMX stores have made the x87 registers theirs: TOP, tags */
+    LEFT_CR2,   /* masked stores over a page's end: which byte CR2 names varies */
+    LEFT_M80,   /* FSTP and FBSTP have stored the first eight bytes */
+    LEFT_STATE, /* XRSTOR has loaded components before it found MXCSR bad: SDM vol. 1, 13.8 */
     /* Only where host.c has found that they are not left as on Intel's: */
     LEFT_GATHER, /* elements and their part of the mask */
     LEFT_MXCSR,  /* flags of a conversion whose store faults */
@@ -141,8 +142,10 @@ static enum leftover left_by(const struct icase *c, const struct outcome *n, str
         return LEFT_CR2;
     if (in.meta.isa_set == ZYDIS_ISA_SET_XSAVE && !(n->st.gpr[RAX] & 7) && host_is(Q_XSAVE))
         return LEFT_CR2;
-    if ((in.mnemonic == ZYDIS_MNEMONIC_XRSTOR || in.mnemonic == ZYDIS_MNEMONIC_XRSTOR64) &&
-        host_is(Q_XRSTOR))
+    bool xrstor = in.mnemonic == ZYDIS_MNEMONIC_XRSTOR || in.mnemonic == ZYDIS_MNEMONIC_XRSTOR64;
+    if (xrstor && n->vector == EXC_GP)
+        return LEFT_STATE;
+    if (xrstor && host_is(Q_XRSTOR))
         return LEFT_CR2;
     if (in.mnemonic == ZYDIS_MNEMONIC_VMASKMOVPS || in.mnemonic == ZYDIS_MNEMONIC_VMASKMOVPD ||
         in.mnemonic == ZYDIS_MNEMONIC_VPMASKMOVD || in.mnemonic == ZYDIS_MNEMONIC_VPMASKMOVQ)
@@ -180,6 +183,8 @@ static void vectors(struct difference *d, const struct icase *c, enum leftover l
         memcpy(w + 2, g + 2, 3);
         memcpy(w + 32, g + 32, 128);
     }
+    if (left == LEFT_STATE)
+        memcpy(w, g, sizeof(w));
     if (left == LEFT_GATHER) {
         forgive(w, g, f->ops[0].reg.value);
         forgive(w, g, f->ops[2].reg.value);
@@ -361,6 +366,21 @@ static bool locked(const struct faulting *f)
     return (f->in.attributes & ZYDIS_ATTRIB_HAS_LOCK) || f->in.mnemonic == ZYDIS_MNEMONIC_XCHG;
 }
 
+static bool has_66(const struct faulting *f)
+{
+    for (unsigned i = 0; i < f->in.raw.prefix_count; i++)
+        if (f->in.raw.prefixes[i].value == 0x66)
+            return true;
+    return false;
+}
+
+static bool state_image(const struct faulting *f)
+{
+    return f->in.meta.isa_set == ZYDIS_ISA_SET_FXSAVE ||
+           f->in.meta.isa_set == ZYDIS_ISA_SET_FXSAVE64 ||
+           f->in.meta.isa_set == ZYDIS_ISA_SET_XSAVE;
+}
+
 /*
  * Why these two cannot be compared: what differs between CPUs as SDM and APM allow it, chiefly in
  * which of two exceptions comes first. NULL if nothing is known.
@@ -381,6 +401,10 @@ static const char *excuse(const struct icase *c, const struct outcome *n, const 
     if (host_is(Q_MXCSR) && e->vector == EXC_GP && n->st.rip != e->st.rip &&
         decode_at(c, e->st.rip, &f) && loads_mxcsr(&f))
         return host_text(Q_MXCSR);
+    if (host_is(Q_MOVBE) && e->vector >= EXC_SS && e->vector <= EXC_AC &&
+        decode_at(c, e->st.rip, &f) && f.in.mnemonic == ZYDIS_MNEMONIC_MOVBE && has_66(&f) &&
+        f.in.operand_width == 64)
+        return host_text(Q_MOVBE);
     at = decode_at(c, n->st.rip, &f);
     same = n->st.rip == e->st.rip;
     if (!at)
@@ -389,10 +413,11 @@ static const char *excuse(const struct icase *c, const struct outcome *n, const 
         return host_text(Q_AC_LATE);
     /* FXSAVE and its kin: SDM vol. 2 lets the CPU choose. */
     if (same && ac && (e->vector == EXC_AC) != (n->vector == EXC_AC) &&
-        (e->vector == EXC_GP || n->vector == EXC_GP) &&
-        (f.in.meta.isa_set == ZYDIS_ISA_SET_FXSAVE || f.in.meta.isa_set == ZYDIS_ISA_SET_FXSAVE64 ||
-         f.in.meta.isa_set == ZYDIS_ISA_SET_XSAVE))
+        (e->vector == EXC_GP || n->vector == EXC_GP) && state_image(&f))
         return "#AC or #GP for an unaligned state image";
+    if (same && stack_or_general(n) && stack_or_general(e) && n->vector != e->vector &&
+        state_image(&f))
+        return "#SS or #GP for a state image that is unaligned and not canonical";
     if (n->vector == EXC_AC && !ac && locked(&f))
         return "the host's kernel forbids split locks";
     if (host_is(Q_X87_STORE) && n->vector >= EXC_SS && n->vector <= EXC_AC &&

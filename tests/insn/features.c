@@ -161,7 +161,16 @@ static const struct feature *feature_of(const ZydisDecodedInstruction *in)
      */
     if (strncmp(ZydisISASetGetString(in->meta.isa_set), "AVX512", 6) == 0)
         return &f_avx512;
-    return strncmp(ZydisISASetGetString(in->meta.isa_set), "KNC", 3) == 0 ? &f_never : NULL;
+    /* By name: these are not in every release of the library. */
+    static const char *const later[] = {
+        "AMX_FP16", "AVX_IFMA", "AVX_NE_CONVERT", "AVX_VNNI_INT16", "AVX_VNNI_INT8",
+        "MSRLIST",  "PBNDKB",   "PCOMMIT",        "RAO_INT",        "SHA512",
+        "SM3",      "SM4",      "WRMSRNS"};
+    const char *set = ZydisISASetGetString(in->meta.isa_set);
+    for (unsigned i = 0; i < sizeof(later) / sizeof(*later); i++)
+        if (!strcmp(set, later[i]))
+            return &f_never;
+    return strncmp(set, "KNC", 3) == 0 ? &f_never : NULL;
 }
 
 static u32 pick(const struct cpuid_result *r, const struct feature *f)

@@ -6,6 +6,7 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include "board/ram.h"
 #include "cpu/engine.h"
 #include "tests/insn/insn.h"
 
@@ -88,7 +89,7 @@ static vns_t guest_now(void *m)
 {
     struct guest *g = m;
 
-    return engine_position(g->engine);
+    return engine_count(g->engine);
 }
 
 static void guest_counted(void *m)
@@ -223,7 +224,7 @@ int guest_create(struct guest **out, enum cpu_model model, enum engine_kind engi
 
     g->env = (struct engine_env){
         g,        no_pio_read, no_pio_write, no_mmio_read, no_mmio_write, no_rdmsr,
-        no_wrmsr, no_get_cr8,  no_set_cr8,   guest_now,    guest_counted};
+        no_wrmsr, no_get_cr8,  no_set_cr8,   guest_now,    guest_counted, NULL};
     g->next_table = G_PML4 + PAGE_SIZE;
     g->model = model;
     g->handlers = handlers;
@@ -361,8 +362,8 @@ static enum engine_exit run_to(struct guest *g, pos_t until, struct err *err)
     enum engine_exit x;
 
     do
-        x = engine_run(g->engine, until, err);
-    while (x == ENGINE_STOP && engine_position(g->engine) < until);
+        x = engine_run(g->engine, until - engine_count(g->engine), err);
+    while (x == ENGINE_STOP && engine_count(g->engine) < until);
     return x;
 }
 
@@ -377,15 +378,15 @@ static enum engine_exit run_single(struct guest *g, unsigned insns, struct err *
     u64 stubs = SYS + (G_STUBS - G_GDT);
 
     for (unsigned n = 0; x == ENGINE_STOP && n < insns + 400; n++) {
-        pos_t before = engine_position(g->engine);
+        pos_t before = engine_count(g->engine);
 
         x = run_to(g, before + 1, err);
         if (x == ENGINE_STOP) {
             engine_sync(g->engine);
-            if (engine_position(g->engine) != before + 1) {
+            if (engine_count(g->engine) != before + 1) {
                 err->code = 1;
                 snprintf(err->text, sizeof err->text, "stop at +1 stopped at +%llu",
-                         (unsigned long long)(engine_position(g->engine) - before));
+                         (unsigned long long)(engine_count(g->engine) - before));
                 return x;
             }
             if (engine_vcpu(g->engine)->rip - stubs < 4096)
@@ -393,7 +394,7 @@ static enum engine_exit run_single(struct guest *g, unsigned insns, struct err *
         }
     }
     if (x == ENGINE_STOP) /* a long REP: the rest at once */
-        x = run_to(g, engine_position(g->engine) + LONGEST, err);
+        x = run_to(g, engine_count(g->engine) + LONGEST, err);
     return x;
 }
 
@@ -410,7 +411,7 @@ void guest_run(struct guest *g, const struct cpu_state *st, const u8 *mem, bool 
     engine_ram_written(g->engine, G_DATA, DATA_SIZE);
     load_state(g, st);
     out->note[0] = 0;
-    x = single ? run_single(g, insns, &err) : run_to(g, engine_position(g->engine) + LONGEST, &err);
+    x = single ? run_single(g, insns, &err) : run_to(g, engine_count(g->engine) + LONGEST, &err);
     engine_sync(g->engine);
     store_state(g, out);
     for (unsigned i = 0; i < DATA_PAGES; i++)
@@ -466,7 +467,8 @@ struct engine *guest_engine(struct guest *g)
 
 static void go(struct guest *g, pos_t until)
 {
-    g->last = engine_run(g->engine, until, &g->err);
+    pos_t now = engine_count(g->engine);
+    g->last = engine_run(g->engine, until > now ? until - now : 0, &g->err);
     if (g->last == ENGINE_FAILED) {
         fprintf(stderr, "insn: %s\n", g->err.text);
         exit(2);
@@ -476,7 +478,7 @@ static void go(struct guest *g, pos_t until)
 void guest_go(struct guest *g, pos_t until)
 {
     /* HLT is over at once; a shutdown, or code that the engine cannot run, is for ever. */
-    while (engine_position(g->engine) < until && g->last != ENGINE_SHUTDOWN &&
+    while (engine_count(g->engine) < until && g->last != ENGINE_SHUTDOWN &&
            g->last != ENGINE_UNSUPPORTED)
         go(g, until);
 }

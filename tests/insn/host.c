@@ -171,6 +171,8 @@ static const struct probe probes[Q_COUNT] = {
                   .rbx = HOLE - 512},
     [Q_OFFSET] = {"an offset that is not canonical is #GP", 3, {0x65, 0x8b, 0x03}, is_gp,
                   .rbx = 0xffff7ffffffff800},
+    [Q_MOVBE] = {"MOVBE with 66h and REX.W is several accesses", 6,
+                 {0x66, 0x48, 0x0f, 0x38, 0xf0, 0x03}, runs, .rbx = PLACE + 1, .flags = FL_AC},
     [Q_LA57] = {"linear addresses have 57 bits", 2, {0x8b, 0x03}, is_pf, .rbx = 1ull << 50},
     [Q_LASS] = {"the kernel's addresses are #GP", 2, {0x8b, 0x03}, is_gp,
                 .rbx = 0xffff800000000000},

@@ -140,6 +140,7 @@ enum host_quirk {
     Q_XSAVE,
     Q_XRSTOR,
     Q_OFFSET,
+    Q_MOVBE,
     Q_LA57,
     Q_LASS,
     Q_COUNT

@@ -1,5 +1,5 @@
 /*
- * The frozen rule of dead flags (docs: vmm/cpu/dbt/flags.c), written a second time and from the
+ * The frozen rule of dead flags (docs: vmm/cpu/x86/flags.c), written a second time and from the
  * decoder's facts alone: what an exception at an instruction shows of the arithmetic flags. It
  * depends on the guest's code bytes and on nothing else, so every way of running must agree.
  */

@@ -139,9 +139,9 @@ static bool run_program(struct stops *s, u64 number, u64 *stops)
     bool kernel = rng_chance(&r, 30);
     for (unsigned i = 0; i < 3; i++) {
         guest_program(all[i], at, code, len, data, &c.st, kernel);
-        start = engine_position(guest_engine(all[i]));
+        start = engine_count(guest_engine(all[i]));
         /* Three engines that have run the same distance have the same position. */
-        if (start != engine_position(guest_engine(all[0])))
+        if (start != engine_count(guest_engine(all[0])))
             return false;
     }
     pos_t end = start + 200 + rng_below(&r, P_LENGTH), pos = start;
@@ -165,10 +165,10 @@ static bool run_program(struct stops *s, u64 number, u64 *stops)
         }
         for (unsigned i = 0; i < 3; i++)
             guest_external(all[i]);
-        if (engine_position(guest_engine(all[0])) < part)
+        if (engine_count(guest_engine(all[0])) < part)
             pos = end; /* it came to an end of its own */
         else
-            pos = engine_position(guest_engine(all[0]));
+            pos = engine_count(guest_engine(all[0]));
         if (!same(s, s->stepped, s->straight, "stops changed what came later", number, pos))
             return false;
     }

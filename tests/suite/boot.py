@@ -106,10 +106,10 @@ workload("v2")
 workload("v3")
 
 
-def twenty(part):
+def ten(part):
     @test(f"boot/seeds-{part}", cost=14)
     def run(t):
-        """Twenty boots in all with other seeds, typed input or none, paced and not."""
+        """Ten boots in all with other seeds, typed input or none, paced and not."""
         rnd = random.Random(int.from_bytes(os.urandom(4), "little"))
         for turn in range(5):
             seed = rnd.getrandbits(32)
@@ -134,8 +134,8 @@ def twenty(part):
             t.run("rm", "-r", t.dir / name)
 
 
-for number in range(4):
-    twenty(number)
+for number in range(2):
+    ten(number)
 
 
 @test("boot/seed-decides", cost=6)

@@ -187,7 +187,7 @@ def bootdisk_formats(t):
           t.dir / "ssh:disk.qcow2")
     kept = t.dir / "tmp"
     kept.mkdir()
-    r = boot(t, "rec", "ssh:disk.qcow2", env={"TMPDIR": kept})
+    r = boot(t, "rec", "ssh:disk.qcow2,backing=on", env={"TMPDIR": kept})
     t.has(r.error, r"booting 'Small Linux' from disk 0: /boot/vmlinuz-1$")
     t.has(r.text, "^the second initrd")
     t.equal(list(kept.iterdir()), [], "what is left in TMPDIR")

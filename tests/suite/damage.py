@@ -5,7 +5,7 @@ import re
 import shutil
 import time
 
-from suite.harness import DAMAGE, ERROR, IMAGES, test
+from suite.harness import DAMAGE, ERROR, IMAGES, KILLED, Session, test
 
 TINY = IMAGES / "tiny"
 
@@ -20,7 +20,7 @@ def kills(part, count):
     @test(f"damage/kill-{part}", cost=30)
     def run(t):
         rnd, seed = seeded(t)
-        replayed = lost = 0
+        replayed = furthest = 0
         for turn in range(count):
             name = f"rec{turn}"
             child = t.start([t.reprise, "record", "-o", t.dir / name, "--memory", "16M",
@@ -28,26 +28,77 @@ def kills(part, count):
             delay = rnd.uniform(0, 0.03) if turn % 3 == 0 else rnd.uniform(0, 0.6)
             time.sleep(delay)
             child.kill()
-            killed = time.time()
             out = child.communicate()[0]
             r = t.run(t.reprise, "replay", "--verify", t.dir / name, code=None, timeout=60)
             if r.code == ERROR:  # before there was anything to replay
-                t.check(delay < 0.2 * t.slow, f"killed after {delay:.3f} s, and refused: {r.error}")
+                t.check(not out, f"killed after {delay:.3f} s and refused, and there was output: {r.error}")
                 t.has(r.error, "^reprise: .*(No such file|not a recording|log|machine)")
             else:
                 t.equal(r.code, DAMAGE, "the exit code of the replay")
                 t.check(out.startswith(r.out), "the replay's console is not a prefix")
                 t.has(r.error, "position")
                 replayed += 1
-                lost = max(lost, killed - (t.dir / name / "log").stat().st_mtime)
+                reached = t.events(name, code=DAMAGE)[-1]
+                t.check(reached["type"] in KILLED, f"the last record is {reached['type']}")
+                furthest = max(furthest, reached["position"])
             shutil.rmtree(t.dir / name, ignore_errors=True)
         t.check(replayed > count / 2, f"only {replayed} of {count} could be replayed")
-        t.check(lost < 0.6 * t.slow, f"{lost:.2f} s were lost")
-        return f"{count} killed, {replayed} replayed, at most {1000 * lost:.0f} ms lost, seed {seed}"
+        return f"{count} killed, {replayed} replayed, up to position {furthest}, seed {seed}"
 
 
 kills(0, 100)
 kills(1, 100)
+
+
+@test("damage/kill-typed", cost=12)
+def kill_typed(t):
+    """What was typed is in the recording before the guest can answer it, whenever it is killed."""
+    rnd, seed = seeded(t)
+    for turn in range(12):
+        name, image = f"rec{turn}", {} if not turn else {"kernel": TINY / "echo.elf"}
+        s = Session(t, name, *([] if not turn else ["--memory", "16M"]), **image)
+        if not turn:
+            s.prompt()
+        words = [f"w{rnd.randrange(10**6)}" for _ in range(rnd.randrange(1, 6))]
+        for word in words:
+            start = len(s.out)
+            s.send(f"echo {word}\n")
+            s.wait(word + r"\r\n", start=start)
+        s.child.kill()
+        s.child.wait()
+        s.read(0.1)
+        s.close()
+        events = t.events(f"rec{turn}", code=DAMAGE)
+        typed = "".join(e["data"] for e in events if e["type"] == "console")
+        for word in words:
+            t.has(typed, f"echo {word}", "the typed text of the recording")
+        last = [e["position"] for e in events if e["type"] == "console"][-1]
+        t.check(events[-1]["type"] in KILLED, f"the last record is {events[-1]['type']}")
+        t.check(events[-1]["position"] >= last, "the machine went back")
+        r = t.replay(f"rec{turn}", code=DAMAGE)
+        t.has(r.error, f"position {events[-1]['position']}:", "where the replay ended")
+        t.check(s.out.startswith(r.out), "the replay's console is not a prefix")
+    return f"seed {seed}"
+
+
+@test("damage/log-by-work", cost=8)
+def log_by_work(t):
+    """The log does not depend on how fast the host was, nor on where the machine stopped."""
+    logs = []
+    for name, slices in (("a", 0), ("b", 300007)):
+        t.record(name, "--memory", "16M", "--max-insns", 800000000, "--seed", 1,
+                 kernel=TINY / "spin.elf", env={"REPRISE_TEST_SLICE": slices})
+        events = t.events(name)
+        for e in events:
+            e.pop("host_ns", None)
+        logs.append([(e["type"], e["position"], e["time"]) for e in events])
+        t.equal([e["position"] for e in events if e["type"] == "progress"],
+                [0, 250000000, 500000000, 750000000], "the progress records")
+        t.check(not (t.dir / name / "tail").exists(), "the tail was left behind")
+    t.equal(logs[0], logs[1], "the records")
+    t.run(t.reprise, "replay", "-o", t.dir / "again", t.dir / "a",
+          env={"REPRISE_TEST_SLICE": 123457})
+    t.run(t.reprise, "diff", t.dir / "a", t.dir / "again")
 
 
 def flips(part, count):

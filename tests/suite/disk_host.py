@@ -96,7 +96,7 @@ def disk_formats(t):
     t.run("qemu-io", "-c", "write -P 7 1M 8k", t.dir / "top.qcow2")
     top = bytearray(data)
     top[MIB:MIB + 8192] = b"\x07" * 8192
-    specs = [t.dir / "top.qcow2"] + [convert(t, raw, f) for f in ("vmdk", "vdi", "vhdx")]
+    specs = [f"{t.dir}/top.qcow2,backing=on"] + [convert(t, raw, f) for f in ("vmdk", "vdi", "vhdx")]
     listed = formats(t, specs, [bytes(top), data, data, data])
     t.has(listed, r"0 .*qcow2.*top\.qcow2\n1 .*vmdk.*\n2 .*vdi.*\n3 .*vhdx")
     # The backing file is part of the disk.
@@ -233,25 +233,28 @@ def disk_server_killed(t):
     b.fails(1600)
     b.end("qemu-nbd was ended by signal 9")
     b.replayed()
-    # A backing file that returns errors: one behind a server, because qemu-nbd fills a file that
-    # became shorter up with zeros.
+    # An image that returns errors: a packed one whose end is overwritten, because qemu-nbd fills a
+    # file that became shorter up with zeros.
     data = raw.read_bytes()
-    server = Server(data, t.dir / "sock")
-    t.run("qemu-img", "create", "-q", "-f", "qcow2", "-b", f"nbd+unix:///?socket={t.dir}/sock", "-F",
-          "raw", t.dir / "top.qcow2")
-    b = Broken(t, t.dir / "top.qcow2", "two")
+    raw.write_bytes(b"".join(data[i:i + 32768] + bytes(32768) for i in range(0, 8 * MIB, 65536)))
+    packed = convert(t, raw, "qcow2", "-c").rename(t.dir / "packed.qcow2")
+    good = packed.read_bytes()
+    b = Broken(t, packed, "two")
     mine = children(b.s.child.pid)
-    server.bad = (6 * MIB, 7 * MIB)
+    with open(packed, "r+b") as f:
+        f.seek(len(good) * 65 // 100)
+        f.write(b"\xff" * (len(good) * 35 // 100))
     b.fails(1600)
     b.works(1100)
     b.end("qemu-nbd says: Input/output error")
     t.equal([p for p in mine if os.path.exists(f"/proc/{p}")], [], "servers left behind")
-    server.bad = None
+    packed.write_bytes(good)
     b.replayed()
-    server.close()
-    t.has(t.replay("two", code=ERROR).error, "disk 0 of the recording.*top.qcow2 as qcow2")
+    packed.write_bytes(good[:60])
+    t.has(t.replay("two", code=ERROR).error, "disk 0 of the recording.*packed.qcow2 as qcow2")
     # We are killed: so is it.
     raw.write_bytes(data)
+    image = convert(t, raw, "qcow2")
     s = Session(t, "three", "--disk", image, append="quiet", env={"TMPDIR": t.dir})
     s.prompt()
     mine = children(s.child.pid)
@@ -369,7 +372,8 @@ def disk_full_tmpfs(t):
         path = t.dir / "disk"
         with open(path, "wb") as f:
             f.truncate(256 * MIB)
-        r = t.linux("small/rec", "--disk", f"{path},format=raw", append="quiet", timeout=200, script="""
+        r = t.linux("small/rec", "--disk", f"{path},format=raw", "--keep-free", "0", append="quiet",
+                    timeout=200, script="""
             dd if=/dev/urandom of=/dev/vda bs=1M count=110 oflag=direct 2>&1 | grep error
             dd if=/dev/vda bs=1M count=64 2>/dev/null | wc -c
             """)
@@ -418,7 +422,9 @@ def disk_bad_images(t):
                        (f"{t.dir}/raw.vdi", "does not begin like one of format vdi"),
                        (f"{t.dir}/qcow2.img", "begins like one of format qcow2.*format=raw"),
                        (f"{t.dir}/qcow2", "begins like one of format qcow2"),
-                       (f"{t.dir}/orphan.qcow2", "missing.raw"),
+                       (f"{t.dir}/orphan.qcow2", "names the file .missing.raw.*,backing=on"),
+                       (f"{t.dir}/orphan.qcow2,backing=on", "cannot open .*/missing.raw, which .*orphan"),
+                       (f"{t.dir}/orphan.qcow2,backing=maybe", "backing=on.off"),
                        (f"{t.dir}/text.img", "has 6 bytes"),
                        (f"{t.dir}/raw.img,format=qcow2", "raw.img as qcow2: .*qcow2"),
                        (f"{t.dir}/raw.img,format=frob", "'frob' is none of: auto, raw, qcow2"),
@@ -443,12 +449,16 @@ def disk_bad_images(t):
     t.has(missing.error, "qemu-nbd, which reads qcow2 images, is not installed.*qemu-utils")
     for name, text, why in (("says", "#!/bin/sh\necho cannot today >&2\nexit 3\n", "cannot today"),
                             ("exits", "#!/bin/sh\nexit 3\n", "ended with status 3"),
-                            ("dies", "#!/bin/sh\nkill -SEGV $$\n", "ended by signal 11"),
-                            ("no", "nothing that runs", "not found"),
+                            ("no", "nothing that runs", "cannot start qemu-nbd: Exec format"),
                             ("hangs", "#!/bin/sh\nexec sleep 1000\n", "did not answer within 1 s")):
         r = t.record("x", "--disk", f"{qcow2},timeout=1", kernel=SPIN, code=ERROR,
                      env=shim(t, name, text))
         t.has(r.error, why, name)
+    (t.dir / "dies").mkdir()
+    shutil.copy(t.build / "tests" / "tools" / "confined", t.dir / "dies" / "qemu-nbd")
+    r = t.record("x", "--disk", qcow2, kernel=SPIN, code=ERROR,
+                 env={"PATH": f"{t.dir}/dies:{os.environ['PATH']}"})
+    t.has(r.error, "ended by signal 4")
     for server in (stalled, refusing, odd_server):
         server.close()
     # Bytes that look like another format, on purpose; a comma in the name.

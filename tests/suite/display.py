@@ -1,7 +1,10 @@
 """The screen of a guest: virtio-gpu in 2D, screenshots of a replay, points by frame."""
+import shutil
 import struct
+import subprocess
 import zlib
 
+from suite.gdb import Client
 from suite.harness import ERROR, USAGE, test
 
 WIDTH, HEIGHT = 640, 400
@@ -111,6 +114,21 @@ def screenshot(t):
         t.check(again == (t.dir / f"{number}.png").read_bytes(),
                 f"picture {number} differs when it comes from a checkpoint file")
     t.check(shot(t, "frame:5").read_bytes() == frame, "frame 5 differs from a checkpoint file")
+    # gdb's `monitor screen`: only of the gdb that we start, and it replaces nothing.
+    with Client(t, "rec", "--to", "console:FIRST SHOWN") as c:
+        for name in ("5.png", "1.png"):
+            t.has(c.monitor(f"screen {t.dir}/{name}"),
+                  "error: only the gdb that `reprise gdb` started may write.*--screenshot FILE")
+    t.check(not (t.dir / "5.png").exists(), "a file was written for whoever connects")
+    if shutil.which("gdb"):
+        r = t.run(t.reprise, "gdb", t.dir / "rec", "--to", "console:FIRST SHOWN", "--", "-nx",
+                  "-batch", "-ex", "monitor screen 4.png", "-ex", "monitor screen 3.png",
+                  stderr=subprocess.STDOUT)
+        t.has(r.text, r"^4\.png shows the screen")
+        t.has(r.text, r"^error: 3\.png is there already")
+        t.equal(read_png(t.dir / "4.png"), first, "the picture from gdb")
+        t.equal(read_png(t.dir / "3.png"), first, "the file that was there")
+        t.equal((t.dir / "4.png").stat().st_mode & 0o777, 0o600, "the picture's mode")
     many = t.run(t.reprise, "replay", t.dir / "rec", "--to", "frame:100000", code=ERROR).error
     t.has(many, r"the guest shows \d+ frames, not 100000")
 

@@ -8,10 +8,12 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import threading
 import time
 
 from suite.display import HEIGHT, WIDTH, framebuffer, pixels, read_png, shot
+from suite.gdb_access import STRANGER
 from suite.gpu_images import RAW, VIRGL, need_virgl, scene
 from suite.harness import ERROR, IMAGES, ROOT, USAGE, Failure, Session, test
 from suite.rfb import Client, Closed
@@ -159,6 +161,9 @@ def mode(t):
     width, height = WIDTH - 8, HEIGHT - 8
     script = SCRIPT.replace("while read", f"/modeset {width} {height} <&3\nwhile read", 1)
     s = Shown(t, "rec", "--add", f"{GUEST}/modeset:/modeset", script=script).ready()
+    if os.geteuid() == 0:  # another user is turned away, before the server says a word
+        r = t.run(sys.executable, "-c", STRANGER, s.address)
+        t.has(r.text, r"^(b''|ConnectionResetError)$", "what another user was told")
     c = s.client()
     c.until(lambda v: (v.width, v.height) == (width, height))
     rows = [b"".join(bytes(((x * 3 + y) & 255, (x ^ y) & 255, (y * 5 + x // 7) & 255))
@@ -566,7 +571,7 @@ def live_options(t):
         t.check(not (t.dir / "x").exists(), "a recording was left behind")
     for value, what in (("vnc=0.0.0.0:0,open", "warning: whoever reaches"),
                         ("vnc=0.0.0.0:0,password-file=short", "VNC is not encrypted"),
-                        ("vnc=127.0.0.1:0", "every user of this host")):
+                        ("vnc=127.0.0.1:0,open", "every user of this host")):
         (t.dir / "short").write_text("12345678")
         r = t.record("y", "--force", "--gpu", "2d", "--display", value, "--max-insns", 1000,
                      kernel=kernel, code=None)

@@ -42,9 +42,25 @@ def readme(t):
                 interactive(t, line)
             else:
                 t.run("bash", "-c", line, code=(0, 1, 3) if " diff " in line else 0,
-                      timeout=120)
+                      timeout=300)
         for target in re.findall(r"^make ([a-z-]+)", line):
             t.run("make", "-n", "-C", ROOT, target, "T=log")
             count += 1
     t.check(count, "README.md has no commands in ```sh blocks")
     return f"{count} commands" + (f", without {', '.join(absent)}" if absent else "")
+
+
+@test("docs/walks")
+def walks(t):
+    """The functions that docs/walks.md names are in the files that it names."""
+    text = (ROOT / "docs" / "walks.md").read_text()
+    sources = {str(p.relative_to(ROOT)): p.read_text() for top in ("vmm", "replay", "virtio-gpu-log")
+               for p in (ROOT / top).rglob("*.[ch]")}
+    pairs = re.findall(r"`(\w+)`[^`()]*\(([\w/-]+\.c)\b", text)
+    t.check(len(pairs) > 30, f"{len(pairs)} functions with files")
+    missing = [f"{name} in {path}" for name, path in pairs
+               if not re.search(rf"^[\w* ]*\b{name}\(", sources.get("vmm/" + path, sources.get(path, "")), re.M)]
+    names = {n for n in re.findall(r"`(\w+)`", text) if "_" in n}
+    everything = "\n".join(sources.values())
+    missing += [n for n in sorted(names) if not re.search(rf"\b{n}\(", everything)]
+    t.equal(missing, [], "what is not there")

@@ -2,8 +2,9 @@
 dbt on request of a test, replayed on both engines, converted, debugged; and what is refused."""
 import random
 import shutil
+import time
 
-from suite.harness import DAMAGE, ERROR, FINE, IMAGES, USAGE, test
+from suite.harness import DAMAGE, ERROR, FINE, IMAGES, USAGE, Session, test
 from suite.imitation import imitation, tiny
 
 GUESTS = ("interrupts", "msr", "rep", "exceptions", "paging", "smc", "fpu", "mmio", "portstrings")
@@ -64,6 +65,74 @@ def waits(t):
     t.run(t.reprise, "replay", "--quiet", "--instructions", "-o", t.dir / "insn", t.dir / "rec", timeout=200)
     t.run(t.reprise, "replay", "--verify", t.dir / "insn", timeout=200)
     return f"{places} places"
+
+
+@test("free/places", cost=20)
+def places(t):
+    """Looked at every 20 us, guests are between two positions everywhere: after STI, with CR8 raised,
+    in the middle of strings; and killed or ended there."""
+    total = 0
+    for guest in ("interrupts", "waits", "exceptions", "mmio", "rep"):
+        env = behave("skid=60,early=1/20,later,unknown=1/3")
+        r = record(t, guest, "--force", env={**env, "REPRISE_TEST_WATCH": 20000})
+        t.lacks(r.text, "^FAIL")
+        found = [e["position"] for e in t.events("rec") if e["type"] == "place"]
+        total += len(found)
+        t.check(len(found) >= 10, f"{len(found)} places in {guest}")
+        t.run(t.reprise, "replay", "--verify", t.dir / "rec", timeout=200)
+        shutil.rmtree(t.dir / "insn", ignore_errors=True)
+        convert(t, "rec", "insn")
+    # The end has the CPU's digest: right after the first wait, a jump to itself after STI.
+    record(t, "waits", "--force")
+    at = next(e["position"] for e in t.events("rec") if e["type"] == "place")
+    record(t, "waits", "--force", "--max-insns", at + 1)
+    last = [e for e in t.events("rec") if e["type"] == "quit"][-1]
+    t.equal(last["position"], at + 1, "where it was ended")
+    t.run(t.reprise, "replay", "--verify", t.dir / "rec", timeout=200)
+    return f"{total} places"
+
+
+@test("free/windows", cost=10)
+def windows(t):
+    """Somebody types while interrupts come in after STI, where nothing counts: that is no place for an
+    input. The time that an MSR's read takes is seen by the timer, wherever slices end."""
+    def typed(name, argv, env):
+        s = Session(t, name, env=env, argv=[*argv, "record", "-o", t.dir / name, "--kernel", tiny("windows"),
+                                            "--memory", "16M", "--seed", 1, *(PMU if env else ())])
+        for i in range(60):
+            s.send(bytes([97 + i % 16]))
+            time.sleep(0.003)
+        s.send(b"q")
+        s.finish()
+        for slices in (0, 9973):
+            t.run(t.reprise, "replay", "--verify", t.dir / name, timeout=200, env={"REPRISE_TEST_SLICE": slices})
+        convert(t, name, name + "-insn")
+    typed("free", [imitation(t)], behave())
+    typed("dbt", ["env", "REPRISE_TEST_BRANCH=1", t.reprise], None)
+    return f"{sum(e['type'] == 'console' for n in ('free', 'dbt') for e in t.events(n))} inputs"
+
+
+@test("free/tsc-step", cost=8)
+def tsc_step(t):
+    """A place whose event reaches the next step of the TSC, with the next record right there."""
+    def edge(name, branches, *until):
+        t.run(t.reprise, "record", "-o", t.dir / name, "--kernel", tiny("edge"), "--memory", "16M", "--seed",
+              1, "--no-realtime", "--append", f"branches={branches:07}", *until, code=None,
+              env=BRANCHES, timeout=100)
+        return [e["position"] for e in t.events(name) if e["type"] == "place"]
+
+    step = 1 << 19
+    ahead = edge("probe", 1, "--timeout", 1)[0] - 1  # branches before the loop
+    for at in (step - 2, step - 1, step):
+        name = f"at{at}"
+        places = edge(name, at - ahead, "--max-insns", step + 3)
+        t.equal(places[0], at, "the first place")
+        t.check(len(places) >= 2, "no second one")
+        t.run(t.reprise, "replay", "--verify", t.dir / name, timeout=100)
+        t.run(t.reprise, "replay", "--quiet", "--instructions", "-o", t.dir / (name + "i"), t.dir / name,
+              timeout=100)
+        t.run(t.reprise, "replay", "--verify", t.dir / (name + "i"), timeout=100)
+    return f"{ahead} branches before the loop"
 
 
 @test("free/forged-place", cost=15)
@@ -144,11 +213,11 @@ def trace(t):
     t.check(rows == sorted(rows) and rows[0] == 4000 and len(rows) > 15, f"positions {rows[:40]}")
 
 
-def ends(name, what, sentence):
+def ends(name, what, sentence, guest="faultstorm"):
     @test(f"free/ends-{name}", cost=4)
     def run(t):
         """What is not exact ends the recording, with its reason; it replays up to there."""
-        r = record(t, "faultstorm", env=behave(f"later,{what}"), code=ERROR)
+        r = record(t, guest, env=behave(f"later,{what}"), code=ERROR)
         t.has(r.error, sentence)
         t.has(r.error, "the engine lost the guest")
         r = t.run(t.reprise, "replay", "--verify", t.dir / "rec", code=DAMAGE, timeout=100)
@@ -160,7 +229,80 @@ ends("tick", "tick=1/20", r"a slice of the guest ran over a tick of its TSC by \
 ends("suspend", "suspend=1/20", r"the host was suspended for \d+ ms while the guest ran")
 ends("internal", "internal=1/20", "an internal error of KVM.*suberror 3, data 8000030e abcd; at position "
      r"\d+, instruction at [0-9a-f]+ \(ring 0\), bytes( [0-9a-f]{2})+; KVM has RIP ")
-ends("late", "late=1/1", r"ran on for \d+ branches behind its counter.s overflow")
+ends("late", "late=1/1", r"ran on for \d+ branches behind its counter.s overflow", "timers")
+
+
+# System calls of a good host that fail, each with what the recorder says of it.
+FAILING = {"KVM_RUN": "KVM_RUN", "KVM_GET_REGS": "KVM_GET_REGS", "KVM_SET_REGS": "KVM_SET_REGS",
+           "KVM_GET_SREGS": "KVM_GET_SREGS", "KVM_SET_SREGS": "control registers",
+           "KVM_GET_VCPU_EVENTS": "VCPU_EVENTS", "KVM_SET_VCPU_EVENTS": "VCPU_EVENTS",
+           "KVM_GET_DEBUGREGS": "DEBUGREGS", "KVM_SET_DEBUGREGS": "DEBUGREGS", "KVM_GET_MSRS": "MSRS|TSC",
+           "KVM_SET_MSRS": "MSRS", "KVM_GET_XCRS": "XCRS", "KVM_GET_XSAVE": "XSAVE",
+           "KVM_SET_DEVICE_ATTR": "TSC",
+           "PERF_EVENT_IOC_PERIOD": "program the counter", "read": "read the counter"}
+
+
+def fails(t, what, sentence, *options, guest="interrupts"):
+    """Whether it failed; then the recording has ended with an error that says so, and replays."""
+    env = behave(f"later,{what}")
+    t.log.write(f"{env}\n")
+    r = record(t, guest, "--force", "--max-insns", 30000, *options, env=env)
+    t.lacks(r.error, "internal error")
+    failed = "imitation: " in r.error
+    if failed and sentence:
+        t.equal(r.code, ERROR, "the exit code")
+        t.has(r.error, f"^reprise: .*({sentence}).*: Cannot allocate memory")
+    else:
+        t.check(r.code != ERROR, r.error)
+    t.run(t.reprise, "replay", "--verify", t.dir / "rec", code=DAMAGE if failed and sentence else FINE,
+          timeout=100)
+    return failed
+
+
+def failing(call, sentence):
+    @test(f"free/fails-{call}", cost=4)
+    def run(t):
+        """A system call that fails at some time ends the recording with an error; it replays up to there."""
+        failed, guest = 0, "debug" if "DEBUG" in call else "interrupts"
+        for _ in range(20):  # with some seeds nobody needs the call
+            failed = failed or fails(t, f"fail={call}@1,unknown=1/3", sentence, guest=guest)
+        for nth in (2, random.randrange(3, 12), random.randrange(12, 200)):
+            failed += fails(t, f"fail={call}@{nth},unknown=1/3", sentence, guest=random.choice(GUESTS))
+        t.check(failed, "it never failed")
+        return f"{failed} times"
+
+
+for name, text in FAILING.items():
+    failing(name, text)
+
+
+@test("free/fails-dirty-log", cost=3)
+def fails_dirty_log(t):
+    """Without KVM's list of written pages a checkpoint has all of them: nothing is lost."""
+    for nth in (1, 2, 3, 6):
+        fails(t, f"fail=KVM_GET_DIRTY_LOG@{nth}", "", "--checkpoint-every", 0.001)
+        t.run(t.reprise, "replay", "--to", "end", t.dir / "rec", timeout=100)
+
+
+@test("free/fails-any", cost=10)
+def fails_any(t):
+    """Whatever fails, whenever, also before the guest runs, and of a replay or single steps."""
+    for rate in (3, 30, 300, 3000, 3000, 3000):
+        seed = {"REPRISE_IMITATION": f"seed={random.getrandbits(31)},cpu=skylake,fails=1/{rate}"}
+        t.log.write(f"{seed}\n")
+        for options in (PMU, ("--engine", "kvm", "--counter", "step")):
+            r = t.run(imitation(t), "record", "--force", "-o", t.dir / "rec", "--kernel", tiny("interrupts"),
+                      "--memory", "16M", "--no-realtime", "--seed", 1, "--max-insns", 20000, *options,
+                      code=None, timeout=200, env=seed)
+            t.lacks(r.error, "internal error")
+            t.check(r.code >= 0, f"signal {-r.code}")
+            if (t.dir / "rec").exists():
+                t.run(t.reprise, "replay", "--verify", t.dir / "rec", code=(FINE, DAMAGE), timeout=100)
+    record(t, "interrupts", "--force")
+    for rate in (30, 300, 3000):
+        r = t.run(imitation(t), "replay", "--engine", "kvm", "--verify", t.dir / "rec", code=(FINE, ERROR),
+                  timeout=200, env=behave(f"fails=1/{rate}"))
+        t.lacks(r.error, "internal error|diverged")
 
 
 @test("free/refused", cost=4)

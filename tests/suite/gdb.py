@@ -52,7 +52,7 @@ class Server:
             while not (found := re.search(pattern, self.err.decode("utf-8", "replace"))):
                 if time.monotonic() > limit or not self.lock.wait(0.1) and \
                         self.child.poll() is not None:
-                    raise Failure(f"the server never said /{pattern}/, but {self.err[-200:]!r}")
+                    raise Failure(f"the server never said /{pattern}/, but {self.err[-2000:]!r}")
         return found.group(1) if found.groups() else found.group(0)
 
     def end(self, code=FINE):
@@ -134,10 +134,16 @@ class Client:
 
     def run(self, how="c"):
         """Resumes (c, s, bc, bs); the stop reply, without texts for the user."""
-        reply = self.command(how)
+        self.send(how)
+        return self.stopped()[0]
+
+    def stopped(self):
+        """What ends a run, and the texts for the user before it."""
+        said, reply = "", self.receive()
         while reply.startswith("O"):
+            said += bytes.fromhex(reply[1:]).decode("utf-8", "replace")
             reply = self.receive()
-        return reply
+        return reply, said
 
     def onward(self):
         """Continues from a breakpoint, as gdb does: a step over it first."""
@@ -369,7 +375,7 @@ def many(t):
     forwards, _, back = out.partition("backwards\n")
     there, again = positions(forwards), positions(back)
     t.equal(there, sorted(there), "the stops forwards")
-    # A data access is behind the instruction forwards, in front of it backwards.
+    # A data access is after the instruction forwards, in front of it backwards.
     t.check(len(there) == steps == len(again), f"{len(there)} and {len(again)} stops")
     want = there[steps - 2::-1]
     near = sum(any(abs(a - b) <= 1 for b in want) for a in again[:steps - 1])
@@ -491,7 +497,7 @@ def smc(t):
             c.run("bc")
             t.equal((c.position(), c.register(RIP)), (at[-k], code + 0x100), f"the {k}. from behind")
         c.point(0, code + 0x100, 1, False)
-        # The store into its own loop is seen, with and without a breakpoint behind it.
+        # The store into its own loop is seen, with and without a breakpoint after it.
         c.point(0, code + 0x307, 1)
         c.monitor("goto 0")
         turns = 0
@@ -820,7 +826,9 @@ def interrupt(t):
     stop = c.receive()
     while stop.startswith("O"):
         stop = c.receive()
-    t.check(stop.startswith("T02") and c.position() == at, f"backwards: {stop}, {c.position()}")
+    back = c.position()
+    t.check(stop.startswith("T02") and back <= at, f"backwards: {stop}, from {at} to {back}")
+    c.monitor(f"goto {at}")
     # It vanishes during a run.
     c.send("c")
     time.sleep(0.3)
@@ -853,6 +861,38 @@ def interrupt(t):
     server.child.send_signal(signal.SIGTERM)
     server.child.wait(10 * t.slow)
     c.sock.close()
+
+
+@test("gdb/interrupt-search", cost=6)
+def interrupt_search(t):
+    """A search backwards that takes long says how far it is; Ctrl-C ends it at the oldest place down
+    to which nothing was found, from where it can go on."""
+    t.tiny("rec", "spin", "--max-insns", 400000000)
+    with Client(t, "rec", "--to", "1M") as c:
+        endless(t, c)
+        c.monitor("goto 390M")
+        last = 390000000
+        for turn in range(2):
+            c.send("bc")
+            said = ""
+            while not (found := re.findall(r"^searching backwards: (\d+)%\n", said)):
+                reply = c.receive()
+                t.check(reply.startswith("O"), f"it ended with {reply}")
+                said += bytes.fromhex(reply[1:]).decode()
+            c.sock.sendall(b"\x03")
+            stop, said = c.stopped()
+            t.has(stop, "^T02")
+            t.has(said, r"^Interrupted: nothing was hit from there back to here, \d+% of the way")
+            at = c.position()
+            t.check(0 < at < last, f"turn {turn}: from {last} to {at}")
+            t.check(0 <= int(found[0]) < 100, f"{found[0]}%")
+            last = at
+        # What it skipped is right: the next hit back from here is found as from anywhere.
+        loop = c.register(RIP)
+        c.command(f"z0,{loop:x},1")
+        c.point(0, loop, 1)
+        c.run("bc")
+        t.check(at - 100 < c.position() < at, f"the hit before {at} is at {c.position()}")
 
 
 @test("gdb/garbage", cost=4)
@@ -919,7 +959,8 @@ monitor phys 0xfffffff0 4
 @test("gdb/damaged", cost=3)
 def damaged(t):
     """A recording that was cut off: gdb runs to where it ends and back."""
-    r, names = tiny(t, "timers")
+    t.tiny("rec", "spin", "--max-insns", 800000000)
+    names = addresses(t, IMAGES / "tiny" / "spin.elf")
     path = t.dir / "rec" / "log"
     os.truncate(path, path.stat().st_size * 2 // 3)
     end = t.run(t.reprise, "replay", "--to", "end", "--json", t.dir / "rec", code=DAMAGE)

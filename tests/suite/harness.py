@@ -19,6 +19,9 @@ TESTS = []
 
 # docs/exit-codes.md
 FINE, ERROR, USAGE, DIVERGED, DAMAGE, CRASH, HALTED, PANIC, TIMEOUT, NO_TEXT = range(10)
+
+# What the log of a killed recorder ends with: how far it was, or a chunk that was sealed just then.
+KILLED = ("reached", "progress")
 GUEST = 64
 
 
@@ -71,6 +74,7 @@ class Case:
         self.build = ROOT / "build" / mode
         self.reprise = str(self.build / "reprise")
         self.slow = SLOW.get(mode, 1)
+        self.state = place.parent / ".state"  # not the user's own
         self.children = []
 
     def end(self):
@@ -82,7 +86,7 @@ class Case:
     # Commands
 
     def environment(self, extra=None):
-        env = dict(os.environ, LC_ALL="C", ASAN_OPTIONS="detect_leaks=1:abort_on_error=1",
+        env = dict(os.environ, LC_ALL="C", XDG_STATE_HOME=str(self.state), ASAN_OPTIONS="detect_leaks=1:abort_on_error=1",
                    UBSAN_OPTIONS="print_stacktrace=1")
         for name in ("REPRISE_TEST_PERTURB", "REPRISE_TEST_SLICE"):
             env.pop(name, None)
@@ -271,16 +275,16 @@ class Session:
         else:
             self.child.stdin.write(data)
 
-    def type(self, line, pattern=r"/root # (\x1b\[6n)?$", seconds=30):
+    def type(self, line, pattern=r"(/root|~) # (\x1b\[6n)?$", seconds=30):
         """Types a line, waits for the prompt after it; returns what was printed in between."""
         start = len(self.out)
         self.send(line + "\n")
-        # Behind the echo: the shell may draw its prompt once more while it is typed to.
+        # After the echo: the shell may draw its prompt once more while it is typed to.
         end = self.wait(pattern, seconds, self.wait("\n", seconds, start))
         return self.out[start:end].decode("utf-8", "replace").replace("\r", "")
 
     def prompt(self, seconds=40):
-        self.wait(r"/root # (\x1b\[6n)?$", seconds)
+        self.wait(r"(/root|~) # (\x1b\[6n)?$", seconds)
 
     def finish(self, code=0, seconds=30):
         """Waits for the end; the rest of the output is read. Returns the exit code."""

@@ -3,10 +3,10 @@ import json
 import random
 
 from suite.harness import FINE, HALTED, IMAGES, ROOT, test
-from suite.tiny import COMMON, ENDS, OWN_TEST
+from suite.tiny import COMMON, ENDS, OPTIONS, OWN_TEST
 
 LONGEST = 60000  # positions of a guest that is cut
-LOOPS = {"faultstorm", "paging", "rep", "smc", "syscalls", "timers",
+LOOPS = {"faultstorm", "gpu", "gpu_hostile", "paging", "rep", "smc", "syscalls", "timers",
          "waits"}
 STEP = ("--engine", "kvm", "--counter", "step")
 
@@ -117,7 +117,8 @@ def guest(name):
     def run(t):
         """Recorded by single steps; replayed by dbt, which records the same by itself."""
         cut = ("--max-insns", LONGEST) if name in LOOPS else ()
-        options = ("--kernel", tiny(name), "--memory", "16M", "--no-realtime", "--seed", 1, *cut)
+        options = ("--kernel", tiny(name), "--memory", "16M", "--no-realtime", "--seed", 1, *cut,
+                   *OPTIONS.get(name, ()))
         one = t.run(imitation(t), "record", "-o", t.dir / "kvm", *options, *STEP, code=None)
         two = t.run(t.reprise, "record", "-o", t.dir / "dbt", *options, code=None)
         t.equal((one.code, one.code), (two.code, ENDS.get(name, FINE)), "the exit codes")
@@ -143,7 +144,7 @@ def free(name):
         what = f"seed={random.getrandbits(31)},cpu=skylake,skid=60,early=1/20,tlb"
         r = t.run(imitation(t), "record", "-o", t.dir / "rec", "--kernel", tiny(name), "--memory",
                   "16M", "--no-realtime", "--seed", 1, "--max-insns", 400000, "--engine", "kvm",
-                  "--counter", "pmu", code=None, timeout=200, env={"REPRISE_IMITATION": what})
+                  "--counter", "pmu", *OPTIONS.get(name, ()), code=None, timeout=200, env={"REPRISE_IMITATION": what})
         info = t.info("rec")
         t.equal((info["engine"], info["counter"], info["position_unit"]), ("kvm", "pmu", "branch"),
                 "what info says")
@@ -172,7 +173,7 @@ def linux(t):
 def lost(name, sentence, what, guest="faultstorm"):
     @test(f"imitation/free-{name}", cost=3)
     def run(t):
-        """What goes wrong behind the self-test is told."""
+        """What goes wrong after the self-test is told."""
         said = f"seed={random.getrandbits(31)},cpu=skylake,later,{what}"
         r = t.run(imitation(t), "record", "-o", t.dir / "rec", "--kernel", tiny(guest),
                   "--memory", "16M", "--no-realtime", "--seed", 1, "--engine", "kvm", "--counter",

@@ -77,7 +77,7 @@ def input_file(t):
     t.replay("rec", env={"REPRISE_TEST_SLICE": 70001})
     session(t, "again")
     t.equal(times(t, "again"), at, "times of a second recording")
-    # Into the middle: behind some events, in front of others.
+    # Into the middle: after some events, in front of others.
     for point, keys in (("time:5.125s", 3), ("time:6s", len(KEYS)), ("time:7.005s", len(KEYS) + 1)):
         out = t.run(t.reprise, "replay", "--to", point, "--json", t.dir / "rec").text
         t.has(out, r'"time":' + str(round(float(point[5:-1]) * 1e9)))

@@ -6,7 +6,7 @@ import random
 import re
 
 from suite.harness import ERROR, FINE, IMAGES, ROOT, test
-from suite.tiny import COMMON, ENDS, OWN_TEST, answered, answers
+from suite.tiny import COMMON, ENDS, OPTIONS, OWN_TEST, answered, answers
 
 LONGEST = 60000  # positions of a guest that is cut
 WHOLE = {"asks", "debug", "exceptions", "fpu", "haltforever", "interrupts", "mmio", "msr", "triplefault"}
@@ -24,7 +24,8 @@ def need_kvm(t):
 
 def record(t, name, guest, *options):
     cut = () if guest in WHOLE else ("--max-insns", LONGEST)
-    return t.tiny(name, guest, "--no-realtime", "--seed", 1, *cut, *options, code=None, timeout=60)
+    return t.tiny(name, guest, "--no-realtime", "--seed", 1, *cut, *OPTIONS.get(guest, ()), *options, code=None,
+                  timeout=60)
 
 
 def guest(name):

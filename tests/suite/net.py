@@ -251,15 +251,20 @@ def transfer(t):
     """Megabytes each way: hashes agree, and the log takes no more than came in."""
     image(t)
     size = 6 << 20
+    # A connection that comes before nc listens is refused.
     script = UP + """
+listens() { until grep -q ":$1 [0-9A-F]*:0000 0A" /proc/net/tcp*; do sleep 0.05; done; }
 nc -l -p 9 >/tmp/up &
+listens 0009
 echo READY
 wait
 sha256sum /tmp/up
 dd if=/dev/urandom of=/tmp/down bs=64k count=96 2>/dev/null
 sha256sum /tmp/down
+nc -l -p 10 </tmp/down &
+listens 000A
 echo SECOND
-nc -l -p 10 </tmp/down
+wait
 """
     g = Guest(t, "rec", script, "--net", "user,hostfwd=tcp::0-:9,hostfwd=tcp::0-:10")
     data = random.Random(3).randbytes(size)
@@ -297,7 +302,7 @@ def perturbed(t):
     """One bit of one packet changed on replay is found."""
     image(t)
     batch(t, "rec", UP + "ping -c 3 -i 0.2 10.0.2.2\n", "--net", "user")
-    inputs = [e for e in t.events("rec") if e["type"] not in ("start", "progress", "ram", "end")]
+    inputs = [e for e in t.events("rec") if e["type"] not in ("start", "note", "progress", "ram", "end")]
     number = 1 + max(i for i, e in enumerate(inputs) if e["type"] == "packet" and
                      len(e["data"]) == 98)  # an answer to a ping
     t.replay("rec")

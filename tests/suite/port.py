@@ -64,7 +64,7 @@ def console(t):
     s = Session(t, "rec", "--console", "hvc0", append="quiet")
     s.prompt()
     t.has(s.type("cat /sys/class/tty/console/active"), "^hvc0$")
-    s.type("echo $((6*7))", r"^42\r+\n[^\n]*/root # (\x1b\[6n)?$")
+    s.type("echo $((6*7))", r"^42\r+\n[^\n]*(/root|~) # (\x1b\[6n)?$")
     s.type("echo on the serial port >/dev/ttyS0")
     long = s.type("i=0; while [ $i -lt 300 ]; do echo line $i; i=$((i+1)); done")
     t.equal(len(re.findall("^line", long, re.M)), 300, "lines")

@@ -29,7 +29,7 @@ def terminal(t):
     s.prompt()
     t.check(termios.tcgetattr(s.slave)[3] & (termios.ICANON | termios.ECHO) == 0,
             "the terminal is not raw")
-    s.type("echo $((6*7))", r"^42\r+\n[^\n]*/root # (\x1b\[6n)?$")
+    s.type("echo $((6*7))", r"^42\r+\n[^\n]*(/root|~) # (\x1b\[6n)?$")
     began = time.monotonic()
     s.type("sleep 5")
     took = time.monotonic() - began
@@ -42,8 +42,10 @@ def terminal(t):
     time.sleep(0.5)
     start = len(s.out)
     s.send("\x03")
-    s.wait(r"/root # (\x1b\[6n)?$", 10, start)
-    s.type("echo still $((40+2))", r"^still 42\r+\n[^\n]*/root # (\x1b\[6n)?$")
+    s.wait(r"(/root|~) # (\x1b\[6n)?$", 10, start)
+    s.type("echo still $((40+2))", r"^still 42\r+\n[^\n]*(/root|~) # (\x1b\[6n)?$")
+    typed = s.out.index(b"echo $((6*7))")
+    t.check(b" M/s" not in s.out[typed:], "a progress line among what is typed and answered")
     s.send("\x01h")
     s.wait("Ctrl-A x  quit")
     s.send("\x01x")
@@ -98,16 +100,16 @@ def unpaced(t):
 
 @test("session/replay-unpaced", cost=8)
 def replay_unpaced(t):
-    """A replay does not wait: five seconds of sleep replay at once."""
+    """A replay does not wait: twenty seconds of sleep replay at once, on a busy host too."""
     s = Session(t, "rec")
     s.prompt()
-    s.type("sleep 5")
+    s.type("sleep 20")
     s.send("poweroff -f\n")
     s.finish(FINE)
-    t.check(t.info("rec")["time"] > 6e9, "virtual time did not follow host time")
+    t.check(t.info("rec")["time"] > 21e9, "virtual time did not follow host time")
     r = t.replay("rec")
     t.equal(r.out, s.out, "the console of the replay")
-    t.check(r.seconds < 4 * t.slow, f"the replay took {r.seconds:.1f} s")
+    t.check(r.seconds < 18 * t.slow, f"the replay took {r.seconds:.1f} s")
 
 
 def ended_by(number):

@@ -1,70 +1,86 @@
 """The sources themselves: layers, headers, the engine's objects, generated documentation."""
+import os
 import re
+import shutil
 import subprocess
 
-from suite.harness import ROOT, test
+from suite import golden
+from suite.harness import ROOT, host_has_avx2, test
 
-# DESIGN.md, "Layout": what a folder may include. A name that ends in / is a folder; "machine" is
-# vmm/*.[ch]. Longest prefix first.
-CONTRACTS = ["machine.h", "input.h"]
+LAID_OUT_BY = 14  # other releases of clang-format have other ideas of some lines
+
+# What a folder may include. A name that ends in / is a folder. Longest prefix first.
+CONTRACTS = ["machine/machine.h", "machine/source.h", "dev/input.h"]
 LAYERS = {
     "vmm/base": ["base/"],
     "vmm/board": ["base/", "board/", "cpu/model.h", "dsdt.h"],
+    # What a boot menu says is text; a child reads the disks.
+    "vmm/boot": ["base/", "boot/", "host/child.h", "host/disk.h", "host/disk_chain.h"],
     # A device works on a disk of the host; what that is, it does not know.
-    "vmm/dev": ["base/", "dev/", "board/acpi.h", "cpu/model.h", "host/disk.h",
+    # What a device is like is said by the machine's description.
+    "vmm/dev": ["base/", "dev/", "board/acpi.h", "board/description.h", "cpu/model.h", "host/disk.h",
                 # What a guest's commands are is declared once.
                 "virtio-gpu-log/decode.h", "virtio-gpu-log/log.h"],
     # ram.h is the one translator of guest-physical addresses.
-    "vmm/cpu/dbt": ["base/", "cpu/", "board/ram.h"],
-    # KVM runs the instructions; what there is besides them dbt has. Its host is KVM, perf and a clock.
-    "vmm/cpu/kvm": ["base/", "cpu/", "board/ram.h", "host/clock.h"],
+    # What an x86 CPU is; both engines stand on it, and neither on the other.
+    "vmm/cpu/x86": ["base/", "cpu/x86/", "cpu/engine_ops.h", "cpu/model.h", "cpu/vcpu.h", "board/ram.h"],
+    "vmm/cpu/dbt": ["base/", "cpu/x86/", "board/ram.h"],
+    # KVM's host is KVM, perf and a clock.
+    "vmm/cpu/kvm": ["base/", "cpu/x86/", "cpu/kvm/", "cpu/engine_ops.h", "cpu/model.h", "cpu/unit.h", "cpu/vcpu.h",
+                    "board/ram.h", "host/clock.h"],
     "vmm/cpu": ["base/", "cpu/model.h", "cpu/vcpu.h", "cpu/engine.h", "cpu/engine_ops.h",
                 "cpu/stats.h", "cpu/unit.h",
                 "board/ram.h"],
-    # What a boot menu says is text; which disk has one is the host's matter.
-    # What the machine and its renderer say to each other is declared once.
-    "vmm/host": ["base/", "host/", "keynames.h", "board/bootentry.h",
-                 "virtio-gpu-log/renderer/protocol.h", "virtio-gpu-log/play/drive.h",
+    # What stands below the devices: it knows no machine and no guest.
+    "vmm/host": ["base/", "host/"],
+    # What gives a machine its input while it is recorded, and looks at it.
+    "vmm/live": ["base/", "host/", "live/", "keynames.h", "viewer/protocol.h",
+                 "virtio-gpu-log/play/drive.h", "virtio-gpu-log/play/renderer.h",
                  # The renderer's replies on their way into the machine.
-                 "dev/device.h", "dev/virtio/gpu_reply.h", "dev/virtio/gpu_store.h",
-                 "viewer/protocol.h"] + CONTRACTS,
+                 "dev/device.h", "dev/virtio/gpu_reply.h", "dev/virtio/gpu_store.h"] + CONTRACTS,
     # What people see and do: a process of its own, which knows no machine.
-    "vmm/viewer": ["base/", "viewer/", "host/clock.h", "host/input_report.h", "host/keymap.h"],
-    "vmm/cmd": ["base/", "board/", "host/", "replay/", "cmd/", "cpu/model.h", "cpu/vcpu.h",
+    "vmm/viewer": ["base/", "viewer/", "host/clock.h", "host/peer.h", "host/sandbox.h", "host/input_report.h",
+                   "host/keymap.h"],
+    # The network in user space, likewise: it has libslirp and sockets, and no machine.
+    "vmm/netd": ["base/", "netd/", "host/clock.h", "host/landlock.h", "host/net_protocol.h"],
+    "vmm/cmd": ["base/", "board/", "boot/", "host/", "inspect/", "live/", "replay/", "cmd/", "cpu/model.h", "cpu/vcpu.h",
                 "virtio-gpu-log/", "cpu/engine.h", "version.h", "cpu/kvm/probe.h"] + CONTRACTS,
+    "vmm/version.h": [],
     "vmm/main.c": ["base/", "cmd/", "version.h"],
-    "vmm": ["base/", "board/", "cpu/engine.h", "cpu/stats.h", "cpu/model.h", "cpu/vcpu.h", "dev/",
-            "machine_internal.h"] + CONTRACTS,
-    "replay": ["base/", "board/description.h", "board/kernel.h", "board/ram.h", "dev/device.h", "replay/", "records.def", "cpu/engine.h",
-               "cpu/vcpu.h", "host/clock.h", "host/disk.h", "version.h", "virtio-gpu-log/decode.h",
+    "vmm/machine": ["base/", "board/", "cpu/engine.h", "cpu/stats.h", "cpu/model.h", "cpu/vcpu.h", "dev/",
+            "machine/"],
+    # Only reads: what a guest's memory says, whoever runs the machine.
+    "inspect": ["base/", "inspect/", "board/ram.h", "cpu/vcpu.h"] + CONTRACTS[:1],
+    "replay": ["base/", "board/description.h", "board/kernel.h", "board/ram.h", "dev/device.h", "replay/", "records.def", "dev/inputs.def", "cpu/engine.h",
+               "cpu/vcpu.h", "host/clock.h", "host/disk.h", "host/disk_spec.h", "host/sandbox.h", "version.h", "virtio-gpu-log/decode.h",
                "virtio-gpu-log/log.h"] + CONTRACTS,
     "replay/gdb": ["base/", "host/endpoint.h", "replay/gdb/", "cpu/vcpu.h"] + CONTRACTS,
     # Stands alone: devices, commands and replay may use it, it uses none of them.
     "virtio-gpu-log": ["base/", "virtio-gpu-log/"],
-    # Drives a renderer, which is the host's.
-    "virtio-gpu-log/play": ["base/", "virtio-gpu-log/", "host/renderer.h", "host/clock.h"],
+    # Drives a renderer, which it starts as a program of its own.
+    "virtio-gpu-log/play": ["base/", "virtio-gpu-log/", "host/clock.h", "host/companion.h"],
 }
 # Mutable data at file scope, each with its reason in the file.
 FILE_SCOPE = {
     "vmm/main.o": "argp_program_version is argp's",
     "vmm/base/check.o": "who prints where we are when an invariant breaks",
+    "vmm/host/outside.o": "who stays outside of the sandbox; a process has one",
+    "vmm/host/sandbox.o": "what this process may; a process locks once",
     "vmm/host/terminal.o": "exit and fatal-signal hooks exist once per process",
+    "vmm/netd/resolv.o": "what the fopen of libslirp reads",
     "vmm/cpu/dbt/host.o": "signal handlers exist once per process",
-    "vmm/cmd/travel.o": "signal handlers exist once per process",
-    "vmm/cmd/debug.o": "signal handlers exist once per process",
-    "vmm/cmd/attach.o": "signal handlers exist once per process",
-    "vmm/cmd/visit.o": "what its signal handler sets",
-    "vmm/cmd/gdb.o": "what its signal handler sets",
+    "vmm/cmd/disk_option.o": "what the command line names, to the program's end",
+    "vmm/cmd/interrupt.o": "signal handlers exist once per process",
     "virtio-gpu-log/renderer/host.o": "libvirglrenderer exists once per process",
     "virtio-gpu-log/renderer/shadow.o": "what its signal handler reads",
-    "vmm/cmd/checkpoint.o": "what its signal handler sets",
-    "vmm/cmd/gpu_extract.o": "what its signal handler sets",
-    "vmm/cmd/pcap.o": "what its signal handler sets",
 }
 
 
+TOPS = ("vmm", "inspect", "replay", "virtio-gpu-log")
+
+
 def sources(pattern):
-    for top in ("vmm", "replay", "virtio-gpu-log"):
+    for top in TOPS:
         yield from sorted((ROOT / top).rglob(pattern))
 
 
@@ -81,7 +97,7 @@ def layers(t):
                 continue
             what = found.group(1)
             if "/" not in what and (path.parent / what).exists() and path.parent.name == "dbt":
-                continue  # private to the engine
+                continue  # private to the translator
             if not any(what == a or (a.endswith("/") and what.startswith(a))
                        for a in LAYERS[layer]):
                 wrong.append(f"{name}:{line} includes {what}")
@@ -89,11 +105,80 @@ def layers(t):
     t.check(not wrong, f"{len(wrong)} include(s) against the layers: {', '.join(wrong[:3])}")
 
 
+def including():
+    """(file, included file) of the tree, as paths below ROOT; what is generated is left out."""
+    for path in [*sources("*.c"), *sources("*.h")]:
+        for what in re.findall(r'^\s*#\s*include\s+"([^"]+)"', path.read_text(), re.M):
+            for base in (path.parent, ROOT / "vmm", ROOT):
+                if (base / what).exists():
+                    yield path.relative_to(ROOT), (base / what).relative_to(ROOT)
+                    break
+
+
+def circles(arrows):
+    """Sets of more than one room each of which leads to all others of its set: Tarjan's strongly
+    connected components. `arrows`: pairs (from, to)."""
+    leads = {}
+    for a, b in arrows:
+        if a != b:
+            leads.setdefault(a, set()).add(b)
+            leads.setdefault(b, set())
+    number, lowest, path, found = {}, {}, [], []
+
+    def visit(room):
+        number[room] = lowest[room] = len(number)
+        path.append(room)
+        for other in sorted(leads[room]):
+            if other not in number:
+                visit(other)
+            if other in path:
+                lowest[room] = min(lowest[room], lowest[other])
+        if lowest[room] == number[room]:
+            at = path.index(room)
+            found.append(sorted(path[at:]))
+            del path[at:]
+
+    for room in sorted(leads):
+        if room not in number:
+            visit(room)
+    return [c for c in found if len(c) > 1]
+
+
+@test("source/circles")
+def folder_circles(t):
+    """Folders are floors: no include leads from a lower one to a higher one."""
+    def folder(path):
+        return str(path) if path.name == "main.c" else str(path.parent)
+
+    arrows = list(including())
+    wrong = circles((folder(a), folder(b)) for a, b in arrows)
+    for circle in wrong:
+        t.log.write(f"{', '.join(circle)}:\n")
+        for a, b in arrows:
+            if folder(a) != folder(b) and {folder(a), folder(b)} <= set(circle):
+                t.log.write(f"  {a} includes {b}\n")
+    t.check(not wrong, f"{len(wrong)} circle(s) of folders: {'; '.join(map(' '.join, wrong))}")
+
+
+@test("source/cpu-circles")
+def cpu_circles(t):
+    """In vmm/cpu no more than three files need each other."""
+    def stem(path):
+        return str(path.with_suffix(""))
+
+    found = circles((stem(a), stem(b)) for a, b in including()
+                    if "vmm/cpu" in str(a) and "vmm/cpu" in str(b))
+    t.log.write("\n".join(map(" ".join, found)))
+    large = [c for c in found if len(c) > 3]
+    t.check(not large, f"{len(large)} circle(s) of more than 3 files: {'; '.join(map(' '.join, large))}")
+    return f"{len(found)} small ones"
+
+
 @test("source/headers", cost=6)
 def headers(t):
     """Each header compiles alone."""
     flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-Ivmm", "-I.",
-             "-Ivmm/cpu/dbt", f"-Ibuild/{t.mode}/gen"]
+             f"-Ibuild/{t.mode}/gen"]
     count = 0
     for path in [*sources("*.h"), *sorted((ROOT / "tests").rglob("*.h"))]:
         t.run("gcc", *flags, "-fsyntax-only", "-x", "c", "-include", path, "/dev/null", cwd=ROOT)
@@ -101,30 +186,31 @@ def headers(t):
     return f"{count} headers"
 
 
-def gpr_objects(t):
+def gpr_objects(t, build=None):
     """The Makefile's list of code that runs between two pieces of translated code."""
+    build = build or t.build
     names = re.search(r"^GPR_SRC := (.*)$", (ROOT / "Makefile").read_text(), re.M).group(1).split()
     t.check(names, "no GPR_SRC in the Makefile")
-    return [t.build / "vmm" / "cpu" / "dbt" / (n + ".o") for n in names]
+    return [build / "vmm" / "cpu" / (n + ".o") for n in names]
 
 
 @test("source/engine-registers", cost=2)
-def engine_registers(t):
+def engine_registers(t, build=None):
     """Helpers between pieces of translated code touch no vector, mask or x87 register."""
-    for path in gpr_objects(t):
+    for path in gpr_objects(t, build):
         code = t.run("objdump", "-d", "--no-show-raw-insn", path).text
         t.lacks(code, r"%[xyz]mm[0-9]|%mm[0-7]|%st\b|%k[0-7]\b", path.name)
 
 
 @test("source/engine-libc")
-def engine_libc(t):
+def engine_libc(t, build=None):
     """... and call no libc function that may use them (SIMD versions of memcpy and the like)."""
     known = subprocess.run(["nm", "-D", "--defined-only", "/lib/x86_64-linux-gnu/libc.so.6"],
                            stdout=subprocess.PIPE, check=True, text=True).stdout
     libc = {line.split()[-1].split("@")[0] for line in known.splitlines()}
     # Called at creation, never while translated code is live.
     libc -= {"mmap", "munmap", "memfd_create", "ftruncate", "close"}
-    for path in gpr_objects(t):
+    for path in gpr_objects(t, build):
         for line in t.run("nm", "-u", path).text.splitlines():
             name = line.split()[-1]
             t.check(name not in libc, f"{path.name} calls {name}")
@@ -135,7 +221,7 @@ def file_scope(t):
     """No mutable state at file scope: two machines fit in one process."""
     if t.mode != "rel":
         t.skip("sanitizers add data of their own")
-    for path in [p for top in ("vmm", "replay", "virtio-gpu-log")
+    for path in [p for top in TOPS
                  for p in sorted((t.build / top).rglob("*.o"))]:
         name = str(path.relative_to(t.build))
         for line in t.run("objdump", "-t", path).text.splitlines():
@@ -146,10 +232,34 @@ def file_scope(t):
 
 @test("source/format-doc")
 def format_doc(t):
-    t.run("tests/tools/format_doc.sh", t.build / "tests" / "tools" / "format_records",
-          "docs/format.md", "--check", cwd=ROOT)
-    t.run("tests/tools/format_doc.sh", t.build / "tests" / "tools" / "gpu_records",
-          "docs/gpu-log.md", "--check", cwd=ROOT)
+    for tool, doc in (("format_records", "docs/format.md"), ("machine_rows", "docs/format.md"),
+                      ("gpu_records", "docs/gpu-log.md")):
+        t.run("tests/tools/format_doc.sh", t.build / "tests" / "tools" / tool, doc, "--check",
+              cwd=ROOT)
+
+
+@test("source/uncalled")
+def uncalled(t):
+    """What a file lets others call is called by one; else it is the file's own, or nobody's."""
+    objects = [p for p in sorted(t.build.rglob("*.o"))
+               if (ROOT / p.relative_to(t.build)).with_suffix(".c").exists()]
+    defined, used = {}, set()
+    for line in t.run("nm", "-A", *objects).text.splitlines():
+        where, _, symbol = line.partition(":")
+        where = os.path.relpath(where, t.build)
+        kind, name = symbol.split()[-2:]
+        if kind == "U":
+            used.add(name)
+        elif kind == "T" and not where.startswith("tests/"):
+            defined[name] = where
+    # Instrumented fuzzers are built for themselves, from whatever they name.
+    fuzzers = " ".join(p.read_text() for p in (ROOT / "tests" / "fuzz").glob("*.c"))
+    tables = "".join(p.read_text() for p in ROOT.glob("vmm/cpu/x86/*.def"))
+    left = sorted(f"{name} ({where})" for name, where in defined.items()
+                  if name not in used and not re.search(rf"\b{name}\b", fuzzers) and name not in ("main", "fopen64")  # libslirp's
+                  and not (name.startswith("help_") and re.search(rf"\b{name[5:]}\b", tables)))
+    t.check(not left, f"nobody else calls {', '.join(left[:5])}")
+    return f"{len(defined)} functions"
 
 
 @test("source/portable")
@@ -163,3 +273,60 @@ def portable(t):
         if path.is_file() and not path.suffix in (".bin", "") and "corpus" not in name:
             text = path.read_bytes().decode("utf-8", "replace")
             t.lacks(text, r"/(home|root|work)/[a-z]+/[a-z]", name)
+
+
+# Files of other projects that comments name.
+OUTSIDE = {"doc/proto.md", "input-event-codes.h", "kallsyms.c", "lz4_Frame_format.md", "unwind_orc.c",
+           "virglrenderer.h", "virtio_gpu.h", "vrend_decode.c"}
+
+
+@test("source/names")
+def names(t):
+    """Files that comments and documents name are there. (A word in capitals stands for any.)"""
+    files = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True,
+                           check=True).stdout.split()
+    name = re.compile(r"(?<![\w./*<-])((?:[\w-]+/)*[\w-]+\.(?:c|h|py|def|md))\b(?!\w|[(/*])")
+    gone = []
+    for path in files:
+        if not path.endswith((".c", ".h", ".def", ".md")) or path == "CHANGELOG.md":
+            continue
+        text = (ROOT / path).read_text()
+        if not path.endswith(".md"):
+            text = "\n".join(re.findall(r"/\*.*?\*/", text, re.S))
+        for word in sorted(set(name.findall(text))):
+            known = any(f == word or f.endswith("/" + word) for f in files)
+            outside = word in OUTSIDE or word.split("/")[-1] in OUTSIDE
+            if not known and not outside and not re.search("[A-Z]{4}", word):
+                gone.append(f"{path}: {word}")
+    t.equal(gone, [], "files that are named and not there")
+
+
+@test("source/lint", cost=3)
+def lint(t):
+    if not shutil.which("clang-format"):
+        t.skip("clang-format is not installed")
+    version = int(re.search(r"version (\d+)", t.run("clang-format", "--version").text).group(1))
+    if version != LAID_OUT_BY:
+        t.skip(f"clang-format is {version}, and the sources are laid out by {LAID_OUT_BY}")
+    t.run("make", "-s", "lint", cwd=ROOT, timeout=400)
+
+
+@test("source/clang", cost=60)
+def clang(t):
+    """clang builds the program, which keeps off the guest's registers as gcc's does and replays the same."""
+    if t.mode != "rel":
+        t.skip("is built and tried with the release build")
+    if not shutil.which("clang"):
+        t.skip("clang is not installed")
+    build = ROOT / "build" / "clang"
+    # Nothing of a make that runs the tests but WERROR.
+    t.run("make", "-s", f"-j{os.cpu_count()}", "MODE=clang", "CC=clang", "build/clang/reprise", cwd=ROOT,
+          env={"MAKEFLAGS": ""}, timeout=900)
+    engine_registers(t, build)
+    engine_libc(t, build)
+    count = 0
+    for name, kept in golden.KEPT.items():
+        if "images" not in kept and (not kept.get("avx2") or host_has_avx2()):
+            golden.replay(t, build / "reprise", name)
+            count += 1
+    return f"{count} recordings replayed"

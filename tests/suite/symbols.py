@@ -5,11 +5,11 @@ import re
 import shutil
 
 from suite.boot import image
-from suite.gdb import need_gdb
+from suite.gdb import Client, addresses, need_gdb
 from suite.harness import ERROR, IMAGES, USAGE, test
 
 NAMES = ["_text", "_stext", "start_kernel", "linux_banner", "do_idle", "init_task", "jiffies",
-         "page_offset_base", "saved_command_line", "cpu_number"]
+         "page_offset_base", "saved_command_line", "this_cpu_off"]
 # The kernel's own; its modules are another test's.
 SCRIPT = "grep -v '\\[' /proc/kallsyms | sort | md5sum; grep -E ' (%s)$' /proc/kallsyms\n" % "|".join(NAMES)
 ROWS = r"^([0-9a-f]{16}) (\w) (\w+)$"
@@ -87,6 +87,15 @@ grep '\\[' /proc/kallsyms
     address = next(a for a, k, n in guest if n == "evdev_open")
     t.has(gdb(t, "guest.elf", *commands(f"info symbol 0x{address}")),
           r"^evdev_open in section evdev\.text$", "gdb")
+    # While a module is initialised, the part of it that is then given back has its symbols too.
+    with Client(t, "rec", "--to", "end") as c:
+        c.point(0, addresses(t, t.dir / "guest.elf")["do_init_module"], 1)
+        c.run("bc")
+        at = c.position()
+    t.run(t.reprise, "symbols", t.dir / "rec", "--at", at, "-o", "init.elf")
+    address = addresses(t, t.dir / "init.elf")["evdev_init"]
+    t.has(gdb(t, "init.elf", *commands(f"info symbol {address:#x}", "break *evdev_init")),
+          r"^(evdev_init|init_module) in section evdev\.init\.text\nBreakpoint 1 at", "gdb")
     made = json.loads(t.run(t.reprise, "core", "--json", t.dir / "rec", "-o", "core").out)
     t.equal(made["comm"], "poweroff", "the task that runs at the end")
     t.check(30 < made["tasks"] < 100 and made["pid"] > 1, f"tasks: {made}")
@@ -107,7 +116,7 @@ def frames():
     out, f = [], gdb.newest_frame()
     while f and len(out) < 100:
         pc = register(f, "rip")
-        back = len(out) > 0 and f.newer().type() == gdb.NORMAL_FRAME  # behind a call
+        back = len(out) > 0 and f.newer().type() == gdb.NORMAL_FRAME  # after a call
         found = re.match(r"(\\S+).* in section", quiet(f"info symbol {pc - back}"))
         out.append((found.group(1).replace("[cold]", ".cold") if found else None, pc))
         if not pc >> 63:
@@ -122,7 +131,7 @@ def returns():
     return [r for r in REGISTERS if should[r] not in (None, now[r])], sum(
         v is None for v in should.values())
 """
-END = r"ret_from_fork|entry_SYSCALL|asm_|secondary_startup|swapgs_|syscall_return|.*native_iret|startup"
+END = r"ret_from_fork|entry_SYSCALL|asm_|secondary_startup|common_startup|swapgs_|syscall_return|.*native_iret|startup"
 
 
 def walked(t, script):
@@ -163,6 +172,19 @@ print("JSON", json.dumps(out))
             t.log.write(f"at {at}: {names}\n")
     t.check(len(found) >= 60, f"only {len(found)} points in the kernel")
     t.check(good >= 0.95 * len(found), f"{good} of {len(found)} backtraces are complete")
+
+    # `replay --to` prints the same, without gdb: addresses, and the names that gdb has for them.
+    deep = [(at, frames) for at, frames in found if len(frames) > 4 and frames[0][1] >> 63]
+    thunks = [x for x in deep if x[1][0][0].startswith("__x86_")]  # where the kernel has no rows
+    for at, frames in thunks[:3] + deep[::max(1, len(deep) // 4)]:
+        there = json.loads(t.run(t.reprise, "replay", "--json", "--to", at, t.dir / "rec").out)
+        ours = there["backtrace"]
+        kernel = [pc for name, pc in frames if pc >> 63]
+        t.equal([int(x["address"], 16) for x in ours if not x["user"]], kernel, f"the frames at {at}")
+        # gdb leaves the number of a clone out: f.isra.0 is f.isra there.
+        names = [re.sub(r"\.\d+$", "", x["symbol"].split("+")[0]) for x in ours[:3]]
+        t.equal(names, [re.sub(r"\.\d+$", "", name) for name, pc in frames[:3]], f"the names at {at}")
+    t.check(len(deep) >= 4, f"only {len(deep)} points with callers")
 
     # Where the kernel has just printed what it thinks itself.
     trace = re.search(r"task:sh +state:R +running.*?<TASK>(.*?)RIP: 0033:0x(\w+)(.*?)</TASK>", r.text,

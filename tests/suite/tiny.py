@@ -5,8 +5,10 @@ import re
 from suite.harness import CRASH, DAMAGE, FINE, HALTED, IMAGES, ROOT, test
 
 ENDS = {"triplefault": CRASH, "haltforever": HALTED}
-OWN_TEST = {"echo", "spin"}
-COMMON = {"lib", "irq"}
+OWN_TEST = {"echo", "edge", "spin", "windows"}
+COMMON = {"lib", "irq", "virtio_gpu"}
+SCREEN = ("--gpu", "2d,xres=96,yres=64")
+OPTIONS = {"gpu": SCREEN, "gpu_hostile": SCREEN}
 
 
 def guest(name, model):
@@ -14,7 +16,7 @@ def guest(name, model):
     def run(t):
         if model == "v3":
             t.need_v3()
-        r = t.tiny("rec", name, "--cpu", "x86-64-" + model, code=None, timeout=30)
+        r = t.tiny("rec", name, "--cpu", "x86-64-" + model, *OPTIONS.get(name, ()), code=None, timeout=30)
         t.lacks(r.text, "^FAIL")
         t.equal(r.code, ENDS.get(name, FINE), "the exit code")
         checks = len(re.findall("^ok ", r.text, re.M))

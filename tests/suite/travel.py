@@ -57,12 +57,16 @@ def points(t):
     there = reach("end")
     t.equal((*place(there), there["ended"]), (*last, "poweroff"), "the end")
     t.equal(there["console"].encode(), r.out, "the console at the end")
-    # Running, a position is a nanosecond; the sleeps of the script are spent halted.
+    # Running, a position is a nanosecond; the sleeps of the script are spent halted: no position passes.
+    seen = set()
     for text, ns in (("time:0", 0), ("time:100ms", 100000000), ("time:1234567ns", 1234567),
                      ("time:0.1", 100000000), ("time:1.7s", 1700000000), ("time:2.6", 2600000000)):
         there = reach(text)
         t.equal(there["time"], ns, f"the time at {text}")
-        t.equal(there["halted"], ns > 10 ** 9, f"halted at {text}")
+        later = go(t, "rec", f"time:{ns + 1000}ns")
+        t.equal(there["halted"], later["position"] == there["position"], f"halted at {text}")
+        seen.add(there["halted"])
+    t.equal(seen, {True, False}, "whether it was halted")
     for event in t.events("rec"):
         t.equal(place(reach(f"event:{event['index']}")), (event["position"], event["time"]),
                 f"the place of event {event['index']}")
@@ -155,8 +159,8 @@ def bad_points(t):
                        (f"event:{number + 1}", "has no event"),
                        ("end-99G", f"has only {last} positions"),
                        (f"end-{last + 1}", "has only"),
-                       ("console:zebra", "the console never shows that text"),
-                       ("console:alpha#3", "shows that text 2 times, not 3 times"),
+                       ("console:zebra", "the console never shows 'zebra'"),
+                       ("console:alpha#3", "shows 'alpha' 2 times, not 3 times"),
                        ("console:#2", "never shows"), ("mark:x", "there is no mark 'x'")):
         for options in ((), ("--json",)):
             r = t.run(t.reprise, "replay", "--to", point, *options, t.dir / "rec", code=ERROR)
@@ -215,16 +219,14 @@ def memory(t):
     # Across the last page of RAM: what is not there is named.
     t.has(mem("end", "phys:0xffffff8,9", ERROR).error, "no memory at physical address 0x10000000")
     t.has(mem("5", "linux_banner,8", ERROR).error, "no memory at virtual address")
-    for spec, why in (("nosuch_symbol,8", "has no symbol 'nosuch_symbol'"), ("5", "ADDR,LEN"),
-                      (",5", "ADDR,LEN"), ("5,", "number of bytes"), ("5,0", "number of bytes"),
-                      ("5,-1", "number of bytes"), ("5,x", "number of bytes"),
-                      ("5,99999999999999999999", "number of bytes"),
-                      ("0,1048577", "at most 1048576"), ("phys:,8", "ADDR,LEN|no number|no address"),
+    for spec, why in (("nosuch_symbol,8", "has no symbol 'nosuch_symbol'"),
                       ("0xffffffffffffffff,2", "no memory at virtual address"),
-                      ("phys:0xffffffffffffffff,2", "no memory at physical address"),
-                      ("99999999999999999999999,1", "no address"), ("0x,1", "no address"),
-                      ("5z,1", "no address"), ("x" * 400 + ",1", "ADDR,LEN|symbol")):
+                      ("phys:0xffffffffffffffff,2", "no memory at physical address")):
         t.has(mem("end", spec, ERROR).error, "^reprise: .*(?:" + why + ")")
+    # What is no place at all is refused before anything is replayed (words/memory says how).
+    for spec in (",5", "5,", "5,0", "5,-1", "5,x", "5,99999999999999999999", "0,1048577", "phys:,8",
+                 "99999999999999999999999,1", "0x,1", "5z,1"):
+        mem("end", spec, USAGE)
     r = t.run(t.reprise, "replay", "--regs", "--mem", "linux_banner,8", rec)
     t.has(r.text, "^rax +[0-9a-f]{16}  rcx")
 
@@ -232,8 +234,8 @@ def memory(t):
 # Checkpoints
 
 
-def tool(t, *argv, **more):
-    return t.run(t.build / "tests" / "tools" / "walk", *argv, **more).text.strip().splitlines()[-1]
+def tool(t, *argv):
+    return t.run(t.build / "tests" / "tools" / "walk", *argv, timeout=400).text.strip().splitlines()[-1]
 
 
 def walked(t, name, *options, moves=40, small=None):
@@ -274,7 +276,7 @@ def files_linux(t):
     t.same("rec", r)
     made = json.loads(t.run(t.reprise, "checkpoint", "--every", "0.05", "--json",
                             t.dir / "rec").out)
-    t.check(made["checkpoints"] > found // 2, f"made {made}")
+    t.check(made["checkpoints"] >= 4, f"made {made}")
     t.equal(made["bytes"], sum(f.stat().st_size for f in (t.dir / "rec/checkpoints").iterdir()),
             "the bytes")
     tool(t, "--each-file", "--seed", 2, t.dir / "rec")
@@ -449,7 +451,7 @@ def full_disk(t):
     for extra in (1, 9):
         size = (kept >> 10) + extra * 1024
         inner = f"mount -t tmpfs -o size={size}k none disk && {t.reprise} record -o disk/rec " \
-                f"--memory 256M --checkpoint-every 0.05 --kernel {where}/vmlinuz --initrd " \
+                f"--keep-free 0 --memory 256M --checkpoint-every 0.05 --kernel {where}/vmlinuz --initrd " \
                 f"{where}/initrd --add {script}:/s.sh --append 'quiet reprise.script=/s.sh'; " \
                 f"code=$?; cp -r disk/rec out{extra}; exit $code"
         r = t.run("unshare", "-rm", "sh", "-c", inner)
@@ -478,3 +480,38 @@ def little_memory(t):
     t.equal(there, want, f"the place with {enough}")
     tool(t, "--seed", 5, "--places", 10, "--moves", 12, "--memory", found.group(1), t.dir / "rec")
     return f"{found.group(1)} MiB at least"
+
+
+@test("travel/forged-checkpoints", cost=6)
+def forged_checkpoints(t):
+    """Checkpoint files with right checksums and wrong contents: left out, with the reason."""
+    t.tiny("rec", "stretch", "--checkpoint-every", "0.001", "--seed", 1)
+    info = t.info("rec")
+    last, end = info["checkpoints"] - 1, info["position"]
+    t.check(last >= 1, "too few checkpoints")
+    places = [end // 3, end - 10]
+
+    def look(name):
+        results = [t.run(t.reprise, "replay", "--to", place, "--regs", "--json", t.dir / name)
+                   for place in places]
+        return [r.out for r in results], "".join(r.error for r in results)
+
+    right, said = look("rec")
+    t.lacks(said, "of no use")
+    for how, why in (("instant", "its state is of another instant|it was made from another log"),
+                     ("past", "it was made from another log")):
+        shutil.copytree(t.dir / "rec", t.dir / how)
+        t.run(t.build / "tests" / "tools" / "checkpoint_forge", t.dir / how, last, how)
+        seen, said = look(how)
+        t.equal(seen, right, f"the registers with a checkpoint forged by \"{how}\"")
+        t.has(said, f"checkpoints?/00000{last} is of no use \\(({why})")
+    # Consistent in itself: left out where the log contradicts it, else found as soon as the log says
+    # anything about the machine.
+    for how in ("both", "state"):
+        shutil.copytree(t.dir / "rec", t.dir / how)
+        t.run(t.build / "tests" / "tools" / "checkpoint_forge", t.dir / how, last, how)
+        r = t.run(t.reprise, "replay", "--to", "end", t.dir / how, code=None)
+        if r.code == 0 and "is of no use (it was made from another log)" in r.error:
+            continue
+        t.check(r.code != 0, f"a checkpoint forged by \"{how}\" was believed")
+        t.has(r.error, "it began at a checkpoint of the recording, which may be what is wrong")

@@ -11,7 +11,7 @@ from suite.harness import DIVERGED, ERROR, FINE, IMAGES, USAGE, test
 
 BUFFERS = 2000
 KILLS = 5
-INSNS = 2100000000  # of a boot, and some 60 frames
+INSNS = 2600000000  # of a boot, and some 60 frames or more
 
 
 def seeded(t):

@@ -42,7 +42,8 @@ static void drive(u32 type, u32 ctx, const void *body, u32 size, const struct gp
     memcpy(bytes, &h, sizeof(h));
     memcpy(bytes + sizeof(h), body, size);
     EXPECT(!gpu_command_decode(GPU_QUEUE_control, bytes, GPU_HEADER + size, &c), "%s", c.problem);
-    gpu_drive_command(d, &c, uploads, count, &driven);
+    struct err err;
+    EXPECT(!gpu_drive_command(d, &c, uploads, count, &driven, &err), "%s", err.text);
 }
 #define DRIVE(type, ctx, ...)                                                                      \
     drive(VIRTIO_GPU_CMD_##type, ctx, (u32[]){__VA_ARGS__}, sizeof((u32[]){__VA_ARGS__}), NULL, 0)

@@ -3,7 +3,7 @@
  * gpu_hostile -p PROGRAM [-d DRIVER] [-t HANG_TIMEOUT] SEED COUNT.
  *
  * Buffers that draw, mutated, and buffers made from the tables go the way of a SUBMIT_3D: the check
- * that the device makes, the host's part (host/gpu.c), a real renderer. The renderer may die of
+ * that the device makes, the host's part (live/gpu.c), a real renderer. The renderer may die of
  * them; then it must be said so, and after a reset a new one must draw the same picture as ever.
  * Prints what became of them, and of what renderers died.
  */
@@ -16,7 +16,7 @@
 
 #include "base/cursor.h"
 #include "dev/virtio/gpu_reply.h"
-#include "host/gpu.h"
+#include "live/gpu.h"
 #include "tests/fuzz/gpu_commands.h"
 #include "tests/tools/virgl_fuzz.h"
 #include "virtio-gpu-log/log.h"
@@ -224,7 +224,7 @@ static void make_buffer(struct words *b)
         mutate(b);
         return;
     }
-    /* Behind what sets up the drawing, commands of the tables. */
+    /* After what sets up the drawing, commands of the tables. */
     for (u32 i = 0; i < sizeof(bytes); i++)
         bytes[i] = (u8)(below(3) ? below(0xd0) : bits());
     b->n += make_virgl(b->w + b->n, 1000, &p);

@@ -37,6 +37,8 @@ int main(void)
     };
     static const char *const treatments[] = {"passed on", "ignored", "answered by the device",
                                              "refused"};
+    static const char *const effects[GPU_EFFECTS] = {
+        "", "sets", "binds", "slots", "list", "draws", "clears", "writes", "transfers"};
     static const char *const features[] = {"", "virgl", "edid", "not offered"};
     for (size_t i = 0; i < gpu_log_table_size; i++) {
         const struct gpu_log_record_desc *d = &gpu_log_table[i];
@@ -57,18 +59,20 @@ int main(void)
         printf(" |\n");
     }
     printf("\n### Commands of virgl\n\nInside SUBMIT_3D, behind a header dword (bits 0 to 7 the "
-           "command, 8 to 15 the type of object, 16 to 31 the length in dwords).\n\n"
-           "| number | name | treatment | what it does | fields |\n"
-           "| --- | --- | --- | --- | --- |\n");
+           "command, 8 to 15 the type of object, 16 to 31 the length in dwords). "
+           "Effects: the head of virtio-gpu-log/virgl.def.\n\n"
+           "| number | name | treatment | effect | what it does | fields |\n"
+           "| --- | --- | --- | --- | --- | --- |\n");
     for (u32 i = 0; i < virgl_table_size; i++) {
         const struct gpu_desc *d = &virgl_table[i];
-        printf("| %u | %s | %s | %s | ", d->number, d->name, treatments[d->treatment], d->doc);
+        printf("| %u | %s | %s | %s | %s | ", d->number, d->name, treatments[d->treatment],
+               effects[d->effect], d->doc);
         fields(d);
         printf(" |\n");
     }
     for (u32 i = 0; i < virgl_object_table_size; i++) {
         const struct gpu_desc *d = &virgl_object_table[i];
-        printf("| 1 | CREATE_OBJECT %s (%u) | passed on | %s | ", d->name, d->number, d->doc);
+        printf("| 1 | CREATE_OBJECT %s (%u) | passed on |  | %s | ", d->name, d->number, d->doc);
         fields(d);
         printf(" |\n");
     }

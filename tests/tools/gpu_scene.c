@@ -73,7 +73,10 @@ static void run(u64 number, u32 type, u32 ctx, const void *body, u32 size)
     gpu_command_decode(queue, bytes, GPU_HEADER + size, &c);
     struct renderer_reply *reply = NULL;
     if (drive) {
-        gpu_drive_command(drive, &c, uploads, upload_count, &driven);
+        if (gpu_drive_command(drive, &c, uploads, upload_count, &driven, &err)) {
+            fprintf(stderr, "gpu_scene: %s\n", err.text);
+            exit(1);
+        }
         struct renderer *r = gpu_drive_renderer(drive);
         if (driven.reply)
             reply = renderer_wait(r, driven.main, 0);

@@ -156,7 +156,7 @@ static void choose(struct injector *s, struct machine *m, struct input *in)
     u32 room = MIN(machine_room(m, INPUT_CONSOLE, 0), (u32)sizeof(s->data));
     u64 what = below(8);
     if (what == 0) {
-        in->kind = INPUT_BREAK;
+        in->kind = INPUT_LINE_BREAK;
     } else if (what == 1) {
         in->kind = INPUT_POWER_BUTTON;
     } else if (room) {
@@ -216,13 +216,13 @@ static const struct input_source_ops injector_ops = {next_position, take, idle, 
 
 static struct machine *make(const struct guest *g, enum engine_kind engine)
 {
-    struct machine_config config = {.memory = MEMORY,
-                                    .model = CPU_X86_64_V2,
-                                    .engine = engine,
-                                    .seed = 1,
-                                    .wall_clock = 1700000000,
-                                    .kernel = g->elf,
-                                    .kernel_size = g->size};
+    struct machine_description is;
+    description_init(&is);
+    is.memory = MEMORY;
+    is.seed = 1;
+    is.wall_clock = 1700000000;
+    struct machine_config config = {
+        .is = &is, .engine = engine, .kernel = g->elf, .kernel_size = g->size};
     struct machine *m;
     struct err err = {0};
     if (machine_create(&m, &config, &err))

@@ -15,7 +15,7 @@
 #include "cpu/kvm/probe_vm.h"
 #include "cpu/vcpu.h"
 
-#define DEVICE 0x200000u /* behind the RAM, and mapped */
+#define DEVICE 0x200000u /* after the RAM, and mapped */
 
 static struct probe_vm v;
 static struct err err;

@@ -7,7 +7,7 @@
  *   ioctl=NR,ERRNO,N  the Nth ioctl with that number fails, and so do all later ones
  *   gone=ERRNO,N   the Nth ioctl of any number fails, and so do all later ones
  *   exit=REASON,N  the Nth KVM_RUN that would step comes back for that reason instead
- *   eintr=N        each Nth KVM_RUN is interrupted, before or behind the instruction in turns
+ *   eintr=N        each Nth KVM_RUN is interrupted, before or after the instruction in turns
  *   lose=N         each Nth KVM_RUN loses its step's trap
  *   unknown=N      each Nth KVM_RUN: KVM's emulator does not know the instruction
  */

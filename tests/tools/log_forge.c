@@ -1,8 +1,8 @@
 /*
  * log_forge FROM TO SEED: copies a log, its checksums right, with some of the renderer's replies
  * (gpu records) changed: bytes flipped, cut, repeated, another's; and of each place (of a guest
- * that was stopped between two positions) a byte. Prints how many there are and how many were
- * changed.
+ * that was stopped between two positions) a byte. With a fourth argument, `console`, also a bit of
+ * the first bytes typed. Prints how many there are and how many were changed.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -47,7 +47,8 @@ int main(int argc, char **argv)
     struct err err;
     u32 last_len = 2;
     unsigned replies = 0, forged = 0;
-    int code, in = argc == 4 ? open(argv[1], O_RDONLY | O_CLOEXEC) : -1;
+    bool typed = argc == 5 && !strcmp(argv[4], "console");
+    int code, in = argc == 4 || typed ? open(argv[1], O_RDONLY | O_CLOEXEC) : -1;
     int out = in < 0 ? -1 : open(argv[2], O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (out < 0)
         return 2;
@@ -57,7 +58,13 @@ int main(int argc, char **argv)
         code = log_writer_create(&to, out, &err);
     while (!code && log_next(from, &rec)) {
         struct log_bytes *b = record_input_bytes(&rec);
-        if (b && rec.type == REC_PLACE) {
+        if (b && typed && rec.type == REC_CONSOLE && !forged) {
+            replies++;
+            forged++;
+            memcpy(bytes, b->data, b->len);
+            bytes[0] ^= 1;
+            *b = (struct log_bytes){b->len, bytes};
+        } else if (b && rec.type == REC_PLACE) {
             replies++;
             forged++;
             memcpy(bytes, b->data, b->len);

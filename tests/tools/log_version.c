@@ -6,12 +6,12 @@
 
 int main(int argc, char **argv)
 {
-    struct log_file_header h;
+    struct chunk_file_header h;
     FILE *f = argc == 3 ? fopen(argv[1], "r+") : NULL;
     if (!f || fread(&h, sizeof(h), 1, f) != 1)
         return 1;
     h.version = (u32)atoi(argv[2]);
-    h.check = log_file_check(&h);
+    h.check = chunk_file_check(&h);
     rewind(f);
     return fwrite(&h, sizeof(h), 1, f) != 1 || fclose(f);
 }

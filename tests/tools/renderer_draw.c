@@ -16,7 +16,7 @@
 #include <xxhash.h>
 
 #include "host/clock.h"
-#include "host/renderer.h"
+#include "virtio-gpu-log/play/renderer.h"
 #include "tests/tools/virgl_words.h"
 #include "virtio-gpu-log/renderer/format.h"
 #include "virtio-gpu-log/renderer/model.h"

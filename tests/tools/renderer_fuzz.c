@@ -18,7 +18,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "host/renderer.h"
+#include "virtio-gpu-log/play/renderer.h"
 #include "tests/tools/virgl_fuzz.h"
 
 static struct renderer_config config;

@@ -8,7 +8,7 @@
  *
  * Prints the seed; exits 1 at the first difference with the moves that led there. With --each-file
  * it goes to the instant of every checkpoint file instead, each from that file, and to a few places
- * behind it.
+ * after it.
  */
 #include <getopt.h>
 #include <inttypes.h>
@@ -108,7 +108,7 @@ static int by_position(const void *a, const void *b)
 static void straight(const char *dir, struct place *places, unsigned n)
 {
     struct opened o;
-    struct machine *m;
+    struct machine *m = NULL;
     struct player *player;
     struct err err = {0};
     if (open_recording(&o, dir, &err) || build_machine(&o, &m, &err))

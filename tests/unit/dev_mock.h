@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "dev/device.h"
+#include "dev/util.h"
 
 #define MS 1000000ull
 #define US 1000ull

@@ -16,7 +16,8 @@ struct machine {
     bool halted;
     vns_t wake; /* deadline while halted */
     u64 output, output_bytes;
-    u64 ram; /* what distinguishes the first region */
+    u64 betweens; /* calls of between() */
+    u64 ram;      /* what distinguishes the first region */
     void (*out)(void *opaque, enum dev_output channel, const void *data, size_t len);
     void *opaque;
     char names[16][16];
@@ -33,6 +34,11 @@ struct machine *fake_create(const struct fake_config *config)
 void fake_destroy(struct machine *m)
 {
     free(m);
+}
+
+u64 fake_betweens(const struct machine *m)
+{
+    return m->betweens;
 }
 
 u64 fake_number(const struct machine *m)
@@ -60,7 +66,8 @@ static void step(struct machine *m)
         if (m->out)
             m->out(m->opaque, OUT_CONSOLE, &byte, 1);
     }
-    if (m->c.halt_every && m->position % m->c.halt_every == 0) {
+    if ((m->c.halt_every && m->position % m->c.halt_every == 0) ||
+        (m->c.asleep_at && m->position == m->c.asleep_at)) {
         m->halted = true;
         m->wake = m->c.halt_for ? machine_now(m) + m->c.halt_for : NEVER;
     }
@@ -85,8 +92,10 @@ int machine_run(struct machine *m, struct input_source *src, const struct run_li
     for (;;) {
         struct input in;
         int code;
-        if (m->halted && machine_now(m) >= m->wake)
-            m->halted = false;
+        if (m->halted && machine_now(m) >= m->wake) {
+            m->halted = m->c.asleep_at && m->position >= m->c.asleep_at;
+            m->wake = machine_now(m) + m->c.halt_for;
+        }
         while ((code = src->ops->take(src, m, &in, err)) == 1)
             if (apply(m, &in, end))
                 return 0;
@@ -108,9 +117,16 @@ int machine_run(struct machine *m, struct input_source *src, const struct run_li
             m->idle += until - now;
             continue;
         }
+        if (m->c.endless_at && m->position >= m->c.endless_at) {
+            m->betweens++;
+            if ((code = src->ops->between(src, m, &in, err)) < 0)
+                break;
+            continue;
+        }
         pos_t stop = MIN(MIN(src->ops->next_position(src, m), limits->stop_at),
                          m->position + (limits->slice ? limits->slice : SLICE));
-        while (m->position < stop && !m->halted) {
+        while (m->position < stop && !m->halted &&
+               (!m->c.endless_at || m->position < m->c.endless_at)) {
             if (m->position == m->c.end_at) {
                 *end = (struct run_end){m->c.end, m->c.arg};
                 return 0;
@@ -136,11 +152,6 @@ vns_t machine_now(const struct machine *m)
     return m->position + m->idle;
 }
 
-bool machine_idle(const struct machine *m)
-{
-    return m->halted;
-}
-
 bool machine_gpu_waiting(const struct machine *m, u64 *number)
 {
     return false;
@@ -154,17 +165,27 @@ bool machine_disk_failing(struct machine *m, struct input *in)
 /* Its positions are instructions: nothing comes between them, and each takes a nanosecond. */
 void machine_place(struct machine *m, struct engine_place *out)
 {
-    *out = (struct engine_place){0};
+    /* With `arg` its registers change, else it looks the same each time. */
+    *out = (struct engine_place){.rcx = m->c.arg ? m->betweens : 0};
 }
 
 int machine_settle(struct machine *m, const struct engine_place *to, struct err *err)
 {
-    return err_set(err, -1, "no places in this machine");
+    return 0;
 }
 
 pos_t machine_branches(const struct machine *m)
 {
     return m->position;
+}
+
+void machine_set_recording(struct machine *m, const char *dir)
+{
+}
+
+bool machine_lost(const struct machine *m, struct err *err)
+{
+    return false;
 }
 
 u64 machine_branch_digest(struct machine *m, unsigned index)
@@ -180,9 +201,15 @@ u64 machine_positions(const struct machine *m, vns_t ns)
 u32 machine_room(const struct machine *m, enum input_kind kind, u32 unit)
 {
     (void)unit;
-    if (kind != INPUT_CONSOLE)
-        return kind == INPUT_PACKET || kind == INPUT_EVENTS ? INPUT_MAX : 1;
-    return m->c.room;
+    switch (kind) {
+    case INPUT_CONSOLE: return m->c.room;
+    case INPUT_PACKET:
+    case INPUT_EVENTS:
+    case INPUT_PORT:
+    case INPUT_GPU:
+    case INPUT_PLACE: return INPUT_MAX;
+    default: return 1;
+    }
 }
 
 unsigned machine_components(const struct machine *m)

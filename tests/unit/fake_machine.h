@@ -6,7 +6,7 @@
 #ifndef REPRISE_FAKE_MACHINE_H
 #define REPRISE_FAKE_MACHINE_H
 
-#include "machine.h"
+#include "machine/machine.h"
 
 struct fake_config {
     pos_t end_at;        /* ends there ... */
@@ -17,6 +17,8 @@ struct fake_config {
     u64 salt;            /* mixed in: another machine */
     pos_t glitch_at;     /* a nondeterminism: the number is changed there; NEVER: not */
     pos_t ram_glitch_at; /* the same in RAM only */
+    pos_t asleep_at;     /* halts there for good, with a deadline every `halt_for`; 0: nowhere */
+    pos_t endless_at;    /* from there on nothing counts (ENGINE_BETWEEN); 0: nowhere */
     unsigned room;       /* of the console */
     unsigned devices;    /* components besides cpu0 */
     unsigned regions;
@@ -25,5 +27,6 @@ struct fake_config {
 struct machine *fake_create(const struct fake_config *config);
 void fake_destroy(struct machine *m);
 u64 fake_number(const struct machine *m);
+u64 fake_betweens(const struct machine *m);
 
 #endif

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "cpu/vcpu.h"
-#include "machine.h"
+#include "machine/machine.h"
 #include "replay/gdb/gdb.h"
 
 #define FAKE_RAM    0x4000u

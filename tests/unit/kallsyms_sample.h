@@ -21,7 +21,7 @@
 
 enum sample_layout {
     SAMPLE_OLD,   /* addresses, count, names, markers, tokens: up to Linux 6.1 */
-    SAMPLE_ORDER, /* the same with the names' order behind the markers: 6.2, 6.3 */
+    SAMPLE_ORDER, /* the same with the names' order after the markers: 6.2, 6.3 */
     SAMPLE_NEW,   /* count, names, markers, tokens, addresses: from 6.4 on */
 };
 enum sample_values { SAMPLE_ABSOLUTE_PERCPU, SAMPLE_RELATIVE, SAMPLE_WIDE };

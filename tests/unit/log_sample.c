@@ -80,7 +80,7 @@ u8 *file_bytes(int fd, size_t *size)
     return data;
 }
 
-long read_all(int fd, struct log_damage *damage, u64 *hash)
+long read_all(int fd, struct chunk_damage *damage, u64 *hash)
 {
     struct log_reader *r;
     struct err err;
@@ -102,7 +102,7 @@ long read_all(int fd, struct log_damage *damage, u64 *hash)
         n++;
     }
     fclose(sink);
-    CHECK(log_damage(r)->state != LOG_READING, "no reason given");
+    CHECK(log_damage(r)->state != CHUNKS_READING, "no reason given");
     if (damage)
         *damage = *log_damage(r);
     if (hash)

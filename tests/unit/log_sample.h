@@ -13,6 +13,6 @@ int bytes_file(const void *data, size_t size);
 u8 *file_bytes(int fd, size_t *size);
 /* Reads all records; checks what must hold whatever the bytes are. Returns their number, or <0 when
  * the log is refused; the damage goes to *damage unless NULL. */
-long read_all(int fd, struct log_damage *damage, u64 *hash);
+long read_all(int fd, struct chunk_damage *damage, u64 *hash);
 
 #endif

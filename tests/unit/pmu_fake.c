@@ -132,7 +132,7 @@ static void look_at_tsc(struct fake_host *h)
     h->tsc_read = true;
 }
 
-/* Behind an instruction: has the counter overflowed? */
+/* After an instruction: has the counter overflowed? */
 static void overflow(struct fake_host *h)
 {
     const struct fake_faults *f = &h->faults;

@@ -1,5 +1,5 @@
-/* board/bootentry.h: the menus of distributions, choosing, and scripts that are none. */
-#include "board/bootentry.h"
+/* boot/menu.h: the menus of distributions, choosing, and scripts that are none. */
+#include "boot/menu.h"
 
 #include <errno.h>
 #include <setjmp.h>

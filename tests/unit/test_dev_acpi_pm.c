@@ -39,7 +39,7 @@ static void test_power_button(void **state)
     assert_int_equal(rd(&d, ACPI_PM1_CNT, 2), 1); /* SCI_EN is not the guest's to write */
     wr(&d, ACPI_SMI_CMD, 1, 0xf0);
     assert_int_equal(rd(&d, ACPI_PM1_CNT, 2), 0);
-    acpi_pm_destroy(&d);
+    device_destroy(&d);
 }
 
 static void test_timer(void **state)
@@ -62,7 +62,7 @@ static void test_timer(void **state)
     run_until(&m, &d, 2 * at);
     assert_true(m.line[9]);
     assert_true(rd(&d, ACPI_PM_TMR, 4) < 2);
-    acpi_pm_destroy(&d);
+    device_destroy(&d);
 }
 
 static void test_sleep_and_reset(void **state)
@@ -79,7 +79,7 @@ static void test_sleep_and_reset(void **state)
     wr(&d, ACPI_RESET, 1, 6);
     assert_int_equal(m.event, DEV_RESET);
     assert_int_equal(rd(&d, ACPI_RESET, 1), 2);
-    acpi_pm_destroy(&d);
+    device_destroy(&d);
 }
 
 static void test_debugexit(void **state)
@@ -93,7 +93,7 @@ static void test_debugexit(void **state)
     wr(&d, DEBUG_EXIT, 2, 0x77778888);
     assert_int_equal(m.event_arg, 0x8888);
     assert_int_equal(rd(&d, DEBUG_EXIT, 2), 0xffff);
-    debugexit_destroy(&d);
+    device_destroy(&d);
 }
 
 static void test_misc(void **state)
@@ -107,7 +107,7 @@ static void test_misc(void **state)
     assert_int_equal(m.events, 0);
     wr(&d, 0x64, 1, 0xfe);
     assert_int_equal(m.event, DEV_RESET);
-    misc_destroy(&d);
+    device_destroy(&d);
 }
 
 int main(void)

@@ -95,18 +95,13 @@ static void poke_acpi(struct device *d, struct mock *m, u64 *x)
 
 static const struct kind {
     int (*create)(struct device *dev, const struct dev_env *env, struct err *err);
-    void (*destroy)(struct device *dev);
     void (*poke)(struct device *d, struct mock *m, u64 *x);
 } kinds[] = {
-    {uart16550_create, uart16550_destroy, poke_uart},
-    {pic8259_create, pic8259_destroy, poke_pic},
-    {pit8254_create, pit8254_destroy, NULL},
-    {create_rtc, rtc_destroy, NULL},
-    {ioapic_create, ioapic_destroy, poke_ioapic},
-    {lapic_create, lapic_destroy, poke_lapic},
-    {acpi_pm_create, acpi_pm_destroy, poke_acpi},
-    {debugexit_create, debugexit_destroy, NULL},
-    {misc_create, misc_destroy, NULL},
+    {uart16550_create, poke_uart}, {pic8259_create, poke_pic},
+    {pit8254_create, NULL},        {create_rtc, NULL},
+    {ioapic_create, poke_ioapic},  {lapic_create, poke_lapic},
+    {acpi_pm_create, poke_acpi},   {debugexit_create, NULL},
+    {misc_create, NULL},
 };
 
 static void pass_time(struct device *d, struct mock *m, u64 *x)
@@ -208,8 +203,8 @@ static void test_save_load(void **state)
 
             d.ops->reset(&d);
             free(image);
-            k->destroy(&d);
-            k->destroy(&e);
+            device_destroy(&d);
+            device_destroy(&e);
         }
     }
 }
@@ -242,7 +237,7 @@ static void test_mutated_state(void **state)
         }
         free(good);
         free(bad);
-        k->destroy(&d);
+        device_destroy(&d);
         print_message("%s: %u of %u mutated states refused\n", d.ops->name, refused, rounds);
     }
 }

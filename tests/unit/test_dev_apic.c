@@ -44,7 +44,7 @@ static void test_reset_values(void **state)
     lapic_msi(&d, 0xfee00000, 0x4400); /* NMI goes through all the same */
     assert_int_equal(m.event, DEV_NMI);
     assert_int_equal(m.events, 1);
-    lapic_destroy(&d);
+    device_destroy(&d);
 }
 
 static void test_priorities(void **state)
@@ -79,7 +79,7 @@ static void test_priorities(void **state)
     assert_int_equal(rd32(&d, REG(0x28)), 0x40);
     wr32(&d, REG(0x28), 0);
     assert_int_equal(rd32(&d, REG(0x28)), 0);
-    lapic_destroy(&d);
+    device_destroy(&d);
 }
 
 static void test_error_interrupt(void **state)
@@ -98,7 +98,7 @@ static void test_error_interrupt(void **state)
     wr32(&d, REG(0x30), 0x40005);
     wr32(&d, REG(0x28), 0);
     assert_int_equal(rd32(&d, REG(0x28)), 0x60);
-    lapic_destroy(&d);
+    device_destroy(&d);
 }
 
 static void test_destinations(void **state)
@@ -147,7 +147,7 @@ static void test_destinations(void **state)
     wr32(&d, REG(0x30), 0x8500);  /* INIT de-assert */
     wr32(&d, REG(0x30), 0x44400); /* NMI with a self shorthand is invalid */
     assert_int_equal(m.events, 2);
-    lapic_destroy(&d);
+    device_destroy(&d);
 }
 
 static void test_x2apic(void **state)
@@ -213,7 +213,7 @@ static void test_x2apic(void **state)
     assert_true(gp_wr(&d, 0x1b, 0xfee00d00)); /* off to x2APIC */
     assert_false(gp_wr(&d, 0x1b, 0xfee00900));
     assert_int_equal(rd32(&d, REG(0x0f)), 0xff); /* registers as after reset */
-    lapic_destroy(&d);
+    device_destroy(&d);
 }
 
 static void test_timer(void **state)
@@ -244,7 +244,7 @@ static void test_timer(void **state)
     wr32(&d, REG(0x38), 10);
     wr32(&d, REG(0x38), 0); /* stopped */
     assert_int_equal(deadline(&d), NEVER);
-    lapic_destroy(&d);
+    device_destroy(&d);
 }
 
 static void test_tsc_deadline(void **state)
@@ -279,7 +279,7 @@ static void test_tsc_deadline(void **state)
     assert_int_equal(deadline(&d), NEVER);
     wr32(&d, REG(0x38), 3);
     assert_int_equal(deadline(&d), 7000 + 3 * 80);
-    lapic_destroy(&d);
+    device_destroy(&d);
 }
 
 static void test_lint(void **state)
@@ -304,7 +304,7 @@ static void test_lint(void **state)
     lapic_accept(&d, 0x60);
     wr32(&d, REG(0x0b), 0);
     assert_int_equal(lapic_pending(&d), -1);
-    lapic_destroy(&d);
+    device_destroy(&d);
 }
 
 struct pair {
@@ -361,7 +361,7 @@ static void test_ioapic(void **state)
     wr32(&d, 0x10, 0x0132); /* edge: clears remote IRR */
     wr32(&d, 0x10, 0x8132);
     assert_int_equal(rd32(&d, 0x10), 0x8132);
-    ioapic_destroy(&d);
+    device_destroy(&d);
 }
 
 static void test_level_through_both(void **state)
@@ -391,8 +391,8 @@ static void test_level_through_both(void **state)
     wr32(&d, 0x40, 0x39);
     assert_int_equal(rd32(&d, 0x10), 0x8039);
     assert_int_equal(lapic_pending(&l), -1);
-    lapic_destroy(&l);
-    ioapic_destroy(&d);
+    device_destroy(&l);
+    device_destroy(&d);
 }
 
 int main(void)

@@ -42,7 +42,7 @@ static void test_priority_and_eoi(void **state)
     assert_false(pic_pending(&d));
     outb(&d, 0x21, 0x00);
     assert_true(pic_pending(&d));
-    pic8259_destroy(&d);
+    device_destroy(&d);
 }
 
 static void test_cascade_and_spurious(void **state)
@@ -63,7 +63,7 @@ static void test_cascade_and_spurious(void **state)
     assert_int_equal(pic_ack(&d), 0x37);
     outb(&d, 0x20, 0x0b);
     assert_int_equal(inb(&d, 0x20), 0);
-    pic8259_destroy(&d);
+    device_destroy(&d);
 }
 
 static void test_level(void **state)
@@ -82,7 +82,7 @@ static void test_level(void **state)
     outb(&d, 0xa0, 0x20);
     outb(&d, 0x20, 0x20);
     assert_false(pic_pending(&d));
-    pic8259_destroy(&d);
+    device_destroy(&d);
 }
 
 static void test_rotation_aeoi(void **state)
@@ -100,7 +100,7 @@ static void test_rotation_aeoi(void **state)
     pic_set_irq(&d, 0, true);
     pic_set_irq(&d, 6, true);
     assert_int_equal(pic_ack(&d), 0x36);
-    pic8259_destroy(&d);
+    device_destroy(&d);
 }
 
 static void test_special_mask_and_poll(void **state)
@@ -120,7 +120,7 @@ static void test_special_mask_and_poll(void **state)
     assert_int_equal(inb(&d, 0x20), 0x02);
     outb(&d, 0x20, 0x0c);
     assert_int_equal(inb(&d, 0x20), 0x00);
-    pic8259_destroy(&d);
+    device_destroy(&d);
 }
 
 static void test_special_fully_nested(void **state)
@@ -132,7 +132,7 @@ static void test_special_fully_nested(void **state)
     assert_false(pic_pending(&d));
     pic_set_irq(&d, 9, true); /* better than 12 on the slave in service */
     assert_int_equal(pic_ack(&d), 0x39);
-    pic8259_destroy(&d);
+    device_destroy(&d);
 }
 
 int main(void)

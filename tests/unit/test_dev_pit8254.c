@@ -57,7 +57,7 @@ static void test_mode0(void **state)
     assert_int_equal(count_of(&d, 2), 3);
     outb(&d, 0x61, 1);
     expect_out2(&m, &d, 51, "__---");
-    pit8254_destroy(&d);
+    device_destroy(&d);
 }
 
 static void test_mode1(void **state)
@@ -73,7 +73,7 @@ static void test_mode1(void **state)
     outb(&d, 0x61, 0);
     outb(&d, 0x61, 1); /* retriggered */
     expect_out2(&m, &d, 13, "___--");
-    pit8254_destroy(&d);
+    device_destroy(&d);
 }
 
 static void test_mode2(void **state)
@@ -88,7 +88,7 @@ static void test_mode2(void **state)
     expect_out2(&m, &d, 11, "-_----_----_");
     outb(&d, 0x61, 0);
     expect_out2(&m, &d, 22, "-----");
-    pit8254_destroy(&d);
+    device_destroy(&d);
 }
 
 static void test_mode3(void **state)
@@ -105,7 +105,7 @@ static void test_mode3(void **state)
         at(&m, &d, 26 + i);
         assert_int_equal(count_of(&d, 2), odd[i]);
     }
-    pit8254_destroy(&d);
+    device_destroy(&d);
 }
 
 static void test_mode4_and_5(void **state)
@@ -119,7 +119,7 @@ static void test_mode4_and_5(void **state)
     outb(&d, 0x61, 0);
     outb(&d, 0x61, 1);
     expect_out2(&m, &d, 12, "----_--");
-    pit8254_destroy(&d);
+    device_destroy(&d);
 }
 
 static void test_channel0_interrupts(void **state)
@@ -147,7 +147,7 @@ static void test_channel0_interrupts(void **state)
     before = m.rises[0];
     assert_int_equal(run_until(&m, &d, m.time + MS), 1);
     assert_int_equal(m.rises[0] - before, 1);
-    pit8254_destroy(&d);
+    device_destroy(&d);
 }
 
 static void test_read_back_and_bcd(void **state)
@@ -174,7 +174,7 @@ static void test_read_back_and_bcd(void **state)
     at(&m, &d, 302);
     assert_int_equal(inb(&d, 0x40), 8);
     assert_int_equal(inb(&d, 0x43), 0xff);
-    pit8254_destroy(&d);
+    device_destroy(&d);
 }
 
 /* One jump must give what single clocks give. */
@@ -201,8 +201,8 @@ static void test_jump_equals_steps(void **state)
                 inb(&d, 0x61);
                 assert_int_equal(state_hash(d.ops->state, d.state),
                                  state_hash(e.ops->state, e.state));
-                pit8254_destroy(&d);
-                pit8254_destroy(&e);
+                device_destroy(&d);
+                device_destroy(&e);
             }
 }
 
@@ -216,7 +216,7 @@ static void test_refresh_toggle(void **state)
         last = v;
     }
     assert_in_range(toggles, 65, 67);
-    pit8254_destroy(&d);
+    device_destroy(&d);
 }
 
 int main(void)

@@ -50,14 +50,14 @@ static void test_calendar(void **state)
             m.time++;
             expect_time(&d, walls[i] + 86400 * 40 + 1);
         }
-        rtc_destroy(&d);
+        device_destroy(&d);
     }
     u64 x = 1;
     for (unsigned i = 0; i < 3000; i++) {
         x = x * 6364136223846793005ull + 1442695040888963407ull;
         FIXTURE(rtc_create(&d, &env, (x >> 20) % 253402300800ull, &err));
         expect_time(&d, (x >> 20) % 253402300800ull);
-        rtc_destroy(&d);
+        device_destroy(&d);
     }
     struct mock mk;
     struct dev_env e = mock_env(&mk);
@@ -96,7 +96,7 @@ static void test_set_by_guest(void **state)
     assert_int_equal(get(&d, 4), 0x81);
     set(&d, 0x0b, 0x06);
     assert_int_equal(get(&d, 4), 13);
-    rtc_destroy(&d);
+    device_destroy(&d);
 }
 
 static void test_divider_reset(void **state)
@@ -114,7 +114,7 @@ static void test_divider_reset(void **state)
     assert_int_equal(bcd(get(&d, 0)), bcd(before) + 1);
     m.time = 1630 * MS;
     assert_int_equal(bcd(get(&d, 0)), bcd(before) + 2);
-    rtc_destroy(&d);
+    device_destroy(&d);
 }
 
 static void test_uip(void **state)
@@ -131,7 +131,7 @@ static void test_uip(void **state)
     set(&d, 0x0b, 0x82);
     m.time = 2 * S - 1;
     assert_int_equal(get(&d, 0x0a), 0x26);
-    rtc_destroy(&d);
+    device_destroy(&d);
 }
 
 static void test_periodic_and_update(void **state)
@@ -162,7 +162,7 @@ static void test_periodic_and_update(void **state)
     assert_int_equal(get(&d, 0x0c), 0x50); /* flags without interrupts */
     set(&d, 0x0b, 0x92);
     assert_int_equal(get(&d, 0x0b), 0x82); /* SET clears UIE */
-    rtc_destroy(&d);
+    device_destroy(&d);
 }
 
 static void test_alarm(void **state)
@@ -185,7 +185,7 @@ static void test_alarm(void **state)
     assert_int_equal(deadline(&d), 16 * S);
     set(&d, 1, 0x75); /* never */
     assert_int_equal(deadline(&d), NEVER);
-    rtc_destroy(&d);
+    device_destroy(&d);
 }
 
 static void test_memory(void **state)
@@ -199,7 +199,7 @@ static void test_memory(void **state)
     assert_int_equal(get(&d, 0x7f), 0xa5);
     assert_int_equal(get(&d, 0x0d), 0x80);
     assert_int_equal(inb(&d, 0x70), 0xff);
-    rtc_destroy(&d);
+    device_destroy(&d);
 }
 
 int main(void)

@@ -27,7 +27,7 @@ static void test_transmit_and_thre(void **state)
     outb(&d, P + 1, 0);
     outb(&d, P + 1, 2); /* asserted again although acknowledged before: Linux's THRE test */
     assert_int_equal(inb(&d, P + 2), 0x02);
-    uart16550_destroy(&d);
+    device_destroy(&d);
 }
 
 static void test_receive_fifo(void **state)
@@ -76,7 +76,7 @@ static void test_receive_fifo(void **state)
     assert_int_equal(uart_room(&d), 16);
     outb(&d, P, '>'); /* and sends */
     assert_int_equal(uart_room(&d), 0);
-    uart16550_destroy(&d);
+    device_destroy(&d);
 }
 
 static void test_overrun_without_fifo(void **state)
@@ -89,7 +89,7 @@ static void test_overrun_without_fifo(void **state)
     assert_int_equal(uart_room(&d), 0);
     assert_int_equal(inb(&d, P + 5), 0x63);
     assert_int_equal(inb(&d, P), 'b'); /* the buffer register is overwritten */
-    uart16550_destroy(&d);
+    device_destroy(&d);
 }
 
 static void test_break(void **state)
@@ -108,7 +108,7 @@ static void test_break(void **state)
     assert_int_equal(inb(&d, P + 5), 0xf9);
     assert_int_equal(inb(&d, P + 5), 0x61);
     assert_int_equal(inb(&d, P), 0);
-    uart16550_destroy(&d);
+    device_destroy(&d);
 }
 
 static void test_loopback_modem(void **state)
@@ -136,7 +136,7 @@ static void test_loopback_modem(void **state)
     assert_int_equal(inb(&d, P + 2), 0x00);
     assert_int_equal(inb(&d, P + 6), 0xb3);
     assert_false(m.line[4]);
-    uart16550_destroy(&d);
+    device_destroy(&d);
 }
 
 static void test_divisor_scratch(void **state)
@@ -152,7 +152,7 @@ static void test_divisor_scratch(void **state)
     outb(&d, P + 1, 0xff);
     assert_int_equal(inb(&d, P + 1), 0x0f);
     assert_int_equal(d.ops->pio_read(&d, P + 7, 4), 0xffffffa5);
-    uart16550_destroy(&d);
+    device_destroy(&d);
 }
 
 int main(void)

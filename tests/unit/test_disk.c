@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "dev/pci.h"
+#include "dev/util.h"
 #include "dev/virtio/blk.h"
 
 #define PAGES    64u
@@ -201,7 +202,6 @@ struct world {
     bool failed;
     struct dev_env env;
     struct device pci, dev;
-    struct virtio_blk blk;
     struct disk disk;
     u8 ram[RAM_SIZE];
 };
@@ -281,8 +281,7 @@ static struct world *create(bool readonly)
                               .dma_write = world_write};
     open_disk(&w->disk, readonly);
     assert_int_equal(pci_create(&w->pci, &w->env, &err), 0);
-    assert_int_equal(
-        virtio_blk_create(&w->dev, &w->env, &w->blk, &w->pci, 1, &w->disk, "disk0", &err), 0);
+    assert_int_equal(virtio_blk_create(&w->dev, &w->env, &w->pci, 1, &w->disk, "disk0", &err), 0);
     config(w, 0x10, 4, 0xe0100000u);
     config(w, 4, 2, 6);
     config(w, 0x9a, 2, 0x8000);
@@ -315,8 +314,8 @@ static struct world *create(bool readonly)
 
 static void destroy(struct world *w)
 {
-    virtio_blk_destroy(&w->dev);
-    pci_destroy(&w->pci);
+    device_destroy(&w->dev);
+    device_destroy(&w->pci);
     close_disk(&w->disk);
     free(w);
 }
@@ -541,9 +540,10 @@ static void loaded(void **state)
     (void)state;
     request(w, 3, 0, 0, 8, 512);
     notify(w, 3);
-    assert_non_null(w->blk.ahead[0].first);
+    const struct virtio_blk *b = w->dev.host;
+    assert_non_null(b->ahead[0].first);
     assert_int_equal(w->dev.ops->loaded(&w->dev, &err), 0);
-    assert_null(w->blk.ahead[0].first);
+    assert_null(b->ahead[0].first);
     wait_for_it(w);
     assert_int_equal(status(w, 3, 0), 0);
     assert_int_equal(data(w, 3, 0)[5], byte_at(PAGE_SIZE + 5));

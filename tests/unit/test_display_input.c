@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "host/input_queue.h"
+#include "live/input_queue.h"
 #include "host/keymap.h"
 
 static const u32 plenty[INPUT_UNITS] = {1000, 1000};

@@ -8,8 +8,22 @@
 
 #include "gdb_fake.h"
 #include "replay/gdb/agent.h"
+#include "replay/gdb/regs.h"
 
 static struct machine *m;
+static bool known; /* which process runs */
+
+static struct machine *machine(void *opaque)
+{
+    return m;
+}
+
+static void process(void *opaque, struct gdb_process *out)
+{
+    *out = (struct gdb_process){.pgd = 0x53b2000, .known = known, .pid = known ? 105 : 0};
+}
+
+static const struct gdb_target target = {.machine = machine, .process = process};
 
 #define MINUS(n)  0x22, (u8)(0x100 - (n)), 0x16, 8 /* const8, ext 8 */
 #define C8(n)     0x22, n
@@ -32,7 +46,7 @@ static bool evaluate(const struct expression *e, u64 *value)
 {
     u8 *exact = malloc(e->len + !e->len); /* a read beyond it is seen by the sanitizer */
     memcpy(exact, e->code, e->len);
-    bool fine = agent_evaluate(exact, e->len, m, value);
+    bool fine = agent_evaluate(exact, e->len, &target, value);
     free(exact);
     return fine;
 }
@@ -116,7 +130,7 @@ static const struct expression wrong[] = {
     {0, BYTES(C8(1), 0x17, END)},                   /* not mapped */
     {0, BYTES(MINUS(1), 0x1a, END)},
     {0, BYTES(0x26, 0, 40, END)},                   /* xmm0, and no register */
-    {0, BYTES(0x26, 0, 99, END)}, {0, BYTES(0x26, 0xff, 0xff, END)},
+    {0, BYTES(0x26, 0, GDB_REGISTERS, END)}, {0, BYTES(0x26, 0xff, 0xff, END)},
     {0, BYTES(0x21, 0, 0)},                         /* for ever */
     {0, BYTES(C8(1), 0x21, 0, 0)},                  /* stack overflow */
     {0, BYTES(0x21, 0xff, 0xff)},
@@ -153,19 +167,35 @@ static struct gdb_condition *condition(const u8 *code, size_t len, struct gdb_co
     return c;
 }
 
+/* $pid == 105 && $pgd == 0x53b2000, by registers; one that is not known is no value. */
+static void test_process(void **state)
+{
+    static const struct expression pid = {105, BYTES(0x26, 0, 100, END)},
+                                   pgd = {0x53b2000, BYTES(0x26, 0, 99, END)},
+                                   comm = {0, BYTES(0x26, 0, 101, END)};
+    u64 value;
+    known = true;
+    assert_true(evaluate(&pid, &value) && value == 105);
+    assert_true(evaluate(&pgd, &value) && value == 0x53b2000);
+    assert_false(evaluate(&comm, &value)); /* wider than a value */
+    known = false;
+    assert_false(evaluate(&pid, &value));
+    assert_true(evaluate(&pgd, &value) && value == 0x53b2000);
+}
+
 static void test_lists(void **state)
 {
     static const u8 yes[] = {C8(1), END}, no[] = {C8(0), END}, bad[] = {0xff};
     struct gdb_condition *list = condition(no, sizeof(no), NULL);
-    assert_true(gdb_condition_holds(NULL, m));
-    assert_false(gdb_condition_holds(list, m));
+    assert_true(gdb_condition_holds(NULL, &target));
+    assert_false(gdb_condition_holds(list, &target));
     list = condition(no, sizeof(no), list);
-    assert_false(gdb_condition_holds(list, m));
+    assert_false(gdb_condition_holds(list, &target));
     list->next->next = condition(yes, sizeof(yes), NULL);
-    assert_true(gdb_condition_holds(list, m));
+    assert_true(gdb_condition_holds(list, &target));
     gdb_conditions_free(list);
     list = condition(no, sizeof(no), condition(bad, sizeof(bad), NULL));
-    assert_true(gdb_condition_holds(list, m));
+    assert_true(gdb_condition_holds(list, &target));
     gdb_conditions_free(list);
 }
 
@@ -173,6 +203,7 @@ int main(void)
 {
     m = fake_machine(CPU_X86_64_V3);
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_right), cmocka_unit_test(test_wrong),
+                                       cmocka_unit_test(test_process),
                                        cmocka_unit_test(test_lists)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,8 +13,11 @@
 
 static struct vcpu cpu;
 
+static struct gdb_beside beside;
+
 static int reset(void **state)
 {
+    beside = (struct gdb_beside){.cr8 = 5};
     vcpu_reset(&cpu);
     return 0;
 }
@@ -23,7 +26,7 @@ static u64 read_small(unsigned number)
 {
     u8 bytes[GDB_REG_SIZE] = {0};
     u64 v;
-    gdb_reg_read(&cpu, 5, number, bytes);
+    gdb_reg_read(&cpu, &beside, number, bytes);
     memcpy(&v, bytes, sizeof(v));
     return v;
 }
@@ -32,7 +35,7 @@ static bool write_bytes(unsigned number, const void *bytes)
 {
     struct err err = {0};
     struct vcpu before = cpu;
-    bool fine = !gdb_reg_write(&cpu, 5, number, bytes, &err);
+    bool fine = !gdb_reg_write(&cpu, &beside, number, bytes, &err);
     if (!fine) {
         assert_non_null(strstr(err.text, gdb_reg_find(number, true)->name));
         assert_memory_equal(&before, &cpu, sizeof(cpu)); /* refused: untouched */
@@ -79,7 +82,10 @@ static void test_numbers(void **state)
                  {GDB_CR0, "cr0", 64},
                  {GDB_CR2, "cr2", 64},
                  {GDB_CR8, "cr8", 64},
-                 {98, "tr_limit", 32}};
+                 {98, "tr_limit", 32},
+                 {GDB_PGD, "pgd", 64},
+                 {GDB_PID, "pid", 32},
+                 {GDB_COMM, "comm", 128}};
     for (unsigned i = 0; i < ARRAY_SIZE(known); i++) {
         assert_string_equal(gdb_reg_find(known[i].number, true)->name, known[i].name);
         assert_int_equal(gdb_reg_find(known[i].number, true)->bits, known[i].bits);
@@ -127,6 +133,27 @@ static void test_general(void **state)
     cpu.rflags = 0x10246;
     assert_int_equal(read_small(GDB_EFLAGS), 0x10246);
     assert_int_equal(read_small(GDB_CR8), 5);
+}
+
+/* What is not known is said not to be; nothing of it can be written. */
+static void test_process(void **state)
+{
+    u8 bytes[GDB_REG_SIZE];
+    for (unsigned n = GDB_PGD; n <= GDB_COMM; n++) {
+        assert_false(gdb_reg_read(&cpu, &beside, n, bytes));
+        assert_true(gdb_reg_read(&cpu, &beside, n - 6, bytes));
+        assert_false(write_small(n, 1));
+    }
+    beside.process.pgd = 0x53b2000;
+    assert_true(gdb_reg_read(&cpu, &beside, GDB_PGD, bytes));
+    assert_false(gdb_reg_read(&cpu, &beside, GDB_PID, bytes));
+    beside.process = (struct gdb_process){0x53b2000, true, 105, "sh"};
+    assert_int_equal(read_small(GDB_PGD), 0x53b2000);
+    assert_int_equal(read_small(GDB_PID), 105);
+    assert_true(gdb_reg_read(&cpu, &beside, GDB_COMM, bytes));
+    assert_memory_equal(bytes, "sh\0\0\0\0\0\0\0\0\0\0\0\0\0", 16);
+    assert_true(write_small(GDB_PID, 105));
+    assert_false(write_small(GDB_PID, 106));
 }
 
 static void test_rip(void **state)
@@ -186,7 +213,7 @@ static void test_vectors(void **state)
     assert_true(write_bytes(GDB_YMM0H + 1, value));
     assert_memory_equal(cpu.xsave + 576 + 16, value, 16);
     assert_int_equal(xsave(512, 8), 6);
-    gdb_reg_read(&cpu, 0, GDB_YMM0H + 1, out);
+    gdb_reg_read(&cpu, &beside, GDB_YMM0H + 1, out);
     assert_memory_equal(out, value, 16);
     assert_true(write_bytes(GDB_XMM0 + 15, zero));
     assert_int_equal(xsave(512, 8), 4);
@@ -247,7 +274,7 @@ static void test_any_value(void **state)
         }
         unsigned n = (unsigned)(x >> 33) % GDB_REGISTERS;
         if (write_bytes(n, value) && (n < GDB_FCTRL || n >= GDB_XMM0) && n != GDB_EFLAGS) {
-            gdb_reg_read(&cpu, 5, n, back);
+            gdb_reg_read(&cpu, &beside, n, back);
             assert_memory_equal(value, back, gdb_reg_find(n, true)->bits / 8);
         }
         assert_int_equal(cpu.rflags & ~0x3f7fd5ull, 2);
@@ -264,6 +291,7 @@ int main(void)
         cmocka_unit_test_setup(test_numbers, reset),
         cmocka_unit_test_setup(test_description, reset),
         cmocka_unit_test_setup(test_general, reset),
+        cmocka_unit_test_setup(test_process, reset),
         cmocka_unit_test_setup(test_rip, reset),
         cmocka_unit_test_setup(test_flags, reset),
         cmocka_unit_test_setup(test_system, reset),

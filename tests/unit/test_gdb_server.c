@@ -1,6 +1,7 @@
 /* The server: endpoints, connections, and conversations with a peer that is this test. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <setjmp.h>
@@ -166,6 +167,9 @@ static void test_endpoints(void **state)
         {"0.0.0.0:65535", ENDPOINT_TCP, "0.0.0.0", "65535"},
         {"localhost:1", ENDPOINT_TCP, "localhost", "1"},
         {"[::1]:80", ENDPOINT_TCP, "::1", "80"},
+        {"0.0.0.0:1,open", ENDPOINT_TCP, "0.0.0.0", "1"},
+        {"1,closed", -1, "", ""},
+        {",open", -1, "", ""},
         {"-", ENDPOINT_STDIO, "", ""},
         {"unix:/tmp/x", ENDPOINT_UNIX, "", ""},
         {"", -1, "", ""},
@@ -238,9 +242,11 @@ static void test_tcp(void **state)
     assert_false(gdb_server_poll(s));
     assert_int_equal(gdb_server_fds(s, fds), 1);
     int fd = connect_to(gdb_server_address(s));
-    assert_true(news(s));
-    assert_false(gdb_server_connected(s));
+    /* Who connects and says nothing is not yet anybody. */
+    for (unsigned i = 0; i < 5; i++, usleep(1000))
+        assert_false(gdb_server_poll(s));
     say(fd, "c", 1);
+    assert_true(news(s));
     assert_int_equal(gdb_server_wait(s, &resume, &err), 0);
     assert_int_equal(resume.action, GDB_CONTINUE);
     assert_true(gdb_server_connected(s));
@@ -273,6 +279,100 @@ static void test_tcp(void **state)
     assert_int_equal(resume.action, GDB_DETACH);
     close(fd);
     gdb_server_destroy(s);
+}
+
+static unsigned warnings;
+static char warning[400];
+
+static void warn(void *opaque, const char *text)
+{
+    warnings++;
+    snprintf(warning, sizeof(warning), "%s", text);
+}
+
+/* What no gdb says hangs up, from the first byte on and without a word of it being served: a web
+ * page's request, also one whose method is a packet. The owner does not notice. */
+static void test_strangers(void **state)
+{
+    static const char *const requests[] = {"POST / HTTP/1.1\r\n\r\n$c#63", "\x16\x03\x01", " $c#63",
+                                           "\n$c#63", "c$c#63"};
+    struct gdb_target warned = target;
+    struct gdb_server *s;
+    struct gdb_resume resume;
+    struct err err;
+    char byte;
+    t.m = fake_machine(CPU_X86_64_V2);
+    warned.warn = warn;
+    warnings = 0;
+    assert_int_equal(gdb_server_create(&s, ":0", &warned, &err), 0);
+    for (unsigned i = 0; i < ARRAY_SIZE(requests); i++) {
+        int fd = connect_to(gdb_server_address(s));
+        assert_int_equal(send(fd, requests[i], strlen(requests[i]), 0), strlen(requests[i]));
+        for (unsigned turn = 0; turn < 2000 && warnings == i; turn++, usleep(1000))
+            assert_false(gdb_server_poll(s));
+        for (unsigned turn = 0; turn < 3; turn++)
+            assert_false(gdb_server_poll(s));
+        assert_int_equal(warnings, i + 1);
+        assert_non_null(strstr(warning, "not gdb's protocol"));
+        assert_false(gdb_server_poll(s));
+        assert_true(recv(fd, &byte, 1, 0) <= 0);
+        close(fd);
+    }
+    /* The same while the owner waits: who comes next is served. */
+    int fd = connect_to(gdb_server_address(s)), next = connect_to(gdb_server_address(s));
+    assert_int_equal(send(fd, "GET", 3, 0), 3);
+    say(next, "c", 1);
+    assert_int_equal(gdb_server_wait(s, &resume, &err), 0);
+    assert_int_equal(resume.action, GDB_CONTINUE);
+    close(fd);
+    close(next);
+    gdb_server_destroy(s);
+}
+
+/* "$g#67 / HTTP/1.1": what follows a packet is looked at as well. */
+static void test_garbage_later(void **state)
+{
+    struct gdb_resume resume;
+    struct err err;
+    say(peer, "qC", 2);
+    static const char later[] = " / HTTP/1.1\r\n\r\n$c#63";
+    assert_int_equal(send(peer, later, sizeof(later) - 1, 0), sizeof(later) - 1);
+    assert_int_equal(gdb_server_wait(server, &resume, &err), 0);
+    assert_int_equal(resume.action, GDB_GONE);
+    assert_false(gdb_server_connected(server));
+}
+
+/* Other addresses are opened only on request. */
+static void test_open(void **state)
+{
+    struct gdb_server *s;
+    struct err err;
+    assert_int_equal(gdb_server_create(&s, "0.0.0.0:0", &target, &err), -EACCES);
+    assert_non_null(strstr(err.text, ",open"));
+    assert_int_equal(gdb_server_create(&s, "0.0.0.0:0,open", &target, &err), 0);
+    assert_true(gdb_server_open_to_all(s));
+    gdb_server_destroy(s);
+    assert_int_equal(gdb_server_create(&s, "127.0.0.1:0", &target, &err), 0);
+    assert_false(gdb_server_open_to_all(s));
+    gdb_server_destroy(s);
+}
+
+/* Without an endpoint: a socket in a directory of its own, both for this user alone. */
+static void test_private(void **state)
+{
+    char path[120];
+    struct gdb_server *s;
+    struct stat st;
+    struct err err;
+    assert_int_equal(gdb_server_create(&s, NULL, &target, &err), 0);
+    snprintf(path, sizeof(path), "%s", gdb_server_address(s));
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    *strrchr(path, '/') = 0;
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0700);
+    gdb_server_destroy(s);
+    assert_int_equal(stat(path, &st), -1);
 }
 
 static void test_unix(void **state)
@@ -476,9 +576,9 @@ static void test_points(void **state)
     assert_null(t.points[0].conditions);
     expect("Z0,1000,1;X3,220027X3,220127", "OK"); /* again, with conditions */
     assert_int_equal(t.npoints, 1);
-    assert_true(gdb_condition_holds(t.points[0].conditions, t.m));
+    assert_true(gdb_condition_holds(t.points[0].conditions, &target));
     expect("Z0,1000,1;X3,220027", "OK");
-    assert_false(gdb_condition_holds(t.points[0].conditions, t.m));
+    assert_false(gdb_condition_holds(t.points[0].conditions, &target));
     expect("Z1,ffffffff81000000,1", "OK");
     expect("Z2,ffffffffffffffff,1", "OK");
     expect("Z2,ffffffffffffffff,2", "E.a watchpoint of that length does not exist");
@@ -531,6 +631,16 @@ static void test_monitor(void **state)
         text += *p == 'O' && p[1] != 'K' ? strlen(p) / 2 : 0;
     assert_int_equal(text, 10 * 7 + 90 * 8 + 900 * 9 + 5);
     assert_true(packets > 3);
+    /* The hook behind gdb's `monitor` asks whether to look again: once after each move. */
+    server->running = false;
+    expect("qreprise.Moved", "0");
+    say(peer, "qRcmd,676f", 10);
+    resumed("c", &resume);
+    server->running = false;
+    while (hear(peer))
+        ;
+    expect("qreprise.Moved", "1");
+    expect("qreprise.Moved", "0");
 }
 
 static void test_resume(void **state)
@@ -692,6 +802,10 @@ int main(void)
         cmocka_unit_test(test_endpoints),
         cmocka_unit_test(test_tcp),
         cmocka_unit_test(test_unix),
+        cmocka_unit_test(test_strangers),
+        CASE(test_garbage_later),
+        cmocka_unit_test(test_open),
+        cmocka_unit_test(test_private),
         CASE(test_queries),
         CASE(test_supported),
         CASE(test_registers),

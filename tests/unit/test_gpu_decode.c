@@ -120,6 +120,80 @@ static bool accepted(u32 id, u32 object, u32 length, u32 fill)
     return ok;
 }
 
+/* The columns of a command agree with its rows and its name. */
+static void virgl_effects(void **state)
+{
+    for (u32 i = 0; i < virgl_table_size; i++) {
+        const struct gpu_desc *d = &virgl_table[i];
+        bool each = false, slot = false, written = false, key = false, draws;
+        for (u32 k = 0; k < d->nrows; k++) {
+            each = each || d->rows[k].kind == GPU_EACH;
+            slot = slot || d->rows[k].kind == GPU_SLOT;
+            written = written || d->rows[k].written;
+            key = key || d->rows[k].key;
+            /* The check does not look for these in what repeats. */
+            assert_true(!each || (!d->rows[k].key && d->rows[k].names != GPU_ENUM_shader &&
+                                  d->rows[k].names != GPU_ENUM_direction));
+        }
+        bool named = !strncmp(d->name, "SET_", 4) || !strncmp(d->name, "BIND_", 5);
+        bool sets = d->effect >= GPU_SETS && d->effect <= GPU_LIST;
+        draws = d->effect >= GPU_DRAWS;
+        named = named && d->treatment == GPU_PASS && d->number != VIRGL_CCMD_SET_SUB_CTX;
+        assert_int_equal(named, sets);
+        assert_true(!slot || d->effect == GPU_SLOTS || d->effect == GPU_LIST);
+        assert_true(d->effect != GPU_SLOTS || (slot && each));
+        assert_true(d->effect != GPU_LIST || each);
+        assert_true(!key || d->effect == GPU_SETS);
+        assert_true(d->effect != GPU_WRITES || written);
+        assert_true(!written || sets || d->effect == GPU_WRITES);
+        assert_true(!draws || d->treatment == GPU_PASS);
+    }
+}
+
+static void set(u32 id, u32 object, u32 length, const struct virgl_set *want)
+{
+    struct words *w = calloc(1, sizeof(*w));
+    struct virgl_command c;
+    struct virgl_set is;
+    put_header(w, id, object, length);
+    for (u32 i = 1; i <= length; i++)
+        put(w, i);
+    c = first(w);
+    assert_true(virgl_sets(&c, &is));
+    assert_memory_equal(&is, want, sizeof(is));
+    free(w);
+}
+#define SETS(id, object, length, ...)                                                              \
+    set(VIRGL_CCMD_##id, object, length, &(struct virgl_set){__VA_ARGS__})
+
+static void virgl_places(void **state)
+{
+    /* Dword N holds N. stage, slot, count, head, group */
+    SETS(BIND_OBJECT, VIRGL_OBJECT_DSA, 1, VIRGL_OBJECT_DSA, 0, 1, 1, 0);
+    SETS(BIND_SHADER, 0, 2, 2, 0, 1, 2, 0);
+    SETS(SET_VIEWPORT_STATE, 0, 13, 0, 1, 2, 1, 6);
+    SETS(SET_SAMPLER_VIEWS, 0, 5, 1, 2, 3, 2, 1);
+    SETS(SET_SAMPLER_VIEWS, 0, 2, 1, 2, 0, 2, 1);
+    SETS(SET_VERTEX_BUFFERS, 0, 6, 0, 0, 2, 0, 3);
+    SETS(SET_SHADER_IMAGES, 0, 12, 1, 2, 2, 2, 5);
+    SETS(SET_UNIFORM_BUFFER, 0, 5, 1, 2, 1, 5, 0);
+    SETS(SET_CONSTANT_BUFFER, 0, 6, 1, 0, 1, 6, 0);
+    SETS(SET_TWEAKS, 0, 2, 0, 1, 1, 2, 0);
+    SETS(SET_FRAMEBUFFER_STATE, 0, 4, 0, 0, 1, 4, 0);
+    SETS(SET_STREAMOUT_TARGETS, 0, 3, 0, 0, 1, 3, 0);
+    SETS(SET_CLIP_STATE, 0, 32, 0, 0, 1, 32, 0);
+    SETS(SET_INDEX_BUFFER, 0, 3, 0, 0, 1, 3, 0);
+    SETS(SET_SCISSOR_STATE, 0, 5, 0, 1, 2, 1, 2);
+    struct words *w = calloc(1, sizeof(*w));
+    struct virgl_set is;
+    put_command(w, VIRGL_CCMD_SET_SUB_CTX, 0, 1, 1);
+    struct virgl_command c = first(w);
+    assert_false(virgl_sets(&c, &is));
+    c.desc = NULL; /* one that is not known */
+    assert_false(virgl_sets(&c, &is) || virgl_changes(&c) || virgl_draws(&c));
+    free(w);
+}
+
 /* Lengths as the renderer's decoder has them. */
 static void virgl_lengths(void **state)
 {
@@ -490,6 +564,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lengths_of_structs),
         cmocka_unit_test(payloads),
+        cmocka_unit_test(virgl_effects),
+        cmocka_unit_test(virgl_places),
         cmocka_unit_test(virgl_lengths),
         cmocka_unit_test(virgl_problems),
         cmocka_unit_test(for_renderer),

@@ -121,7 +121,8 @@ static void drive(u32 type, u32 ctx, const u32 *body, u32 dwords, const struct g
     gpu_command_decode(queue, bytes, GPU_HEADER + dwords * 4, &c);
     the_renderer.text[0] = 0;
     u64 before = the_renderer.seq;
-    gpu_drive_command(d, &c, uploads, count, &driven);
+    struct err err;
+    assert_int_equal(gpu_drive_command(d, &c, uploads, count, &driven, &err), 0);
     assert_string_equal(the_renderer.text, want);
     assert_int_equal(driven.first, the_renderer.seq == before ? 0 : before + 1);
     assert_int_equal(driven.last, the_renderer.seq == before ? 0 : the_renderer.seq);

@@ -111,7 +111,7 @@ static void round_trip(void **state)
                     textures++;
                 }
         }
-        assert_int_equal(gpu_log_damage(r)->state, GPU_LOG_COMPLETE);
+        assert_int_equal(gpu_log_damage(r)->state, CHUNKS_COMPLETE);
         assert_string_equal(gpu_log_damage(r)->text, "");
         gpu_log_rewind(r);
     }
@@ -213,7 +213,7 @@ static void large_uploads(void **state)
         assert_int_equal(range.bytes.size, 0);
         assert_false(gpu_ranges_next(&rec.command.uploads, &at, &range));
     }
-    assert_int_equal(gpu_log_damage(r)->state, GPU_LOG_COMPLETE);
+    assert_int_equal(gpu_log_damage(r)->state, CHUNKS_COMPLETE);
     assert_int_equal(replies, 10);
     gpu_log_reader_destroy(r);
     free(data);
@@ -263,7 +263,7 @@ static void much_at_once(void **state)
     }
     assert_true(gpu_log_next(r, &rec));
     assert_false(gpu_log_next(r, &rec));
-    assert_int_equal(gpu_log_damage(r)->state, GPU_LOG_COMPLETE);
+    assert_int_equal(gpu_log_damage(r)->state, CHUNKS_COMPLETE);
     gpu_log_reader_destroy(r);
 
     /* What does not fit a chunk is no part of the log, which ends before it and can be read. */
@@ -278,7 +278,7 @@ static void much_at_once(void **state)
     gpu_log_close(w, &err);
     assert_int_equal(gpu_log_open(&r, mine, &err), 0);
     assert_false(gpu_log_next(r, &rec));
-    assert_int_equal(gpu_log_damage(r)->state, GPU_LOG_KILLED);
+    assert_int_equal(gpu_log_damage(r)->state, CHUNKS_KILLED);
     gpu_log_reader_destroy(r);
     free(many);
     free(data);
@@ -305,7 +305,7 @@ static void long_command(void **state)
     assert_true(gpu_log_next(r, &rec));
     assert_int_equal(rec.command.words.len, 0);
     assert_false(gpu_log_next(r, &rec));
-    assert_int_equal(gpu_log_damage(r)->state, GPU_LOG_KILLED);
+    assert_int_equal(gpu_log_damage(r)->state, CHUNKS_KILLED);
     gpu_log_reader_destroy(r);
     free(data);
 }
@@ -316,8 +316,8 @@ static void every_truncation(void **state)
     size_t size;
     u8 *data = sample(150, true, &size, NULL);
     struct gpu_chunk_header first;
-    memcpy(&first, data + sizeof(struct gpu_log_header), sizeof(first));
-    size_t start = sizeof(struct gpu_log_header) + sizeof(first) + first.packed_size;
+    memcpy(&first, data + sizeof(struct chunk_file_header), sizeof(first));
+    size_t start = sizeof(struct chunk_file_header) + sizeof(first) + first.packed_size;
     long last = 0;
     for (size_t len = 0; len < size; len++) {
         struct err err = {0};
@@ -330,8 +330,8 @@ static void every_truncation(void **state)
         long n = read_all(r);
         assert_true(n >= last);
         last = n;
-        assert_true(gpu_log_damage(r)->state == GPU_LOG_TRUNCATED ||
-                    gpu_log_damage(r)->state == GPU_LOG_KILLED);
+        assert_true(gpu_log_damage(r)->state == CHUNKS_TRUNCATED ||
+                    gpu_log_damage(r)->state == CHUNKS_KILLED);
         gpu_log_reader_destroy(r);
     }
     free(data);
@@ -352,8 +352,8 @@ static void flips(void **state)
             continue;
         }
         read_all(r);
-        const struct gpu_log_damage *d = gpu_log_damage(r);
-        assert_int_equal(d->state, GPU_LOG_DAMAGED);
+        const struct chunk_damage *d = gpu_log_damage(r);
+        assert_int_equal(d->state, CHUNKS_DAMAGED);
         assert_true(d->offset <= at);
         gpu_log_reader_destroy(r);
     }
@@ -382,7 +382,7 @@ static void forged(void **state)
     };
     size_t size;
     u8 *data = sample(0, false, &size, NULL);
-    struct gpu_log_header f;
+    struct chunk_file_header f;
     struct gpu_chunk_header first;
     memcpy(&f, data, sizeof(f));
     memcpy(&first, data + sizeof(f), sizeof(first));
@@ -396,14 +396,14 @@ static void forged(void **state)
                                      .packed_size = (u32)rows[i].size,
                                      .entries = rows[i].bytes[0] == 5 ? 2 : 1};
         memcpy(forged, data, start);
-        h.header_check = gpu_chunk_header_check(&h);
-        h.check = gpu_chunk_check(&h, rows[i].bytes, first.check);
+        h.header_check = chunk_header_check(&gpu_log_format, &h);
+        h.check = chunk_check(&gpu_log_format, &h, rows[i].bytes, first.check);
         memcpy(forged + start, &h, sizeof(h));
         memcpy(forged + start + sizeof(h), rows[i].bytes, rows[i].size);
         struct gpu_log_reader *r = open_bytes(forged, start + sizeof(h) + rows[i].size, &err);
         assert_non_null(r);
         assert_int_equal(read_all(r), 0);
-        assert_int_equal(gpu_log_damage(r)->state, GPU_LOG_DAMAGED);
+        assert_int_equal(gpu_log_damage(r)->state, CHUNKS_DAMAGED);
         if (!strstr(gpu_log_damage(r)->text, rows[i].what))
             fail_msg("row %zu: %s", i, gpu_log_damage(r)->text);
         gpu_log_reader_destroy(r);
@@ -444,7 +444,7 @@ static void full_disk(void **state)
     setrlimit(RLIMIT_FSIZE, &old);
     assert_int_equal(gpu_log_open(&r, mine, &err), 0);
     read_all(r);
-    assert_int_equal(gpu_log_damage(r)->state, GPU_LOG_KILLED);
+    assert_int_equal(gpu_log_damage(r)->state, CHUNKS_KILLED);
     gpu_log_reader_destroy(r);
     free(data);
 }

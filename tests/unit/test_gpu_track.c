@@ -26,10 +26,11 @@ static void command(u32 type, u32 ctx, const void *body, u32 size)
     static u8 bytes[sizeof(struct words) + 64];
     struct virtio_gpu_ctrl_hdr h = {.type = type, .ctx_id = ctx};
     struct gpu_command c;
+    struct err err;
     memcpy(bytes, &h, sizeof(h));
     memcpy(bytes + sizeof(h), body, size);
     assert_int_equal(gpu_command_decode(GPU_QUEUE_control, bytes, GPU_HEADER + size, &c), 0);
-    gpu_track_command(t, &c, 0, UINT32_MAX);
+    assert_int_equal(gpu_track_command(t, &c, 0, UINT32_MAX, &err), 0);
 }
 #define COMMAND(type, ctx, ...)                                                                    \
     command(VIRTIO_GPU_CMD_##type, ctx, (u32[]){__VA_ARGS__}, sizeof((u32[]){__VA_ARGS__}))
@@ -103,24 +104,45 @@ static void test_bound(void **state)
     /* The last one counts; of slots, all that somebody still has. */
     for (int i = 0; i < 5; i++)
         put_command(&w, VIRGL_CCMD_SET_FRAMEBUFFER_STATE, 0, 3, 1, 0, SURFACE);
-    put_command(&w, VIRGL_CCMD_SET_SAMPLER_VIEWS, 0, 6, 1, 0, 0, 0, 0, 0);
-    put_command(&w, VIRGL_CCMD_SET_SAMPLER_VIEWS, 0, 3, 1, 1, 0);
-    put_command(&w, VIRGL_CCMD_SET_SAMPLER_VIEWS, 0, 3, 0, 1, 0); /* another stage */
+    put_command(&w, VIRGL_CCMD_BIND_SAMPLER_STATES, 0, 6, 1, 0, 0, 0, 0, 0);
+    put_command(&w, VIRGL_CCMD_BIND_SAMPLER_STATES, 0, 3, 1, 1, 0);
+    put_command(&w, VIRGL_CCMD_BIND_SAMPLER_STATES, 0, 3, 0, 1, 0); /* another stage */
     submit();
     assert_int_equal(bound(VIRGL_CCMD_SET_FRAMEBUFFER_STATE), 1);
-    assert_int_equal(bound(VIRGL_CCMD_SET_SAMPLER_VIEWS), 3);
-    put_command(&w, VIRGL_CCMD_SET_SAMPLER_VIEWS, 0, 4, 1, 2, 0, 0);
-    put_command(&w, VIRGL_CCMD_SET_SAMPLER_VIEWS, 0, 3, 1, 0, 0);
+    assert_int_equal(bound(VIRGL_CCMD_BIND_SAMPLER_STATES), 3);
+    put_command(&w, VIRGL_CCMD_BIND_SAMPLER_STATES, 0, 4, 1, 2, 0, 0);
+    put_command(&w, VIRGL_CCMD_BIND_SAMPLER_STATES, 0, 3, 1, 0, 0);
     submit(); /* the first is covered by three others: only slots 0, 1 and 2, 3 of the stage count
                */
-    assert_int_equal(bound(VIRGL_CCMD_SET_SAMPLER_VIEWS), 4);
-    for (u32 i = 0; i < 100; i++) { /* nothing at all sets slots too, but does not pile up */
-        put_command(&w, VIRGL_CCMD_SET_SAMPLER_VIEWS, 0, 2, 1, 0);
+    assert_int_equal(bound(VIRGL_CCMD_BIND_SAMPLER_STATES), 4);
+    for (u32 i = 0; i < 100; i++) /* nothing at all sets slots too, but does not pile up */
+        put_command(&w, VIRGL_CCMD_BIND_SAMPLER_STATES, 0, 2, 1, 0);
+    submit();
+    assert_int_equal(bound(VIRGL_CCMD_BIND_SAMPLER_STATES), 5);
+}
+
+/* What covers what is virglrenderer's to say. */
+static void test_covered(void **state)
+{
+    /* Views after the last that is named are gone. */
+    put_command(&w, VIRGL_CCMD_SET_SAMPLER_VIEWS, 0, 6, 1, 0, 0, 0, 0, 0);
+    put_command(&w, VIRGL_CCMD_SET_SAMPLER_VIEWS, 0, 3, 0, 0, 0); /* another stage */
+    put_command(&w, VIRGL_CCMD_SET_SAMPLER_VIEWS, 0, 3, 1, 2, 0);
+    submit();
+    assert_int_equal(bound(VIRGL_CCMD_SET_SAMPLER_VIEWS), 3);
+    put_command(&w, VIRGL_CCMD_SET_SAMPLER_VIEWS, 0, 3, 1, 0, 0);
+    submit();
+    assert_int_equal(bound(VIRGL_CCMD_SET_SAMPLER_VIEWS), 2);
+    for (u32 i = 0; i < 4; i++) {
+        /* A stage has one set of constants, whatever their index says; but many uniform buffers. */
         put_command(&w, VIRGL_CCMD_SET_CONSTANT_BUFFER, 0, 6, 0, i % 2, i, i, i, i);
+        put_command(&w, VIRGL_CCMD_SET_UNIFORM_BUFFER, 0, 5, 0, i % 2, 0, 16, BUFFER);
+        put_command(&w, VIRGL_CCMD_SET_TWEAKS, 0, 2, i % 2, i);
     }
     submit();
-    assert_int_equal(bound(VIRGL_CCMD_SET_SAMPLER_VIEWS), 5);
-    assert_int_equal(bound(VIRGL_CCMD_SET_CONSTANT_BUFFER), 2);
+    assert_int_equal(bound(VIRGL_CCMD_SET_CONSTANT_BUFFER), 1);
+    assert_int_equal(bound(VIRGL_CCMD_SET_UNIFORM_BUFFER), 2);
+    assert_int_equal(bound(VIRGL_CCMD_SET_TWEAKS), 2);
 }
 
 static void test_objects(void **state)
@@ -249,6 +271,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_bound, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_covered, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_objects, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_resources, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_reliance, set_up, tear_down),

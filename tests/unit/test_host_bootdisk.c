@@ -1,8 +1,8 @@
 /*
- * host/bootdisk.h on images of all formats: the same menu, kernel and initrd, and no copy left
+ * boot/bootdisk.h on images of all formats: the same menu, kernel and initrd, and no copy left
  * behind. The rest is tested by booting (tests/suite/bootdisk.py).
  */
-#include "host/bootdisk.h"
+#include "boot/bootdisk.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -44,12 +44,13 @@ static int teardown(void **state)
 
 static void boots(const char *path, const char *format)
 {
-    struct bootdisk_image image = {.path = path, .format = format};
-    struct bootdisk *b;
+    struct disk_config config = {.file = path, .format = format, .serial = ""};
+    struct disk disk;
+    struct bootdisk *b = NULL;
     struct err err = {0};
     u8 *kernel, *initrd;
     size_t size;
-    if (bootdisk_open(&b, &image, 1, &err))
+    if (disk_open(&disk, &config, &err) || bootdisk_open(&b, &disk, 1, &err))
         fail_msg("%s: %s", path, err.text);
     const struct boot_entry *e = bootdisk_choose(b, NULL, &err);
     assert_non_null(e);
@@ -74,6 +75,7 @@ static void boots(const char *path, const char *format)
     free(kernel);
     free(initrd);
     bootdisk_close(b);
+    disk_close(&disk);
     assert_true(sh("! ls reprise-disk-* 2>/dev/null"));
 }
 
@@ -106,13 +108,18 @@ static void formats(void **state)
         assert_true(sh(script));
         boots(name, list[i]);
     }
-    struct bootdisk_image image = {.path = "disk.raw", .format = "qcow2"};
+    /* It became another one meanwhile. */
+    struct disk_config config = {.file = "disk.qcow2", .format = "qcow2", .serial = ""};
+    struct disk disk;
     struct bootdisk *b;
     struct err err = {0};
-    assert_int_not_equal(bootdisk_open(&b, &image, 1, &err), 0);
+    assert_int_equal(disk_open(&disk, &config, &err), 0);
+    assert_true(sh("head -c 9 /dev/zero | dd of=disk.qcow2 conv=notrunc 2>/dev/null"));
+    assert_int_not_equal(bootdisk_open(&b, &disk, 1, &err), 0);
     assert_null(b);
-    assert_non_null(strstr(err.text, "cannot copy disk.raw: "));
+    assert_non_null(strstr(err.text, "cannot copy disk.qcow2: "));
     assert_true(sh("! ls reprise-disk-* 2>/dev/null"));
+    disk_close(&disk);
 }
 
 int main(void)

@@ -12,8 +12,8 @@
 
 #include "fake_machine.h"
 #include "host/clock.h"
-#include "host/keys.h"
-#include "host/live.h"
+#include "live/keys.h"
+#include "live/live.h"
 #include "log_sample.h"
 
 #define MS 1000000ull
@@ -40,7 +40,7 @@ static void keys_in_order(void **state)
     assert_int_equal(in.len, 1);
     assert_int_equal(in.data[0], 'b');
     assert_true(keys_take(&k, 0, &in)); /* an event needs no room */
-    assert_int_equal(in.kind, INPUT_BREAK);
+    assert_int_equal(in.kind, INPUT_LINE_BREAK);
     assert_true(keys_take(&k, 9, &in));
     assert_int_equal(in.data[0], 'c');
     assert_true(keys_take(&k, 9, &in));
@@ -259,7 +259,7 @@ static bool timed_live(const struct feed *f)
 }
 
 static const struct feed_ops timed_ops = {timed_prepare, timed_serve, timed_peek, timed_taken,
-                                          timed_due,     NULL,        timed_live};
+                                          NULL,          timed_due,   NULL,       timed_live};
 
 static void inputs_at_their_times(void **state)
 {
@@ -268,7 +268,7 @@ static void inputs_at_their_times(void **state)
     vns_t now;
     int fds[2];
     assert_int_equal(pipe(fds), 0);
-    /* While it runs, while it idles, behind each other; idle with a deadline, without, paced. */
+    /* While it runs, while it idles, after each other; idle with a deadline, without, paced. */
     for (unsigned i = 0; i < 3; i++) {
         struct timed t = {{&timed_ops}, {777, 20 * MS, 20 * MS, 180 * MS + 3}, {0}, 4, 0, 0};
         struct feed *list[] = {&t.feed};
@@ -332,7 +332,7 @@ static void typed_to_a_port(void **state)
     assert_int_equal(live_create(&l, &config, &err), 0);
     struct input_source *s = live_source(l);
     assert_int_equal(s->ops->take(s, m, &in, &err), 1);
-    assert_int_equal(in.kind, INPUT_BREAK); /* the line has nothing to do with it */
+    assert_int_equal(in.kind, INPUT_LINE_BREAK); /* the line has nothing to do with it */
     assert_int_equal(s->ops->take(s, m, &in, &err), 1);
     assert_int_equal(in.kind, INPUT_PORT);
     assert_int_equal(in.unit, 0);

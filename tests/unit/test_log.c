@@ -2,6 +2,7 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -19,16 +20,16 @@
 
 static void round_trip(void **state)
 {
-    struct log_damage d;
+    struct chunk_damage d;
     int fd = sample_log(500, true);
     /* start, progress at 0, inputs, progress after each 10, end; ram is one more. */
     assert_int_equal(read_all(fd, &d, NULL), 2 + 500 + 50 + 2);
-    assert_int_equal(d.state, LOG_COMPLETE);
+    assert_int_equal(d.state, CHUNKS_COMPLETE);
     assert_string_equal(d.text, "");
     close(fd);
     fd = sample_log(500, false);
     assert_int_equal(read_all(fd, &d, NULL), 2 + 500 + 50);
-    assert_int_equal(d.state, LOG_KILLED);
+    assert_int_equal(d.state, CHUNKS_KILLED);
     close(fd);
 }
 
@@ -58,16 +59,16 @@ static void every_truncation(void **state)
     u8 *data = file_bytes(fd, &size);
     long last = -1;
     for (size_t len = 0; len < size; len++) {
-        struct log_damage d;
+        struct chunk_damage d;
         int cut = bytes_file(data, len);
         long n = read_all(cut, &d, NULL);
         close(cut);
-        if (len < sizeof(struct log_file_header)) {
+        if (len < sizeof(struct chunk_file_header)) {
             assert_int_equal(n, -1);
             continue;
         }
         assert_true(n >= last);
-        assert_true(d.state == LOG_TRUNCATED || d.state == LOG_KILLED);
+        assert_true(d.state == CHUNKS_TRUNCATED || d.state == CHUNKS_KILLED);
         last = n;
     }
     free(data);
@@ -84,7 +85,7 @@ static void flips(void **state)
     read_all(fd, NULL, &whole);
     srandom(4711);
     for (unsigned i = 0; i < 2000; i++) {
-        struct log_damage d;
+        struct chunk_damage d;
         size_t at = (size_t)random() % size, len = size;
         u8 bit = (u8)(1u << (random() & 7));
         bool cut = i % 8 == 7;
@@ -97,11 +98,11 @@ static void flips(void **state)
         close(bad);
         if (n < 0)
             continue;
-        assert_int_not_equal(d.state, LOG_COMPLETE);
+        assert_int_not_equal(d.state, CHUNKS_COMPLETE);
         assert_true(d.text[0]);
         if (!cut) {
             /* The damage is named where it is. */
-            assert_int_equal(d.state, LOG_DAMAGED);
+            assert_int_equal(d.state, CHUNKS_DAMAGED);
             assert_true(d.offset <= at);
         }
     }
@@ -111,7 +112,7 @@ static void flips(void **state)
 
 static void zero_tail(void **state)
 {
-    struct log_damage d;
+    struct chunk_damage d;
     size_t size;
     int fd = sample_log(30, false);
     u8 *data = file_bytes(fd, &size);
@@ -119,12 +120,12 @@ static void zero_tail(void **state)
     memset(data + size, 0, 5000);
     int longer = bytes_file(data, size + 5000);
     assert_int_equal(read_all(longer, &d, NULL), 2 + 30 + 3);
-    assert_int_equal(d.state, LOG_TRUNCATED);
+    assert_int_equal(d.state, CHUNKS_TRUNCATED);
     close(longer);
     data[size + 4000] = 1;
     longer = bytes_file(data, size + 5000);
     read_all(longer, &d, NULL);
-    assert_int_equal(d.state, LOG_DAMAGED);
+    assert_int_equal(d.state, CHUNKS_DAMAGED);
     close(longer);
     free(data);
     close(fd);
@@ -133,20 +134,20 @@ static void zero_tail(void **state)
 /* Chunks of another log, or the same ones in another order, do not fit. */
 static void swapped(void **state)
 {
-    struct log_damage d;
+    struct chunk_damage d;
     size_t size;
     int fd = sample_log(30, true);
     u8 *data = file_bytes(fd, &size);
     struct log_chunk_header h;
-    size_t first = sizeof(struct log_file_header);
+    size_t first = sizeof(struct chunk_file_header);
     memcpy(&h, data + first, sizeof(h));
-    size_t len = sizeof(h) + h.packed_size;
+    size_t len = log_format.size(&h);
     u8 *twice = malloc(size + len);
     memcpy(twice, data, first + len);
     memcpy(twice + first + len, data + first, size - first);
     int bad = bytes_file(twice, size + len);
     assert_int_equal(read_all(bad, &d, NULL), 2);
-    assert_int_equal(d.state, LOG_DAMAGED);
+    assert_int_equal(d.state, CHUNKS_DAMAGED);
     assert_int_equal(d.chunk, 1);
     assert_int_equal(d.offset, first + len);
     close(bad);
@@ -170,11 +171,11 @@ static void refused(void **state)
     assert_non_null(strstr(err.text, "not a Reprise log"));
     assert_int_equal(log_reader_create(&r, bytes_file(data, 0), &err), -EINVAL);
     data[0] = (u8)LOG_MAGIC[0];
-    struct log_file_header *h = (struct log_file_header *)data;
+    struct chunk_file_header *h = (struct chunk_file_header *)data;
     h->version = LOG_VERSION + 1;
     assert_int_equal(log_reader_create(&r, bytes_file(data, size), &err), -EINVAL);
     assert_non_null(strstr(err.text, "damaged"));
-    h->check = log_file_check(h);
+    h->check = chunk_file_check(h);
     assert_int_equal(log_reader_create(&r, bytes_file(data, size), &err), -EPROTO);
     assert_non_null(strstr(err.text, "version"));
     free(data);
@@ -210,9 +211,9 @@ static void full_disk(void **state)
     assert_int_equal(log_add(w, &rec, &err), -EFBIG);
     assert_int_equal(log_writer_close(w, &err), -EFBIG);
     setrlimit(RLIMIT_FSIZE, &old);
-    struct log_damage d;
+    struct chunk_damage d;
     assert_true(read_all(fd, &d, NULL) > 200);
-    assert_int_equal(d.state, LOG_CUT);
+    assert_int_equal(d.state, CHUNKS_CUT);
     close(fd);
 }
 
@@ -237,6 +238,123 @@ static void appended_fields(void **state)
     assert_int_equal(record_decode(&out, &in_base, buf, n, &why), 0);
     buf[0] = 127; /* unknown remark */
     assert_int_equal(record_decode(&out, &in_base, buf, n, &why), 4);
+}
+
+static u8 *whole_file(const char *dir, const char *name, size_t *size)
+{
+    int at = open(dir, O_RDONLY | O_DIRECTORY), fd = openat(at, name, O_RDONLY);
+    close(at);
+    assert_true(fd >= 0);
+    u8 *data = file_bytes(fd, size);
+    close(fd);
+    return data;
+}
+
+/* Reads what a kill would leave. Returns the records, of which the last is what was reached. */
+static long read_killed(const u8 *log, size_t log_size, const u8 *tail, size_t tail_size,
+                        u64 *reached, struct chunk_damage *d)
+{
+    struct log_reader *r;
+    struct record rec;
+    struct err err;
+    long n = 0;
+    *reached = 0;
+    assert_int_equal(log_reader_create(&r, bytes_file(log, log_size), &err), 0);
+    log_reader_tail(r, bytes_file(tail, tail_size));
+    for (; log_next(r, &rec); n++) {
+        if (rec.type == REC_REACHED)
+            *reached = rec.position;
+        else if (rec.type == REC_CONSOLE)
+            assert_int_equal(rec.console.cpu, rec.position * 3);
+        /* From here on again, as from a checkpoint. */
+        struct log_place place;
+        log_tell(r, &place);
+        if (n % 211 == 3) {
+            assert_int_equal(log_seek(r, &place, &err), 0);
+            struct log_place again;
+            log_tell(r, &again);
+            assert_memory_equal(&place, &again, sizeof(place));
+        }
+    }
+    *d = *log_damage(r);
+    log_reader_destroy(r);
+    return n;
+}
+
+/* Whatever moment a recorder is killed at: all that was kept is read, from the tail or its chunk.
+ */
+static void tail(void **state)
+{
+    char dir[] = "/tmp/reprise-test-XXXXXX", file[64];
+    assert_non_null(mkdtemp(dir));
+    snprintf(file, sizeof(file), "%s/log", dir);
+    int fd = open(file, O_RDWR | O_CREAT | O_EXCL, 0600), at = open(dir, O_RDONLY | O_DIRECTORY);
+    struct log_writer *w;
+    struct err err;
+    u8 noise[64];
+    srandom(7);
+    assert_int_equal(log_writer_create(&w, fd, &err), 0);
+    assert_int_equal(log_writer_tail(w, at, &err), 0);
+    struct record rec = {.type = REC_START};
+    assert_int_equal(log_add(w, &rec, &err), 0);
+    size_t old_size = 0, old_tail_size = 0;
+    u8 *old = NULL, *old_tail = NULL;
+    long old_number = 0;
+    for (unsigned i = 1; i <= 2000; i++) {
+        for (unsigned k = 0; k < 64; k++)
+            noise[k] = (u8)random();
+        rec = (struct record){.type = REC_CONSOLE, .position = i, .time = i};
+        rec.console.cpu = i * 3;
+        rec.console.data = (struct log_bytes){64, noise};
+        assert_int_equal(log_add(w, &rec, &err), 0);
+        struct log_place place;
+        log_writer_tell(w, &place);
+        assert_int_equal(place.index + place.taken, i + 1);
+        bool border = i % 97 == 0; /* nothing pending */
+        if (border)
+            assert_int_equal(log_flush(w, false, &err), 0);
+        if (!border && random() % 8)
+            continue;
+        struct record reached = {.type = REC_REACHED, .position = i, .time = i};
+        reached.reached.cpu = i;
+        assert_int_equal(log_keep(w, &reached, &err), 0);
+        assert_false(log_pending(w));
+        if (border || i % 5 == 0) { /* and a second one, where no record came */
+            reached.time = i + 1;
+            reached.position = i + border;
+            assert_int_equal(log_keep(w, &reached, &err), 0);
+        }
+        struct chunk_damage d;
+        size_t log_size, tail_size, cut;
+        u64 last;
+        u8 *log = whole_file(dir, "log", &log_size), *t = whole_file(dir, "tail", &tail_size);
+        assert_int_equal(read_killed(log, log_size, t, tail_size, &last, &d), i + 2);
+        assert_int_equal(last, i + border);
+        assert_int_equal(d.state, CHUNKS_KILLED);
+        /* Torn while the tail was written: less, but never anything else. */
+        cut = (size_t)random() % (tail_size + 1);
+        assert_true(read_killed(log, log_size, t, cut, &last, &d) <= (long)i + 2);
+        /* Killed in the middle of a chunk's write: the tail has all of it. */
+        if (old_size < log_size && old) {
+            cut = old_size + (size_t)random() % (log_size - old_size);
+            assert_int_equal(read_killed(log, cut, old_tail, old_tail_size, &last, &d), old_number);
+            assert_int_equal(d.state, CHUNKS_KILLED);
+        }
+        free(old);
+        free(old_tail);
+        old = log;
+        old_size = log_size;
+        old_tail = t;
+        old_tail_size = tail_size;
+        old_number = i + 2;
+    }
+    free(old);
+    free(old_tail);
+    assert_int_equal(log_writer_close(w, &err), 0);
+    assert_int_equal(faccessat(at, "tail", F_OK, 0), -1);
+    unlinkat(at, "log", 0);
+    close(at);
+    rmdir(dir);
 }
 
 /* Ids are unique and small enough for one byte: the table's own promise. */
@@ -280,6 +398,7 @@ int main(void)
         cmocka_unit_test(refused),
         cmocka_unit_test(full_disk),
         cmocka_unit_test(appended_fields),
+        cmocka_unit_test(tail),
         cmocka_unit_test(table),
         cmocka_unit_test(diff),
     };

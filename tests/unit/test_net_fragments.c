@@ -7,7 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "host/net_fragments.h"
+#include "netd/fragments.h"
 
 #define MORE 0x2000u
 
@@ -53,7 +53,7 @@ static size_t give(u16 id, unsigned hlen, unsigned flags, unsigned offset, unsig
 {
     static u8 frame[14 + 60 + 65536];
     size_t len = make(frame, id, hlen, flags, offset, n), size;
-    u8 *exact = test_malloc(len); /* so that reading behind it is seen */
+    u8 *exact = test_malloc(len); /* so that reading past it is seen */
     memcpy(exact, frame, len);
     size = fragments_take(f, exact, len, now, out);
     if (*out == exact)
@@ -140,7 +140,7 @@ static void refused(void **state)
     assert_int_equal(give(3, 20, 0, 160, 50, 0, &out), 0);    /* would end before that */
     assert_int_equal(give(3, 20, 0, 400, 5, 0, &out), 0);     /* the end */
     assert_int_equal(give(3, 20, 0, 408, 5, 0, &out), 0);     /* a second end */
-    assert_int_equal(give(3, 20, MORE, 408, 8, 0, &out), 0);  /* behind the end */
+    assert_int_equal(give(3, 20, MORE, 408, 8, 0, &out), 0);  /* after the end */
     check_whole(out, give(3, 20, MORE, 160, 160, 0, &out), 20, 405);
     /* Time passes. */
     assert_int_equal(give(4, 20, MORE, 0, 160, 1000, &out), 0);

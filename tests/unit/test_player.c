@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "cpu/engine.h"
 #include "fake_machine.h"
 #include "host/clock.h"
 #include "log_sample.h"
@@ -25,7 +26,6 @@ struct noise {
     unsigned seed;
     unsigned inputs, most; /* given, and at most */
     bool quits;
-    u64 slow_ns; /* host time each take() costs: makes progress records due */
     u8 bytes[INPUT_MAX];
 };
 
@@ -43,10 +43,6 @@ static int noise_take(struct input_source *src, struct machine *m, struct input 
                       struct err *err)
 {
     struct noise *n = (struct noise *)src;
-    if (n->slow_ns) {
-        struct timespec t = {0, (long)n->slow_ns};
-        nanosleep(&t, NULL);
-    }
     if (draw(n) % 4 || n->inputs >= n->most) {
         if (n->quits && n->inputs >= n->most) {
             *in = (struct input){.kind = INPUT_QUIT, .arg = QUIT_SIGNAL};
@@ -55,16 +51,20 @@ static int noise_take(struct input_source *src, struct machine *m, struct input 
         return 0;
     }
     n->inputs++;
-    static const enum input_kind kinds[] = {INPUT_CONSOLE, INPUT_BREAK,      INPUT_NMI,
-                                            INPUT_PACKET,  INPUT_LINK,       INPUT_PORT_OPEN,
-                                            INPUT_EVENTS,  INPUT_DISK_ERROR, INPUT_POWER_BUTTON};
-    *in = (struct input){.kind = kinds[draw(n) % ARRAY_SIZE(kinds)], .data = n->bytes};
+    *in = (struct input){.kind = 1 + (enum input_kind)(draw(n) % (INPUT_KINDS - 1)),
+                         .data = n->bytes};
+    if (in->kind == INPUT_QUIT) /* which ends it */
+        in->kind = INPUT_PORT;
     if (in->kind == INPUT_CONSOLE)
         in->len = 1 + draw(n) % machine_room(m, INPUT_CONSOLE, 0);
     else if (in->kind == INPUT_PACKET)
         in->len = 14 + draw(n) % (draw(n) % 8 ? 1500 : INPUT_MAX - 13);
     else if (in->kind == INPUT_EVENTS)
         in->len = INPUT_EVENT_SIZE * (1 + draw(n) % 5);
+    else if (in->kind == INPUT_PORT || in->kind == INPUT_GPU)
+        in->len = 1 + draw(n) % 1500;
+    else if (in->kind == INPUT_PLACE)
+        in->len = sizeof(struct engine_place);
     else if (in->kind == INPUT_LINK || in->kind == INPUT_PORT_OPEN)
         in->arg = draw(n) % 2;
     else if (in->kind == INPUT_DISK_ERROR)
@@ -100,8 +100,8 @@ static const struct fake_config normal = {.end_at = 100000,
                                           .regions = 64};
 
 /* Records with `live`; returns the log's file. */
-static int record_with(struct input_source *live, const struct fake_config *c, u64 *number,
-                       struct run_end *end)
+static int record_with(struct input_source *live, const struct fake_config *c, vns_t progress,
+                       u64 *number, struct run_end *end)
 {
     struct log_writer *w;
     struct recorder *r;
@@ -110,7 +110,8 @@ static int record_with(struct input_source *live, const struct fake_config *c, u
     int fd = memfd_create("log", MFD_CLOEXEC);
     struct machine *m = fake_create(c);
     assert_int_equal(log_writer_create(&w, dup(fd), &err), 0);
-    struct recorder_config config = {.log = w, .live = live, .machine = {1, 2}};
+    struct recorder_config config = {
+        .log = w, .live = live, .machine = {1, 2}, .progress_ns = progress};
     assert_int_equal(recorder_create(&r, &config, m, &err), 0);
     assert_int_equal(machine_run(m, recorder_source(r), &limits, end, &err), 0);
     assert_int_equal(recorder_finish(r, m, end, &err), 0);
@@ -120,21 +121,21 @@ static int record_with(struct input_source *live, const struct fake_config *c, u
     return fd;
 }
 
-static int record_noise(unsigned seed, const struct fake_config *c, bool quits, u64 slow,
+static int record_noise(unsigned seed, const struct fake_config *c, bool quits, vns_t progress,
                         u64 *number)
 {
-    struct noise n = {
-        .src = {&noise_ops}, .seed = seed, .most = 40, .quits = quits, .slow_ns = slow};
+    struct noise n = {.src = {&noise_ops}, .seed = seed, .most = 40, .quits = quits};
     struct run_end end;
-    return record_with(&n.src, c, number, &end);
+    return record_with(&n.src, c, progress, number, &end);
 }
 
 struct outcome {
     enum player_result result;
     struct err err;
     char report[4096];
-    u64 number;
+    u64 number, betweens;
     pos_t position;
+    vns_t time;
 };
 
 static void replay(int fd, const struct fake_config *c, bool verify, u64 perturb, struct outcome *o)
@@ -153,7 +154,9 @@ static void replay(int fd, const struct fake_config *c, bool verify, u64 perturb
     o->result = player_finish(p, m, &end, &run_err, &o->err);
     snprintf(o->report, sizeof(o->report), "%s", player_report(p));
     o->number = fake_number(m);
+    o->betweens = fake_betweens(m);
     o->position = machine_position(m);
+    o->time = machine_now(m);
     player_destroy(p);
     fake_destroy(m);
 }
@@ -184,11 +187,11 @@ static void replays_with_progress(void **state)
     struct log_reader *log;
     struct log_summary s;
     struct err err;
-    int fd = record_noise(9, &normal, false, 8000000, &number);
+    int fd = record_noise(9, &normal, false, 10000, &number);
     assert_int_equal(log_reader_create(&log, dup(fd), &err), 0);
     log_summarise(log, &s);
     log_reader_destroy(log);
-    assert_true(s.chunks >= 4);
+    assert_true(s.counts[record_desc(REC_PROGRESS) - record_table] >= 4);
     replay(fd, &normal, true, 0, &o);
     assert_int_equal(o.result, PLAYER_SAME);
     assert_int_equal(o.number, number);
@@ -214,7 +217,7 @@ static void glitches_are_found(void **state)
     u64 number;
     struct outcome o;
     struct fake_config c = normal;
-    int fd = record_noise(5, &normal, false, 2000000, &number);
+    int fd = record_noise(5, &normal, false, 5000, &number);
     c.glitch_at = 50000;
     replay(fd, &c, true, 0, &o);
     assert_int_equal(o.result, PLAYER_DIVERGED);
@@ -275,13 +278,33 @@ static void other_components_are_refused(void **state)
     close(fd);
 }
 
+/* The same log in chunks of a few records; closes `from`. */
+static int small_chunks(int from)
+{
+    struct log_reader *in;
+    struct log_writer *out;
+    struct record rec;
+    struct err err;
+    int fd = memfd_create("log", MFD_CLOEXEC);
+    assert_int_equal(log_reader_create(&in, from, &err), 0);
+    assert_int_equal(log_writer_create(&out, dup(fd), &err), 0);
+    while (log_next(in, &rec)) {
+        assert_int_equal(log_add(out, &rec, &err), 0);
+        if (rec.type == REC_END || rec.index % 3 == 2)
+            assert_int_equal(log_flush(out, rec.type == REC_END, &err), 0);
+    }
+    assert_int_equal(log_writer_close(out, &err), 0);
+    log_reader_destroy(in);
+    return fd;
+}
+
 /* Cut anywhere: replays to the last whole chunk and says that it did. */
 static void killed_recordings(void **state)
 {
     u64 number;
     size_t size;
     unsigned damage = 0;
-    int fd = record_noise(7, &normal, false, 4000000, &number);
+    int fd = small_chunks(record_noise(7, &normal, false, 5000, &number));
     u8 *data = file_bytes(fd, &size);
     srandom(99);
     for (unsigned i = 0; i < 200; i++) {
@@ -353,6 +376,44 @@ static void recorded_again(void **state)
     close(fd);
 }
 
+/*
+ * A machine that sleeps where the recorded one went on, with a deadline again and again: it never
+ * gets to the next record's position, but its time goes by.
+ */
+static void sleepers_are_found(void **state)
+{
+    u64 number;
+    struct outcome o;
+    struct fake_config c = normal;
+    int fd = record_noise(3, &normal, false, 0, &number);
+    c.asleep_at = 50000;
+    replay(fd, &c, false, 0, &o);
+    assert_int_equal(o.result, PLAYER_DIVERGED);
+    assert_non_null(strstr(o.err.text, "the machine went past"));
+    assert_int_equal(o.position, c.asleep_at);
+    assert_true(o.time < 100000 + 40ull * 40 * 9000);
+    close(fd);
+}
+
+/* One that goes on without anything that counts is given up after so many stops, and not before. */
+static void endless_stretches_are_found(void **state)
+{
+    u64 number;
+    struct outcome o;
+    struct fake_config c = normal;
+    int fd = record_noise(4, &normal, false, 0, &number);
+    for (u32 changing = 0; changing < 2; changing++) {
+        c.endless_at = 50000;
+        c.arg = changing;
+        replay(fd, &c, false, 0, &o);
+        assert_int_equal(o.result, PLAYER_DIVERGED);
+        assert_non_null(strstr(o.err.text, "goes on and on without a branch"));
+        assert_int_equal(o.position, c.endless_at);
+        assert_in_range(o.betweens, changing ? 8192 : 256, changing ? 8192 : 258);
+    }
+    close(fd);
+}
+
 static void log_is_small(void **state)
 {
     u64 number;
@@ -360,7 +421,7 @@ static void log_is_small(void **state)
     struct run_end end;
     struct fake_config c = normal;
     c.devices = 12;
-    int fd = record_with(&n.src, &c, &number, &end);
+    int fd = record_with(&n.src, &c, 0, &number, &end);
     assert_true(lseek(fd, 0, SEEK_END) < 2048);
     close(fd);
 }
@@ -375,6 +436,8 @@ int main(void)
         cmocka_unit_test(other_components_are_refused),
         cmocka_unit_test(killed_recordings),
         cmocka_unit_test(recorded_again),
+        cmocka_unit_test(sleepers_are_found),
+        cmocka_unit_test(endless_stretches_are_found),
         cmocka_unit_test(log_is_small),
     };
     return cmocka_run_group_tests_name("player", tests, NULL, NULL);

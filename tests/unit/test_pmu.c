@@ -92,7 +92,7 @@ struct injection {
     struct fake_faults faults;
     const struct pmu_event *event;
     u64 target;
-    struct fake_cpu truth; /* directly behind the branch that makes it */
+    struct fake_cpu truth; /* directly after the branch that makes it */
 };
 
 static void aim(struct injection *j)
@@ -114,7 +114,7 @@ static int fly(const struct injection *j, struct flight *f, struct err *err)
     return fly_to(f, j->target, err);
 }
 
-/* Directly behind the branch: that is one instant. */
+/* Directly after the branch: that is one instant. */
 static bool exact(const struct injection *j, const struct flight *f)
 {
     return f->count == j->target && f->host.cpu.insns == j->truth.insns &&
@@ -184,7 +184,7 @@ static void campaign(void **state)
     assert_true(skid == 1000 || count < 1000);
 }
 
-/* Positions one behind the other, all in one run. */
+/* Positions one after the other, all in one run. */
 static void one_by_one(void **state)
 {
     struct flight f;
@@ -224,7 +224,7 @@ static void limits(void **state)
         begin(&f, &intel, 4, 3, &(struct fake_faults){0});
         assert_int_equal(pmu_window_start(&f.window, cases[i].events, &err), cases[i].how);
         assert_true(f.host.overflow_at == cases[i].overflow);
-        /* All of it is too much where nobody knows what came behind the last branch. */
+        /* All of it is too much where nobody knows what came after the last branch. */
         f.host.cpu.branches = cases[i].events - 1;
         assert_int_equal(pmu_window_stop(&f.window, &events, &err), 0);
         assert_true(events == cases[i].events - 1);

@@ -76,14 +76,12 @@ static void makes_and_opens(void **state)
     struct log_reader *log;
     struct hash128 hash;
     void *data;
-    size_t size;
     make(false, &hash);
     assert_int_equal(recording_open(&r, path, &err), 0);
     assert_int_equal(r.machine_size, 7);
     assert_int_equal(recording_open_log(&r, &log, &err), 0);
     log_reader_destroy(log);
-    assert_int_equal(recording_load(&r, &hash, "kernel", &data, &size, &err), 0);
-    assert_int_equal(size, 12);
+    assert_int_equal(recording_load(&r, &hash, 12, "kernel", &data, &err), 0);
     assert_memory_equal(data, "kernel bytes", 12);
     free(data);
     recording_close(&r);
@@ -152,17 +150,16 @@ static void damage_is_named(void **state)
     struct hash128 hash;
     char name[HASH_TEXT], file[HASH_TEXT + 8];
     void *data;
-    size_t size;
     make(false, &hash);
     hash_text(&hash, name);
     snprintf(file, sizeof(file), "files/%s", name);
 
     flip(file);
     assert_int_equal(recording_open(&r, path, &err), 0);
-    assert_int_equal(recording_load(&r, &hash, "kernel", &data, &size, &err), -EINVAL);
+    assert_int_equal(recording_load(&r, &hash, 12, "kernel", &data, &err), -EINVAL);
     assert_non_null(strstr(err.text, "kernel"));
     hash.lo ^= 1;
-    assert_int_equal(recording_load(&r, &hash, "initrd", &data, &size, &err), -ENOENT);
+    assert_int_equal(recording_load(&r, &hash, 12, "initrd", &data, &err), -ENOENT);
     recording_close(&r);
 
     flip("machine.dtb");
@@ -183,6 +180,60 @@ static void damage_is_named(void **state)
     assert_int_equal(recording_open(&r, "/proc/no/such", &err), -ENOENT);
 }
 
+/* Neither more is read than was said, nor anything that is no file. */
+static void only_files_of_their_size(void **state)
+{
+    static const char *const names[] = {"machine.dtb", "log", NULL};
+    struct recording r;
+    struct err err;
+    struct log_reader *log;
+    struct hash128 hash;
+    char name[HASH_TEXT], kept[200], moved[200];
+    void *data;
+    make(false, &hash);
+    hash_text(&hash, name);
+    snprintf(kept, sizeof(kept), "%s/files/%s", path, name);
+    snprintf(moved, sizeof(moved), "%s/moved", dir);
+    assert_int_equal(recording_open(&r, path, &err), 0);
+    assert_int_equal(recording_load(&r, &hash, 11, "kernel", &data, &err), -EFBIG);
+    assert_int_equal(recording_load(&r, &hash, 13, "kernel", &data, &err), -EINVAL);
+    assert_int_equal(recording_load(&r, &hash, 1ull << 40, "kernel", &data, &err), -EFBIG);
+    /* A terabyte, of which nothing is there. */
+    assert_int_equal(truncate(kept, (off_t)1 << 40), 0);
+    assert_int_equal(recording_load(&r, &hash, 12, "kernel", &data, &err), -EFBIG);
+    unlink(kept);
+    assert_int_equal(symlink("/etc/hostname", kept), 0);
+    assert_int_equal(recording_load(&r, &hash, 12, "kernel", &data, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "link"));
+    unlink(kept);
+    assert_int_equal(mkfifo(kept, 0600), 0);
+    assert_int_equal(recording_load(&r, &hash, 12, "kernel", &data, &err), -EINVAL);
+    recording_close(&r);
+    for (unsigned kind = 0; kind < 3; kind++)
+        for (unsigned i = 0; names[i]; i++) {
+            char file[200];
+            snprintf(file, sizeof(file), "%s/%s", path, names[i]);
+            assert_int_equal(rename(file, moved), 0);
+            if (kind == 0)
+                assert_int_equal(symlink(moved, file), 0);
+            else if (kind == 1)
+                assert_int_equal(mkfifo(file, 0600), 0);
+            else if (symlink("/dev/zero", file))
+                fail();
+            int code = recording_open(&r, path, &err);
+            if (!code && (code = recording_open_log(&r, &log, &err)) == 0)
+                log_reader_destroy(log);
+            recording_close(&r);
+            assert_int_equal(code, -EINVAL);
+            unlink(file);
+            assert_int_equal(rename(moved, file), 0);
+        }
+    char file[200];
+    snprintf(file, sizeof(file), "%s/machine.dtb", path);
+    assert_int_equal(truncate(file, (off_t)1 << 40), 0);
+    assert_int_equal(recording_open(&r, path, &err), -EFBIG);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -190,6 +241,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(is_never_overwritten, setup, teardown),
         cmocka_unit_test_setup_teardown(is_locked_while_recorded, setup, teardown),
         cmocka_unit_test_setup_teardown(damage_is_named, setup, teardown),
+        cmocka_unit_test_setup_teardown(only_files_of_their_size, setup, teardown),
     };
     return cmocka_run_group_tests_name("recording", tests, NULL, NULL);
 }

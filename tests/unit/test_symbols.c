@@ -15,9 +15,10 @@
 
 #include "board/ram.h"
 #include "../unit/kallsyms_sample.h"
-#include "replay/btf.h"
-#include "replay/cfi.h"
-#include "replay/orc.h"
+#include "host/output_file.h"
+#include "inspect/btf.h"
+#include "inspect/cfi.h"
+#include "inspect/orc.h"
 
 struct toy {
     u8 *bytes;
@@ -351,27 +352,27 @@ static void elf(void **state)
 static void files(void **state)
 {
     char dir[] = "/tmp/reprise-test-XXXXXX", path[64], command[100];
-    struct elf_output o;
+    struct output_file o;
     struct err err = {0};
     assert_non_null(mkdtemp(dir));
     snprintf(path, sizeof(path), "%s/out", dir);
-    assert_int_equal(elf_output_open(&o, path, false, &err), 0);
+    assert_int_equal(output_open(&o, path, false, &err), 0);
     fputs("one", o.file);
-    elf_output_discard(&o);
+    output_discard(&o);
     assert_int_equal(rmdir(dir), 0); /* nothing was left */
     assert_non_null(mkdtemp(strcpy(dir, "/tmp/reprise-test-XXXXXX")));
     snprintf(path, sizeof(path), "%s/out", dir);
-    assert_int_equal(elf_output_open(&o, path, false, &err), 0);
-    assert_int_equal(elf_output_commit(&o, &err), 0);
+    assert_int_equal(output_open(&o, path, false, &err), 0);
+    assert_int_equal(output_commit(&o, &err), 0);
     assert_int_equal(access(path, R_OK), 0);
-    assert_int_equal(elf_output_open(&o, path, false, &err), -EEXIST);
+    assert_int_equal(output_open(&o, path, false, &err), -EEXIST);
     assert_non_null(strstr(err.text, "--force"));
-    assert_int_equal(elf_output_open(&o, path, true, &err), 0);
-    assert_int_equal(elf_output_commit(&o, &err), 0);
-    elf_output_discard(&o);
-    assert_int_equal(elf_output_open(&o, dir, true, &err), -EEXIST);
-    assert_int_equal(elf_output_open(&o, "/dev/full", true, &err), -EEXIST);
-    assert_int_equal(elf_output_open(&o, "/nowhere/at/all", false, &err), -ENOENT);
+    assert_int_equal(output_open(&o, path, true, &err), 0);
+    assert_int_equal(output_commit(&o, &err), 0);
+    output_discard(&o);
+    assert_int_equal(output_open(&o, dir, true, &err), -EEXIST);
+    assert_int_equal(output_open(&o, "/dev/full", true, &err), -EEXIST);
+    assert_int_equal(output_open(&o, "/nowhere/at/all", false, &err), -ENOENT);
     snprintf(command, sizeof(command), "rm -r %s", dir);
     assert_int_equal(system(command), 0);
 }
@@ -572,6 +573,51 @@ static void orc(void **state)
     free(t);
 }
 
+/* Entries: what is saved by a callee that leaves it on the stack. */
+static void orc_entries(void **state)
+{
+    static const struct {
+        u32 saved; /* where ORC says that all is */
+        bool tail;
+    } forms[] = {{0x0c, false}, {0x09, false}, {0x0c, true}};
+    struct orc_toy *t = malloc(sizeof(*t));
+    struct err err = {0};
+    for (size_t i = 0; i < ARRAY_SIZE(forms); i++) {
+        struct cfi c;
+        orc_begin(t, "6.1.0");
+        memcpy(t->bytes, "\x0f\x01\xca\xfc\xe8\x37\0\0\0\x48\x89\xc4", 12); /* call 40; mov */
+        memcpy(t->bytes + 0x60, forms[i].tail ? "\xe9\x3b\0\0\0" : "\xe8\x3b\0\0\0", 5);
+        orc_symbol(t, 0, 'T', "_text");
+        orc_symbol(t, 0, 't', "asm_exc");
+        orc_symbol(t, 0x40, 't', "error_entry");
+        orc_symbol(t, 0xa0, 't', "sync_regs");
+        orc_symbol(t, 0xc0, 'T', "_etext");
+        orc_row(t, 0x00, 8, 0, 0xc05);
+        orc_row(t, forms[i].saved, 0, 0, 0xb05);
+        orc_row(t, 0x40, 8, 0, 0x205);
+        orc_row(t, 0x41, 16, 0, 0x205);
+        orc_row(t, 0x4b, 24, 0, 0xc05);
+        orc_row(t, 0x50, 0, 0, 0xb05);
+        orc_row(t, 0x51, 8, 0, 0xb05);
+        orc_row(t, 0xa0, 8, 0, 0x205);
+        orc_row(t, 0xc0, 0, 0, 0);
+        orc_end(t);
+        assert_int_equal(cfi_make(&c, &t->s, &err), 0);
+        RULES(&c, 0x00, 0x09, "S", "\x0e\x08");
+        RULES(&c, 0x09, 0x40, "S", ""); /* where the call returns to, and the CFA is the same */
+        RULES(&c, 0x40, 0x50, "S", "\x0e\x10\x41\x0e\x18");
+        RULES(&c, 0x50, 0x51, "S", "");
+        RULES(&c, 0x51, 0xa0, "", "");
+        if (forms[i].tail)
+            RULES(&c, 0xa0, 0xc0, "S", "\x0e\x88\x01");
+        else
+            RULES(&c, 0xa0, 0xc0, "", "");
+        cfi_free(&c);
+        symbols_free(&t->s);
+    }
+    free(t);
+}
+
 /* Versions that we do not know, tables that make no sense: nothing, and no error. */
 static void orc_hostile(void **state)
 {
@@ -647,7 +693,7 @@ int main(void)
         cmocka_unit_test(forms),  cmocka_unit_test(lookup),      cmocka_unit_test(no_linux),
         cmocka_unit_test(forged), cmocka_unit_test(hostile),     cmocka_unit_test(limits),
         cmocka_unit_test(elf),    cmocka_unit_test(types),       cmocka_unit_test(files),
-        cmocka_unit_test(orc),    cmocka_unit_test(orc_hostile),
+        cmocka_unit_test(orc),    cmocka_unit_test(orc_entries), cmocka_unit_test(orc_hostile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

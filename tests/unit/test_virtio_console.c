@@ -15,14 +15,13 @@ struct message {
 
 static const char *const names[CONSOLE_PORTS] = {NULL, "one", "two"};
 
-static struct driver *start(struct virtio_console *c, bool terminal)
+static struct driver *start(bool terminal)
 {
     struct driver *d = malloc(sizeof(*d));
     struct err err;
     driver_init(d);
-    memset(c, 0, sizeof(*c));
-    assert_int_equal(
-        virtio_console_create(&d->dev, &d->env, c, &d->pci, SLOT, terminal, names, &err), 0);
+    assert_int_equal(virtio_console_create(&d->dev, &d->env, &d->pci, SLOT, terminal, names, &err),
+                     0);
     driver_start(d, MULTIPORT, 8);
     return d;
 }
@@ -30,8 +29,8 @@ static struct driver *start(struct virtio_console *c, bool terminal)
 static void end(struct driver *d)
 {
     check_state(d);
-    virtio_console_destroy(&d->dev);
-    pci_destroy(&d->pci);
+    device_destroy(&d->dev);
+    device_destroy(&d->pci);
     free(d);
 }
 
@@ -91,15 +90,14 @@ static void bring_up(struct driver *d)
 
 static void announces_its_ports(void **state)
 {
-    struct virtio_console c;
-    struct driver *d = start(&c, true);
+    struct driver *d = start(true);
     assert_int_equal(bar_load(d, 0x12, 2), 8);   /* queues of three ports */
     assert_int_equal(bar_load(d, 0x2004, 4), 3); /* max_nr_ports */
     bring_up(d);
     assert_false(broken(d));
     end(d);
     /* Without a console there is no port 0, but its queues are there. */
-    d = start(&c, false);
+    d = start(false);
     room_for_messages(d, 4);
     say(d, 0, READY, 1);
     hear(d, 1, ADD, 1, "");
@@ -114,8 +112,7 @@ static void announces_its_ports(void **state)
 
 static void messages_wait_for_buffers(void **state)
 {
-    struct virtio_console c;
-    struct driver *d = start(&c, true);
+    struct driver *d = start(true);
     say(d, 0, READY, 1);
     silence(d);
     check_state(d);
@@ -138,8 +135,7 @@ static void messages_wait_for_buffers(void **state)
 
 static void carries_bytes_in(void **state)
 {
-    struct virtio_console c;
-    struct driver *d = start(&c, true);
+    struct driver *d = start(true);
     const u8 *bytes;
     u32 len;
     offer(d, ONE_RX, NULL, 10);
@@ -180,8 +176,7 @@ static void carries_bytes_in(void **state)
 
 static void carries_bytes_out(void **state)
 {
-    struct virtio_console c;
-    struct driver *d = start(&c, true);
+    struct driver *d = start(true);
     const u8 *bytes;
     u32 len;
     bring_up(d);
@@ -208,8 +203,7 @@ static void carries_bytes_out(void **state)
 
 static void without_multiport(void **state)
 {
-    struct virtio_console c;
-    struct driver *d = start(&c, true);
+    struct driver *d = start(true);
     driver_start(d, 0, 2);
     offer(d, 1, "early", 5);
     notify(d, 1);
@@ -222,8 +216,7 @@ static void without_multiport(void **state)
 
 static void reset_forgets_the_driver_only(void **state)
 {
-    struct virtio_console c;
-    struct driver *d = start(&c, true);
+    struct driver *d = start(true);
     bring_up(d);
     virtio_console_open(&d->dev, 1, true);
     driver_start(d, MULTIPORT, 8);
@@ -247,8 +240,7 @@ static void reset_forgets_the_driver_only(void **state)
 
 static void hostile_drivers(void **state)
 {
-    struct virtio_console c;
-    struct driver *d = start(&c, true);
+    struct driver *d = start(true);
     bring_up(d);
     /* Messages that make no sense are ignored, short ones too. */
     say(d, 77, PORT_READY, 1);
@@ -293,8 +285,7 @@ static void hostile_drivers(void **state)
 
 static void refuses_impossible_state(void **state)
 {
-    struct virtio_console c;
-    struct driver *d = start(&c, true);
+    struct driver *d = start(true);
     struct err err;
     const struct state_desc *desc = d->dev.ops->state;
     bring_up(d);

@@ -12,13 +12,12 @@
 #define CFG_BITS   0x11u
 #define CFG_ABS    0x12u
 
-static struct driver *start(struct virtio_input *n, enum input_device kind)
+static struct driver *start(enum input_device kind)
 {
     struct driver *d = malloc(sizeof(*d));
     struct err err;
     driver_init(d);
-    memset(n, 0, sizeof(*n));
-    assert_int_equal(virtio_input_create(&d->dev, &d->env, n, &d->pci, SLOT, kind, &err), 0);
+    assert_int_equal(virtio_input_create(&d->dev, &d->env, &d->pci, SLOT, kind, &err), 0);
     driver_start(d, 0, 2);
     return d;
 }
@@ -26,8 +25,8 @@ static struct driver *start(struct virtio_input *n, enum input_device kind)
 static void end(struct driver *d)
 {
     check_state(d);
-    virtio_input_destroy(&d->dev);
-    pci_destroy(&d->pci);
+    device_destroy(&d->dev);
+    device_destroy(&d->pci);
     free(d);
 }
 
@@ -49,8 +48,7 @@ static bool has(const u8 *bits, unsigned size, unsigned code)
 
 static void says_what_it_is(void **state)
 {
-    struct virtio_input n;
-    struct driver *d = start(&n, INPUT_KEYBOARD);
+    struct driver *d = start(INPUT_KEYBOARD);
     u8 data[128];
     unsigned size = ask(d, CFG_NAME, 0, data);
     assert_int_equal(size, strlen("Reprise keyboard"));
@@ -70,7 +68,7 @@ static void says_what_it_is(void **state)
     assert_int_equal(ask(d, 0, 0, data), 0);
     assert_int_equal(ask(d, 0xff, 0xff, data), 0);
     end(d);
-    d = start(&n, INPUT_TABLET);
+    d = start(INPUT_TABLET);
     size = ask(d, CFG_BITS, EV_KEY, data);
     assert_true(has(data, size, BTN_LEFT) && has(data, size, BTN_EXTRA) && !has(data, size, KEY_A));
     size = ask(d, CFG_BITS, EV_REL, data);
@@ -98,8 +96,7 @@ static void put(u8 *at, u16 type, u16 code, u32 value)
 
 static void gives_events(void **state)
 {
-    struct virtio_input n;
-    struct driver *d = start(&n, INPUT_TABLET);
+    struct driver *d = start(INPUT_TABLET);
     const u8 *bytes;
     u32 len;
     u8 e[24] = {0};
@@ -131,8 +128,7 @@ static void gives_events(void **state)
 
 static void lights(void **state)
 {
-    struct virtio_input n;
-    struct driver *d = start(&n, INPUT_KEYBOARD);
+    struct driver *d = start(INPUT_KEYBOARD);
     u8 e[8];
     put(e, EV_LED, LED_CAPSL, 1);
     offer(d, 1, e, 8);
@@ -173,8 +169,7 @@ static void aim(struct driver *d, unsigned cap, u8 bar, u32 offset, u32 length)
 
 static void window_reads_and_writes(void **state)
 {
-    struct virtio_input n;
-    struct driver *d = start(&n, INPUT_KEYBOARD);
+    struct driver *d = start(INPUT_KEYBOARD);
     unsigned cap = find_window(d);
     assert_int_equal(config_read(d, cap + 2, 1), 20);
     /* As the BAR does, with 1, 2 and 4 bytes. */

@@ -7,8 +7,6 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "base/check.h"
-
 #define BUCKETS 8192u
 /* More than any renderer's budget: what is beyond it is refused there. */
 #define RESOURCES_MAX 65536u
@@ -35,11 +33,15 @@ struct gpu_drive {
     size_t room;
 };
 
-static char *copy_text(const char *text)
+static int no_memory(struct err *err)
 {
-    char *copy = text ? strdup(text) : NULL;
-    CHECK(copy || !text, "out of memory");
-    return copy;
+    return err_set(err, -ENOMEM, "no memory for the renderer's commands");
+}
+
+static bool copy_text(const char **to, const char *text)
+{
+    *to = text ? strdup(text) : NULL;
+    return *to || !text;
 }
 
 int gpu_drive_create(struct gpu_drive **out, const struct renderer_config *config, struct err *err)
@@ -47,11 +49,11 @@ int gpu_drive_create(struct gpu_drive **out, const struct renderer_config *confi
     *out = NULL;
     struct gpu_drive *d = calloc(1, sizeof(*d));
     if (!d)
-        return err_set(err, -ENOMEM, "out of memory for the renderer");
+        return no_memory(err);
     d->config = *config;
-    d->config.program = copy_text(config->program);
-    d->config.driver = copy_text(config->driver);
-    int code = renderer_create(&d->renderer, &d->config, err);
+    bool copied = copy_text(&d->config.program, config->program);
+    copied = copy_text(&d->config.driver, config->driver) && copied;
+    int code = copied ? renderer_create(&d->renderer, &d->config, err) : no_memory(err);
     if (code)
         gpu_drive_destroy(d);
     else
@@ -146,15 +148,16 @@ static u64 note(struct gpu_driven *out, u64 seq)
     return seq;
 }
 
-static u64 create(struct gpu_drive *d, const struct gpu_command *c, u32 id,
-                  const struct gpu_shape *shape, struct gpu_driven *out)
+static int create(struct gpu_drive *d, const struct gpu_command *c, u32 id,
+                  const struct gpu_shape *shape, struct gpu_driven *out, struct err *err)
 {
     bool two_d = c->type == VIRTIO_GPU_CMD_RESOURCE_CREATE_2D;
     struct driven_resource **link = link_of(d, id);
     if (!id || *link || d->resources == RESOURCES_MAX)
         return 0;
     struct driven_resource *r = calloc(1, sizeof(*r));
-    CHECK(r, "out of memory");
+    if (!r)
+        return no_memory(err);
     r->id = id;
     r->shape = *shape;
     *link = r;
@@ -175,7 +178,8 @@ static u64 create(struct gpu_drive *d, const struct gpu_command *c, u32 id,
                                      .last_level = shape->last_level,
                                      .nr_samples = shape->nr_samples,
                                      .flags = shape->flags};
-    return note(out, renderer_resource_create(d->renderer, &w));
+    out->main = note(out, renderer_resource_create(d->renderer, &w));
+    return 0;
 }
 
 static u64 unref(struct gpu_drive *d, u32 id, struct gpu_driven *out)
@@ -240,20 +244,24 @@ static u64 transfer(struct gpu_drive *d, const struct gpu_transfer *t, struct gp
     return note(out, renderer_transfer_from_host(d->renderer, &w));
 }
 
-static u64 submit(struct gpu_drive *d, const struct gpu_command *c, struct gpu_driven *out)
+static int submit(struct gpu_drive *d, const struct gpu_command *c, struct gpu_driven *out,
+                  struct err *err)
 {
     if (!virgl_check(c->payload, c->payload_size, NULL))
         return 0;
     if (c->payload_size > d->room) {
+        u32 *words = malloc(c->payload_size);
+        if (!words)
+            return no_memory(err);
         free(d->words);
-        d->words = malloc(c->payload_size);
-        CHECK(d->words, "out of memory");
+        d->words = words;
         d->room = c->payload_size;
     }
     if (c->payload_size)
         memcpy(d->words, c->payload, c->payload_size);
     virgl_for_renderer(d->words, c->payload_size);
-    return note(out, renderer_submit(d->renderer, c->ctx, d->words, c->payload_size / 4));
+    out->main = note(out, renderer_submit(d->renderer, c->ctx, d->words, c->payload_size / 4));
+    return 0;
 }
 
 static u64 context_create(struct gpu_drive *d, const struct gpu_command *c, struct gpu_driven *out)
@@ -264,23 +272,22 @@ static u64 context_create(struct gpu_drive *d, const struct gpu_command *c, stru
     return note(out, renderer_context_create(d->renderer, c->ctx, args.debug_name, length));
 }
 
-void gpu_drive_command(struct gpu_drive *d, const struct gpu_command *c,
-                       const struct gpu_range *uploads, u32 count, struct gpu_driven *out)
+int gpu_drive_command(struct gpu_drive *d, const struct gpu_command *c,
+                      const struct gpu_range *uploads, u32 count, struct gpu_driven *out,
+                      struct err *err)
 {
     struct gpu_shape shape;
     struct gpu_transfer t;
     u32 id;
     *out = (struct gpu_driven){0};
     if (c->response || c->desc->queue != GPU_QUEUE_control)
-        return;
+        return 0;
     upload(d, uploads, count, out);
-    if (gpu_command_shape(c, &id, &shape)) {
-        out->main = create(d, c, id, &shape, out);
-        return;
-    }
+    if (gpu_command_shape(c, &id, &shape))
+        return create(d, c, id, &shape, out, err);
     if (gpu_command_transfer(c, &t)) {
         out->main = transfer(d, &t, out);
-        return;
+        return 0;
     }
     id = c->size >= GPU_HEADER + 4 ? gpu_u32(c->bytes + GPU_HEADER) : 0;
     switch (c->type) {
@@ -297,7 +304,8 @@ void gpu_drive_command(struct gpu_drive *d, const struct gpu_command *c,
     case VIRTIO_GPU_CMD_CTX_DETACH_RESOURCE:
         out->main = note(out, renderer_context_detach(d->renderer, c->ctx, id));
         break;
-    case VIRTIO_GPU_CMD_SUBMIT_3D: out->main = submit(d, c, out); break;
+    case VIRTIO_GPU_CMD_SUBMIT_3D: return submit(d, c, out, err);
     default: break;
     }
+    return 0;
 }

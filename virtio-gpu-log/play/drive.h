@@ -11,7 +11,7 @@
 #define REPRISE_GPU_DRIVE_H
 
 #include "base/err.h"
-#include "host/renderer.h"
+#include "virtio-gpu-log/play/renderer.h"
 #include "virtio-gpu-log/decode.h"
 #include "virtio-gpu-log/log.h"
 
@@ -34,10 +34,12 @@ struct gpu_driven {
 /*
  * Requests what a command asks for: its uploads (ranges with `data`) are written to the renderer's
  * shadows first, those inside a submit too. Nothing is waited for. Commands that are no renderer's
- * business (displays, cursor positions, flushes) request nothing.
+ * business (displays, cursor positions, flushes) request nothing. -ENOMEM: it was not requested,
+ * and what comes after it may not be as it was meant, until a reset.
  */
-void gpu_drive_command(struct gpu_drive *d, const struct gpu_command *c,
-                       const struct gpu_range *uploads, u32 count, struct gpu_driven *out);
+int gpu_drive_command(struct gpu_drive *d, const struct gpu_command *c,
+                      const struct gpu_range *uploads, u32 count, struct gpu_driven *out,
+                      struct err *err);
 
 /* Is the range inside a backing that is attached now? (What a renderer replies is not trusted.) */
 bool gpu_drive_backing(const struct gpu_drive *d, u32 resource, u64 offset, u64 size);

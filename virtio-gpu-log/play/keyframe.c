@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/check.h"
+#include "virtio-gpu-log/play/grow.h"
 
 /* Dwords of a SUBMIT_3D after which the next one begins. */
 #define WORDS_FULL 32768u
@@ -21,16 +21,22 @@ struct maker {
     struct track_context *context; /* whose submit is being made */
     u32 *words;
     u32 used, room;
+    bool no_memory;
 };
 
-static void *more(void *list, u32 count, u32 *room, size_t each)
+/* NULL: there is no memory, so that there is no keyframe; what is left to do goes on without. */
+static void *more(struct maker *m, void *list, u32 count, size_t *room, size_t each)
 {
-    if (count < *room)
-        return list;
-    *room = *room ? *room * 2 : 64;
-    list = realloc(list, *room * each);
-    CHECK(list, "out of memory");
-    return list;
+    void *p = list_grow(list, count, room, each);
+    m->no_memory = m->no_memory || !p;
+    return p;
+}
+
+static void *get(struct maker *m, size_t size)
+{
+    void *p = calloc(1, size);
+    m->no_memory = m->no_memory || !p;
+    return p;
 }
 
 void keyframe_forget(struct keyframe_contents *c)
@@ -47,12 +53,16 @@ void keyframe_forget(struct keyframe_contents *c)
 static struct keyframe_command *add(struct maker *m, const void *bytes, u32 size, u32 queue)
 {
     struct gpu_keyframe *k = m->k;
-    k->list = more(k->list, k->count, &k->room, sizeof(*k->list));
-    struct keyframe_command *c = &k->list[k->count++];
-    *c = (struct keyframe_command){.bytes = malloc(size), .size = size, .queue = queue};
-    CHECK(c->bytes, "out of memory");
-    memcpy(c->bytes, bytes, size);
-    return c;
+    struct keyframe_command *list = more(m, k->list, k->count, &k->room, sizeof(*list));
+    if (!list)
+        return NULL;
+    k->list = list;
+    u8 *copy = get(m, size);
+    if (!copy)
+        return NULL;
+    memcpy(copy, bytes, size);
+    list[k->count] = (struct keyframe_command){.bytes = copy, .size = size, .queue = queue};
+    return &list[k->count++];
 }
 
 static void add_bytes(struct maker *m, const struct track_bytes *b, u32 queue)
@@ -91,24 +101,28 @@ static void flush_words(struct maker *m)
         return;
     struct virtio_gpu_cmd_submit s = {
         .hdr = {.type = VIRTIO_GPU_CMD_SUBMIT_3D, .ctx_id = m->context->id}, .size = m->used * 4};
-    u8 *bytes = malloc(sizeof(s) + m->used * 4);
-    CHECK(bytes, "out of memory");
-    memcpy(bytes, &s, sizeof(s));
-    memcpy(bytes + sizeof(s), m->words, (size_t)m->used * 4);
-    add(m, bytes, (u32)sizeof(s) + m->used * 4, GPU_QUEUE_control);
+    u8 *bytes = get(m, sizeof(s) + m->used * 4);
+    if (bytes) {
+        memcpy(bytes, &s, sizeof(s));
+        memcpy(bytes + sizeof(s), m->words, (size_t)m->used * 4);
+        add(m, bytes, (u32)sizeof(s) + m->used * 4, GPU_QUEUE_control);
+    }
     free(bytes);
     m->used = 0;
 }
 
-/* Room for a virgl command in the submit. */
+/* Room for a virgl command in the submit; NULL: there is no memory. */
 static u32 *add_words(struct maker *m, u32 dwords)
 {
     if (m->used + dwords > WORDS_FULL)
         flush_words(m);
     if (m->used + dwords > m->room) {
-        m->room = MAX(WORDS_FULL, dwords);
-        m->words = realloc(m->words, (size_t)m->room * 4);
-        CHECK(m->words, "out of memory");
+        u32 room = MAX(WORDS_FULL, dwords), *words = realloc(m->words, (size_t)room * 4);
+        m->no_memory = m->no_memory || !words;
+        if (!words)
+            return NULL;
+        m->words = words;
+        m->room = room;
     }
     m->used += dwords;
     return m->words + m->used - dwords;
@@ -117,6 +131,8 @@ static u32 *add_words(struct maker *m, u32 dwords)
 static void add_one(struct maker *m, u32 id, u32 argument)
 {
     u32 *w = add_words(m, 2);
+    if (!w)
+        return;
     w[0] = id | 1u << 16;
     w[1] = argument;
 }
@@ -124,8 +140,11 @@ static void add_one(struct maker *m, u32 id, u32 argument)
 static void rely(struct maker *m, const struct track_reliance *r)
 {
     struct track_pending *p = &m->k->pending;
-    p->list = more(p->list, p->count, &p->room, sizeof(*p->list));
-    p->list[p->count++] = *r;
+    struct track_reliance *list = more(m, p->list, p->count, &p->room, sizeof(*list));
+    if (!list)
+        return;
+    p->list = list;
+    list[p->count++] = *r;
 }
 
 /* --- Resources --- */
@@ -146,18 +165,19 @@ static u64 ask(struct maker *m, const struct track_resource *r)
     return first;
 }
 
-/* Takes them; NULL: it cannot be read. */
+/* Takes them; NULL: it cannot be read, or there is no memory. */
 static struct keyframe_contents *take(struct maker *m, const struct track_resource *r, u64 seq)
 {
-    struct keyframe_contents *c = calloc(1, sizeof(*c));
-    CHECK(c, "out of memory");
-    bool good = r->shape.last_level < ARRAY_SIZE(c->level);
+    struct keyframe_contents *c = get(m, sizeof(*c));
+    bool good = c && r->shape.last_level < ARRAY_SIZE(c->level);
     for (u32 i = 0; i <= r->shape.last_level; i++) {
         struct renderer_reply *p = renderer_wait(gpu_drive_renderer(m->d), seq + i, 0);
         good = good && p && !p->result && p->data_size;
+        u8 *data = good ? realloc(c->data, c->size + p->data_size) : NULL;
+        m->no_memory = m->no_memory || (good && !data);
+        good = data;
         if (good) {
-            c->data = realloc(c->data, c->size + p->data_size);
-            CHECK(c->data, "out of memory");
+            c->data = data;
             memcpy(c->data + c->size, p->data, p->data_size);
             c->level[i].offset = c->size;
             c->level[i].size = p->data_size;
@@ -166,7 +186,7 @@ static struct keyframe_contents *take(struct maker *m, const struct track_resour
         free(p);
     }
     if (!good) {
-        free(c->data);
+        free(c ? c->data : NULL);
         free(c);
         return NULL;
     }
@@ -181,9 +201,12 @@ static struct keyframe_contents *take(struct maker *m, const struct track_resour
 static void keep_contents(struct maker *m, struct keyframe_contents *c)
 {
     struct gpu_keyframe *k = m->k;
-    k->contents =
-        more(k->contents, k->contents_count, &k->contents_room, sizeof(struct keyframe_contents *));
-    k->contents[k->contents_count++] = c;
+    struct keyframe_contents **list =
+        more(m, k->contents, k->contents_count, &k->contents_room, sizeof(*list));
+    if (!list)
+        return;
+    k->contents = list;
+    list[k->contents_count++] = c;
     c->references++;
 }
 
@@ -207,6 +230,8 @@ static void add_contents(struct maker *m, const struct track_resource *r,
                     .d = s->target == 3 ? minify(s->depth, i) : MAX(s->array_size, 1u)},
         };
         struct keyframe_command *k = add(m, &t, sizeof(t), GPU_QUEUE_control);
+        if (!k)
+            return;
         k->has_upload = true;
         k->upload = (struct gpu_range){
             .resource = r->id,
@@ -233,14 +258,14 @@ static bool known(const struct track_resource *r)
 static void resources(struct maker *m)
 {
     u64 seq = 0, next = 0;
-    for (u32 i = 0; i < TRACK_BUCKETS; i++)
+    for (u32 i = 0; i < GPU_BUCKETS; i++)
         for (struct track_resource *r = m->t->resources[i]; r; r = r->next)
             if (has_contents(r) && !known(r)) {
                 u64 first = ask(m, r);
                 seq = seq ? seq : first;
             }
     next = seq;
-    for (u32 i = 0; i < TRACK_BUCKETS; i++)
+    for (u32 i = 0; i < GPU_BUCKETS; i++)
         for (struct track_resource *r = m->t->resources[i]; r; r = r->next) {
             add_bytes(m, &r->create, GPU_QUEUE_control);
             if (has_contents(r) && !known(r)) {
@@ -269,24 +294,26 @@ static int by_order(const void *a, const void *b)
 
 struct lives {
     struct track_live **list;
-    u32 count, room;
+    u32 count;
+    size_t room;
 };
 
-static void gather(struct lives *l, struct track_live *one)
+static void gather(struct maker *m, struct lives *l, struct track_live *one)
 {
-    if (!one)
+    struct track_live **list = one ? more(m, l->list, l->count, &l->room, sizeof(*list)) : NULL;
+    if (!list)
         return;
-    l->list = more(l->list, l->count, &l->room, sizeof(struct track_live *));
-    l->list[l->count++] = one;
+    l->list = list;
+    list[l->count++] = one;
 }
 
 static void gather_object(struct maker *m, struct lives *l, const struct track_object *o)
 {
     for (struct track_live *p = o->parts; p; p = p->next)
-        gather(l, p);
-    gather(l, o->begin);
-    gather(l, o->end);
-    gather(l, o->destroy);
+        gather(m, l, p);
+    gather(m, l, o->begin);
+    gather(m, l, o->end);
+    gather(m, l, o->destroy);
     if (o->begin)
         rely(m, &(struct track_reliance){.query = (struct track_object *)(uintptr_t)o});
 }
@@ -294,13 +321,13 @@ static void gather_object(struct maker *m, struct lives *l, const struct track_o
 static void sub(struct maker *m, struct track_sub *s)
 {
     struct lives l = {0};
-    for (u32 i = 0; i < TRACK_BUCKETS; i++)
+    for (u32 i = 0; i < GPU_BUCKETS; i++)
         for (const struct track_object *o = s->objects[i]; o; o = o->next)
             gather_object(m, &l, o);
     for (const struct track_object *o = s->destroyed; o; o = o->next)
         gather_object(m, &l, o);
     for (struct track_live *b = s->bound; b; b = b->next)
-        gather(&l, b);
+        gather(m, &l, b);
     if (l.count)
         qsort(l.list, l.count, sizeof(struct track_live *), by_order);
     if (s->id)
@@ -309,6 +336,8 @@ static void sub(struct maker *m, struct track_sub *s)
     for (u32 i = 0; i < l.count; i++) {
         struct track_live *one = l.list[i];
         u32 *w = add_words(m, one->dwords);
+        if (!w)
+            break;
         memcpy(w, one->words, (size_t)one->dwords * 4);
         for (u32 k = 0; k < one->named_count; k++) {
             const struct track_named *n = &one->named[k];
@@ -327,8 +356,8 @@ static void attach_all(struct maker *m, const struct track_context *c, bool undo
     for (u32 i = 0; !undo && i < c->attached_count; i++)
         add_id(m, VIRTIO_GPU_CMD_CTX_ATTACH_RESOURCE, c->id, c->attached[i]);
     for (const struct track_sub *s = c->subs; s; s = s->next)
-        for (u32 i = 0; i <= TRACK_BUCKETS; i++)
-            for (const struct track_object *o = i < TRACK_BUCKETS ? s->objects[i] : s->destroyed; o;
+        for (u32 i = 0; i <= GPU_BUCKETS; i++)
+            for (const struct track_object *o = i < GPU_BUCKETS ? s->objects[i] : s->destroyed; o;
                  o = o->next)
                 if (o->resource && !gpu_track_attached(c, o->resource))
                     add_id(m,
@@ -366,8 +395,8 @@ static const char *obstacle_of_sub(const struct gpu_track *t, const struct track
     const struct track_live *l = gpu_track_bound(s, VIRGL_CCMD_SET_RENDER_CONDITION, 0);
     if (l && l->object_count)
         return "drawing depends on a query";
-    for (u32 i = 0; i <= TRACK_BUCKETS; i++)
-        for (const struct track_object *o = i < TRACK_BUCKETS ? s->objects[i] : s->destroyed; o;
+    for (u32 i = 0; i <= GPU_BUCKETS; i++)
+        for (const struct track_object *o = i < GPU_BUCKETS ? s->objects[i] : s->destroyed; o;
              o = o->next) {
             if (o->resource && !gpu_track_lives(t, o->resource, o->birth))
                 return "an object is of a resource that is gone";
@@ -405,6 +434,11 @@ static void see_cursors(struct maker *m)
     }
 }
 
+static int no_memory(struct err *err)
+{
+    return err_set(err, -ENOMEM, "no memory for a keyframe of the GPU stream");
+}
+
 int gpu_keyframe_make(struct gpu_keyframe **out, struct gpu_track *t, struct gpu_drive *d,
                       bool observe, u64 *bytes, const char **why, struct err *err)
 {
@@ -414,7 +448,8 @@ int gpu_keyframe_make(struct gpu_keyframe **out, struct gpu_track *t, struct gpu
         return 0;
     struct maker m = {
         .t = t, .d = d, .observe = observe, .bytes = bytes, .k = calloc(1, sizeof(*m.k))};
-    CHECK(m.k, "out of memory");
+    if (!m.k)
+        return no_memory(err);
     resources(&m);
     for (struct track_context *c = t->contexts; c; c = c->next)
         context(&m, c);
@@ -424,8 +459,11 @@ int gpu_keyframe_make(struct gpu_keyframe **out, struct gpu_track *t, struct gpu
         add_bytes(&m, &t->moved[i], GPU_QUEUE_cursor);
     }
     free(m.words);
-    m.k->pending.needed = calloc(m.k->contents_count + 1, sizeof(bool));
-    CHECK(m.k->pending.needed, "out of memory");
+    m.k->pending.needed = get(&m, (m.k->contents_count + 1) * sizeof(bool));
+    if (m.no_memory) {
+        gpu_keyframe_destroy(m.k, t);
+        return no_memory(err);
+    }
     gpu_track_watch(t, &m.k->pending);
     if (observe)
         see_cursors(&m);
@@ -453,13 +491,15 @@ void gpu_keyframe_destroy(struct gpu_keyframe *k, struct gpu_track *t)
     free(k);
 }
 
-void gpu_keyframe_drive(const struct gpu_keyframe *k, struct gpu_drive *d)
+int gpu_keyframe_drive(const struct gpu_keyframe *k, struct gpu_drive *d, struct err *err)
 {
-    for (u32 i = 0; i < k->count; i++) {
+    int code = 0;
+    for (u32 i = 0; !code && i < k->count; i++) {
         const struct keyframe_command *c = &k->list[i];
         struct gpu_command command;
         struct gpu_driven driven;
         gpu_command_decode((enum gpu_queue)c->queue, c->bytes, c->size, &command);
-        gpu_drive_command(d, &command, &c->upload, c->has_upload, &driven);
+        code = gpu_drive_command(d, &command, &c->upload, c->has_upload, &driven, err);
     }
+    return code;
 }

@@ -40,20 +40,23 @@ struct keyframe_command {
 
 struct gpu_keyframe {
     struct keyframe_command *list;
-    u32 count, room;
+    u32 count;
+    size_t room;
     struct keyframe_contents **contents;
-    u32 contents_count, contents_room;
+    u32 contents_count;
+    size_t contents_room;
     struct track_pending pending; /* watched by the tracker */
 };
 
-/* 1: made, and watched; 0: it cannot be done at this point, *why says what is in the way; <0: the
- * renderer died. The renderer must have done what the tracker has followed. `observe`: note, while
- * the stream goes on, which contents are needed at all. `bytes`: sum of what all contents hold. */
+/* 1: made, and watched; 0: it cannot be done at this point, *why says what is in the way; -EPIPE:
+ * the renderer died; -ENOMEM. The renderer must have done what the tracker has followed. `observe`:
+ * note, while the stream goes on, which contents are needed at all. `bytes`: sum of what all
+ * contents hold. */
 int gpu_keyframe_make(struct gpu_keyframe **out, struct gpu_track *t, struct gpu_drive *d,
                       bool observe, u64 *bytes, const char **why, struct err *err);
 void gpu_keyframe_destroy(struct gpu_keyframe *k, struct gpu_track *t); /* NULL is safe */
 
-/* Drives its commands; the renderer was reset before. */
-void gpu_keyframe_drive(const struct gpu_keyframe *k, struct gpu_drive *d);
+/* Drives its commands; the renderer was reset before. -ENOMEM: not all. */
+int gpu_keyframe_drive(const struct gpu_keyframe *k, struct gpu_drive *d, struct err *err);
 
 #endif

@@ -81,18 +81,21 @@ struct gpu_player {
     struct owed_reply owed[OWED_MAX];
     u32 owed_count;
     struct requested *requested;
-    u32 requested_count, requested_room;
+    u32 requested_count;
+    size_t requested_room;
     struct answer answers[ANSWERS_MAX];
     u32 answer_count;
     u64 done; /* commands that the renderer has surely carried out */
     bool pinning;
-    bool lost; /* when this was recorded, the renderer was gone here: answers are none */
+    struct err failed; /* set: nothing more can be played */
+    bool lost;         /* when this was recorded, the renderer was gone here: answers are none */
     struct gpu_tally tally;
     struct asked_shot shots[GPU_SHOTS];
     u32 shot_first, shot_count;
     /* Keyframes, in the order of their places. */
     struct kept_keyframe *kept;
-    u32 kept_count, kept_room;
+    u32 kept_count;
+    size_t kept_room;
     u64 kept_bytes, kept_used;
     u64 last_kept, kept_cost;  /* host_ns */
     struct gpu_keyframe *base; /* what this place was reached from; NULL: the start */
@@ -113,11 +116,10 @@ int play_settle(struct gpu_player *p, u32 left, struct err *err);
 int play_compare(struct gpu_player *p, const struct gpu_record *reply, struct err *err);
 /* Forgets all that is owed and kept. */
 void play_forget(struct gpu_player *p);
-/* The renderer is dead: says at which command, which it finds out. */
-int play_died(struct gpu_player *p, struct err *err);
 
 /* player.c */
 int play_restart(struct gpu_player *p, struct err *err);
+int play_no_memory(struct err *err);
 
 /* play_look.c */
 void play_shot_reply(struct gpu_player *p, const struct owed_reply *o,

@@ -54,6 +54,11 @@ static int ask_read(struct gpu_player *p, u32 resource, const struct wire_box *b
     return play_owe(p, &o, err);
 }
 
+static int no_memory(struct err *err)
+{
+    return err_set(err, -ENOMEM, "no memory for a picture of the GPU's");
+}
+
 static int no_picture(u32 format, struct err *err)
 {
     const struct gpu_format *f = gpu_format(format);
@@ -97,13 +102,14 @@ int gpu_player_ask_shot(struct gpu_player *p, u32 scanout, struct err *err)
     return 0;
 }
 
-static void draw_cursor(const struct asked_shot *s, struct gpu_shot *out)
+static int draw_cursor(const struct asked_shot *s, struct gpu_shot *out, struct err *err)
 {
     const struct renderer_reply *c = s->cursor;
     if (!c || c->result || c->row_bytes * (u64)s->cursor_height != c->data_size)
-        return;
+        return 0;
     u8 *rgba = malloc((size_t)s->cursor_width * 4);
-    CHECK(rgba, "out of memory");
+    if (!rgba)
+        return no_memory(err);
     for (u32 y = 0; y < s->cursor_height; y++) {
         i64 at = (i64)s->scanout.cursor_y + y;
         if (at < 0 || at >= out->height)
@@ -114,6 +120,7 @@ static void draw_cursor(const struct asked_shot *s, struct gpu_shot *out)
                          rgba, s->cursor_width);
     }
     free(rgba);
+    return 0;
 }
 
 /* The rows of a reply as R, G, B, A; NULL with a text. */
@@ -133,7 +140,10 @@ static u8 *rows(const struct renderer_reply *r, u32 resource, u32 format, u32 wi
         return NULL;
     }
     u8 *rgba = malloc((size_t)width * height * 4);
-    CHECK(rgba, "out of memory");
+    if (!rgba) {
+        no_memory(err);
+        return NULL;
+    }
     for (u32 y = 0; y < height; y++)
         gpu_picture_row(format, r->data + (size_t)y * r->row_bytes, width,
                         rgba + (size_t)y * width * 4);
@@ -155,11 +165,13 @@ static int finish(struct asked_shot *s, struct gpu_shot *out, struct err *err)
         if (!rgba)
             return err->code;
         *out = (struct gpu_shot){w, h, s->scanout.resource, malloc((size_t)w * h * 3), 0};
-        CHECK(out->rgb, "out of memory");
-        for (size_t i = 0; i < (size_t)w * h; i++)
+        for (size_t i = 0; out->rgb && i < (size_t)w * h; i++)
             memcpy(out->rgb + i * 3, rgba + i * 4, 3);
         free(rgba);
-        draw_cursor(s, out);
+        if (!out->rgb || draw_cursor(s, out, err)) {
+            gpu_shot_free(out);
+            return no_memory(err);
+        }
     }
     out->hash = hash(out);
     return 0;

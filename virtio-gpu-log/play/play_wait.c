@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/check.h"
+#include "virtio-gpu-log/play/grow.h"
 
 void play_forget(struct gpu_player *p)
 {
@@ -25,7 +25,8 @@ void play_forget(struct gpu_player *p)
 
 /* --- Death --- */
 
-int play_died(struct gpu_player *p, struct err *err)
+/* The renderer is dead: says at which command, which it finds out. */
+static int play_died(struct gpu_player *p, struct err *err)
 {
     char why[512];
     struct err again;
@@ -98,7 +99,7 @@ static void results(struct gpu_player *p, const struct renderer_reply *f)
         if (p->requested[i].last > f->seq)
             p->requested[keep++] = p->requested[i];
     p->requested_count = keep;
-    /* Behind the tracker the id may be another context's by now. */
+    /* After the tracker the id may be another context's by now. */
     for (u32 i = 0; i < f->fault_count && p->records >= p->tracked; i++)
         gpu_track_fault(p->track, f->faults[i].context);
 }
@@ -175,11 +176,11 @@ int play_requested(struct gpu_player *p, u64 number, const struct gpu_driven *dr
     int code = 0;
     if (!driven->first)
         return 0;
-    if (p->requested_count == p->requested_room) {
-        p->requested_room = p->requested_room ? p->requested_room * 2 : 256;
-        p->requested = realloc(p->requested, p->requested_room * sizeof(*p->requested));
-        CHECK(p->requested, "out of memory");
-    }
+    struct requested *more =
+        list_grow(p->requested, p->requested_count, &p->requested_room, sizeof(*more));
+    if (!more)
+        return play_no_memory(err);
+    p->requested = more;
     p->requested[p->requested_count++] =
         (struct requested){driven->first, driven->last, number, p->command.type};
     bool compare = p->config.compare && !p->pinning;
@@ -210,20 +211,21 @@ struct memory {
         u32 resource;
         u64 offset, size, at; /* at: in data */
     } * spans;
-    u32 count, room;
+    u32 count;
+    size_t room;
     u8 *data;
     u64 size;
 };
 
-static void span(struct memory *m, u32 resource, u64 offset, u64 size)
+static int span(struct memory *m, u32 resource, u64 offset, u64 size, struct err *err)
 {
-    if (m->count == m->room) {
-        m->room = m->room ? m->room * 2 : 16;
-        m->spans = realloc(m->spans, m->room * sizeof(*m->spans));
-        CHECK(m->spans, "out of memory");
-    }
+    struct span *more = list_grow(m->spans, m->count, &m->room, sizeof(*more));
+    if (!more)
+        return play_no_memory(err);
+    m->spans = more;
     m->spans[m->count++] = (struct span){resource, offset, size, m->size};
     m->size += size;
+    return 0;
 }
 
 static int by_place(const void *a, const void *b)
@@ -271,11 +273,12 @@ static int logged(struct gpu_player *p, const struct gpu_record *reply, struct m
             return err_set(err, -EINVAL,
                            "the answer to command %" PRIu64 " has more than any GPU gives",
                            reply->number);
-        if (range.bytes.size)
-            span(m, range.resource, range.offset, range.bytes.size);
+        if (range.bytes.size && span(m, range.resource, range.offset, range.bytes.size, err))
+            return err->code;
     }
     m->data = malloc(m->size + 1);
-    CHECK(m->data, "out of memory");
+    if (!m->data)
+        return play_no_memory(err);
     u64 to = 0;
     for (u32 at = 0; gpu_ranges_next(&reply->reply.readback, &at, &range);) {
         int code = gpu_log_read(p->log, &range.bytes, 0, m->data + to, range.bytes.size, err);
@@ -284,6 +287,19 @@ static int logged(struct gpu_player *p, const struct gpu_record *reply, struct m
         to += range.bytes.size;
     }
     return 0;
+}
+
+static int answer(struct memory *m, const struct renderer_reply *r, struct err *err)
+{
+    m->data = malloc(r->data_size + 1);
+    if (!m->data)
+        return play_no_memory(err);
+    memcpy(m->data, r->data, r->data_size);
+    int code = 0;
+    for (u32 i = 0; !code && i < r->range_count; i++)
+        if (r->ranges[i].size)
+            code = span(m, r->ranges[i].resource, r->ranges[i].offset, r->ranges[i].size, err);
+    return code;
 }
 
 static bool answered(struct gpu_player *p, u64 number)
@@ -306,16 +322,9 @@ int play_compare(struct gpu_player *p, const struct gpu_record *reply, struct er
     while (!code && awaited && p->owed_count && !answered(p, reply->number))
         code = play_settle(p, p->owed_count - 1, err);
     for (u32 i = 0; !code && i < p->answer_count; i++) {
-        const struct renderer_reply *r = p->answers[i].reply;
         if (p->answers[i].number != reply->number)
             continue;
-        const u8 *at = r->data;
-        ours.data = malloc(r->data_size + 1);
-        CHECK(ours.data, "out of memory");
-        memcpy(ours.data, at, r->data_size);
-        for (u32 k = 0; k < r->range_count; k++)
-            if (r->ranges[k].size)
-                span(&ours, r->ranges[k].resource, r->ranges[k].offset, r->ranges[k].size);
+        code = answer(&ours, p->answers[i].reply, err);
         free(p->answers[i].reply);
         p->answer_count--;
         memmove(p->answers + i, p->answers + i + 1, (p->answer_count - i) * sizeof(p->answers[0]));

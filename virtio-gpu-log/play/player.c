@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "host/clock.h"
+#include "virtio-gpu-log/play/grow.h"
 
 /* What one command may read of guest memory: a forged log may say it reads the same piece a million
  * times. */
@@ -24,11 +25,14 @@ int gpu_player_create(struct gpu_player **out, struct gpu_log_reader *log,
 {
     *out = NULL;
     struct gpu_player *p = calloc(1, sizeof(*p));
-    if (!p)
-        return err_set(err, -ENOMEM, "out of memory for playing the GPU log");
+    if (p)
+        p->track = gpu_track_create(keyframe_forget);
+    if (!p || !p->track) {
+        free(p);
+        return play_no_memory(err);
+    }
     p->log = log;
     p->config = *config;
-    p->track = gpu_track_create(keyframe_forget);
     p->last_kept = host_ns();
     struct renderer_config renderer = config->renderer;
     renderer.contexts = renderer.contexts ?: CONTEXTS;
@@ -41,6 +45,11 @@ int gpu_player_create(struct gpu_player **out, struct gpu_log_reader *log,
     gpu_log_rewind(log);
     *out = p;
     return 0;
+}
+
+int play_no_memory(struct err *err)
+{
+    return err_set(err, -ENOMEM, "no memory for playing the GPU log");
 }
 
 void gpu_player_destroy(struct gpu_player *p)
@@ -102,15 +111,18 @@ int play_restart(struct gpu_player *p, struct err *err)
 
 /* --- The next command --- */
 
-static void *room(void *buffer, size_t *have, size_t want)
+/* What the buffer held is lost. */
+static int room(u8 **buffer, size_t *have, size_t want, struct err *err)
 {
-    if (want > *have) {
-        free(buffer);
-        buffer = malloc(want);
-        CHECK(buffer, "out of memory");
-        *have = want;
-    }
-    return buffer;
+    if (want <= *have)
+        return 0;
+    u8 *more = malloc(want);
+    if (!more)
+        return play_no_memory(err);
+    free(*buffer);
+    *buffer = more;
+    *have = want;
+    return 0;
 }
 
 /* What the command reads of guest memory; what lies in no backing is left out. */
@@ -130,11 +142,14 @@ static int load_uploads(struct gpu_player *p, struct err *err)
                            "command %" PRIu64 " reads more guest memory than any GPU command",
                            p->record.number);
     }
-    p->bytes = room(p->bytes, &p->bytes_room, size);
+    if (room(&p->bytes, &p->bytes_room, size, err))
+        return err->code;
     if (count > p->upload_room) {
+        struct gpu_range *uploads = realloc(p->uploads, count * sizeof(*uploads));
+        if (!uploads)
+            return play_no_memory(err);
+        p->uploads = uploads;
         p->upload_room = count;
-        p->uploads = realloc(p->uploads, count * sizeof(*p->uploads));
-        CHECK(p->uploads, "out of memory");
     }
     p->upload_count = 0;
     for (u32 i = 0; gpu_ranges_next(ranges, &i, &range);) {
@@ -150,10 +165,23 @@ static int load_uploads(struct gpu_player *p, struct err *err)
     return 0;
 }
 
+/* Memory was short where the log, the renderer or the tracker had gone on: it cannot be made up
+ * for. */
+static int fail(struct gpu_player *p, int code, const struct err *err)
+{
+    if (code == -ENOMEM)
+        p->failed = *err;
+    return code;
+}
+
 /* Makes the next command or reset the loaded one: 1; 0: there is none. Answers on the way are
  * compared. */
 static int load(struct gpu_player *p, struct err *err)
 {
+    if (p->failed.code) {
+        *err = p->failed;
+        return err->code;
+    }
     while (p->loaded == LOADED_NOTHING) {
         struct gpu_record *rec = &p->record;
         gpu_log_mark(p->log, &p->mark);
@@ -163,18 +191,19 @@ static int load(struct gpu_player *p, struct err *err)
             p->lost = true;
         if (rec->type == GPU_REC_REPLY && p->config.compare && !p->pinning && !p->lost &&
             play_compare(p, rec, err))
-            return err->code;
+            return fail(p, err->code, err);
         if (rec->type == GPU_REC_RESET)
             p->loaded = LOADED_RESET;
         if (rec->type != GPU_REC_COMMAND)
             continue;
-        p->words = room(p->words, &p->words_room, rec->command.words.len);
+        if (room(&p->words, &p->words_room, rec->command.words.len, err))
+            return fail(p, err->code, err);
         if (rec->command.words.len)
             memcpy(p->words, rec->command.words.data, rec->command.words.len);
         rec->command.words.data = p->words;
         gpu_record_command(rec, &p->command);
         if (load_uploads(p, err))
-            return err->code;
+            return fail(p, err->code, err);
         p->loaded = LOADED_COMMAND;
     }
     return 1;
@@ -191,13 +220,12 @@ void gpu_player_mark(const struct gpu_player *p, struct gpu_log_mark *out)
 /* --- Doing it --- */
 
 /* The tracker follows what it has not seen. */
-static void track(struct gpu_player *p, u32 from, u32 to)
+static int track(struct gpu_player *p, u32 from, u32 to, struct err *err)
 {
     if (p->records < p->tracked)
-        return;
+        return 0;
     from = MAX(from, p->tracked_dword);
-    if (from < to || !to)
-        gpu_track_command(p->track, &p->command, from, to);
+    return from < to || !to ? gpu_track_command(p->track, &p->command, from, to, err) : 0;
 }
 
 static bool is_submit(const struct gpu_command *c)
@@ -216,18 +244,18 @@ static int drive(struct gpu_player *p, u32 from, u32 to, struct err *err)
             from = to = 0; /* none of it */
         u32 end = MIN(to, c.payload_size / 4), size = end > from ? (end - from) * 4 : 0;
         u32 head = (u32)(c.payload - c.bytes);
-        p->cut = room(p->cut, &p->cut_room, head + size);
+        if (room(&p->cut, &p->cut_room, head + size, err))
+            return err->code;
         memcpy(p->cut, c.bytes, head);
         memcpy(p->cut + head, c.payload + (size_t)from * 4, size);
         memcpy(p->cut + GPU_HEADER, &size, 4);
         gpu_command_decode(GPU_QUEUE_control, p->cut, head + size, &c);
     }
     /* What it reads was read at one instant: all of it goes up in front of its first part. */
-    gpu_drive_command(p->drive, &c, p->uploads, from ? 0 : p->upload_count, &driven);
-    if (play_requested(p, p->record.number, &driven, err))
-        return err->code;
-    track(p, from, to);
-    return 0;
+    int code =
+        gpu_drive_command(p->drive, &c, p->uploads, from ? 0 : p->upload_count, &driven, err);
+    code = code ? code : play_requested(p, p->record.number, &driven, err);
+    return fail(p, code ? code : track(p, from, to, err), err);
 }
 
 static bool worth_a_keyframe(struct gpu_player *p)
@@ -254,11 +282,12 @@ static int keep_keyframe(struct gpu_player *p, struct err *err)
     p->kept_cost = p->last_kept - began;
     if (code <= 0)
         return code;
-    if (p->kept_count == p->kept_room) {
-        p->kept_room = p->kept_room ? p->kept_room * 2 : 16;
-        p->kept = realloc(p->kept, p->kept_room * sizeof(*p->kept));
-        CHECK(p->kept, "out of memory");
+    struct kept_keyframe *more = list_grow(p->kept, p->kept_count, &p->kept_room, sizeof(*more));
+    if (!more) {
+        gpu_keyframe_destroy(k, p->track);
+        return play_no_memory(err);
     }
+    p->kept = more;
     struct kept_keyframe *kept = &p->kept[p->kept_count++];
     *kept = (struct kept_keyframe){
         .keyframe = k, .place = p->place, .screen = p->screen, .records = p->records};
@@ -345,6 +374,8 @@ static int step(struct gpu_player *p, struct err *err)
             code = play_settle(p, p->owed_count - 1, err);
         if (!code && worth_a_keyframe(p))
             code = keep_keyframe(p, err);
+        if (code == -ENOMEM)
+            code = 0; /* it goes without */
     }
     return code ? code : mend(p, err);
 }
@@ -437,7 +468,7 @@ struct target {
     vns_t time;
 };
 
-/* Is a place at or behind the target? */
+/* Is a place at or after the target? */
 static bool beyond(const struct gpu_place *at, const struct target *t)
 {
     switch (t->kind) {
@@ -447,7 +478,7 @@ static bool beyond(const struct gpu_place *at, const struct target *t)
     }
 }
 
-/* A frame is complete right behind the command that completes it. */
+/* A frame is complete right after the command that completes it. */
 static bool behind_frame(const struct gpu_player *p, const struct target *t)
 {
     return t->kind == TO_FRAME && p->place.frames == t->n &&
@@ -472,7 +503,9 @@ static int go_to_keyframe(struct gpu_player *p, const struct kept_keyframe *k, s
     int code = gpu_drive_reset(p->drive, err);
     if (code)
         return code;
-    gpu_keyframe_drive(k->keyframe, p->drive);
+    code = gpu_keyframe_drive(k->keyframe, p->drive, err);
+    if (code)
+        return fail(p, code, err);
     gpu_log_return(p->log, &k->mark);
     p->place = k->place;
     p->screen = k->screen;

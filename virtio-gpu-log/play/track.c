@@ -2,42 +2,64 @@
  * has an end. */
 #include "virtio-gpu-log/play/track_internal.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/check.h"
+#include "virtio-gpu-log/play/grow.h"
 
 /* Bytes of commands that are kept. A forged log of a few KiB may hold many MiB. */
 #define BYTES_MAX (256u << 20)
 
-static void *get(size_t size)
+/* NULL: there is no memory. Whoever gets none leaves all as it is; gpu_track_command says so. */
+static void *get(struct gpu_track *t, size_t size)
 {
     void *p = calloc(1, size ? size : 1);
-    CHECK(p, "out of memory");
+    t->no_memory = t->no_memory || !p;
     return p;
 }
 
-static void keep_bytes(struct gpu_track *t, struct track_bytes *b, const void *data, u32 size)
+static void *grow(struct gpu_track *t, void *list, u32 count, size_t *room, size_t each)
 {
+    void *p = list_grow(list, count, room, each);
+    t->no_memory = t->no_memory || !p;
+    return p;
+}
+
+static bool keep_bytes(struct gpu_track *t, struct track_bytes *b, const void *data, u32 size)
+{
+    u8 *copy = get(t, size);
+    if (!copy)
+        return false;
+    memcpy(copy, data, size);
     free(b->data);
-    b->data = get(size);
-    memcpy(b->data, data, size);
-    b->size = size;
+    *b = (struct track_bytes){copy, size};
+    return true;
+}
+
+static void count_bytes(struct gpu_track *t, u64 bytes)
+{
+    t->bytes += bytes;
+    if (t->bytes > BYTES_MAX)
+        t->obstacle = "it has set up more than can be kept";
 }
 
 /* --- Objects and live commands --- */
 
 static struct track_live *live_make(struct gpu_track *t, const struct virgl_command *c)
 {
-    struct track_live *l = get(sizeof(*l));
+    struct track_live *l = get(t, sizeof(*l));
+    u32 dwords = c->length + 1, *words = l ? get(t, (size_t)dwords * 4) : NULL;
+    if (!words) {
+        free(l);
+        return NULL;
+    }
     l->order = ++t->order;
-    l->dwords = c->length + 1;
-    l->words = get((size_t)l->dwords * 4);
+    l->dwords = dwords;
+    l->words = words;
     memcpy(l->words, c->words, (size_t)l->dwords * 4);
     l->id = c->id;
-    t->bytes += (u64)l->dwords * 4 + sizeof(*l);
-    if (t->bytes > BYTES_MAX)
-        t->obstacle = "it has set up more than can be kept";
+    count_bytes(t, (u64)l->dwords * 4 + sizeof(*l));
     return l;
 }
 
@@ -53,8 +75,10 @@ static void live_free(struct gpu_track *t, struct track_live *l)
     free(l);
 }
 
-static void object_free(struct gpu_track *t, struct track_object *o)
+static void object_gone(void *m, void *object)
 {
+    struct gpu_track *t = m;
+    struct track_object *o = object;
     track_query_ends(t, o);
     while (o->parts) {
         struct track_live *l = o->parts;
@@ -64,15 +88,6 @@ static void object_free(struct gpu_track *t, struct track_object *o)
     live_free(t, o->begin);
     live_free(t, o->end);
     live_free(t, o->destroy);
-    free(o);
-}
-
-static struct track_object **object_link(struct track_sub *s, u32 handle)
-{
-    struct track_object **link = &s->objects[handle % TRACK_BUCKETS];
-    while (*link && (*link)->handle != handle)
-        link = &(*link)->next;
-    return link;
 }
 
 /* A command no longer counts: nor do objects that only it kept. */
@@ -86,23 +101,21 @@ static void unbind(struct gpu_track *t, struct track_sub *s, struct track_live *
         while (*link != o)
             link = &(*link)->next;
         *link = o->next;
-        object_free(t, o);
+        object_gone(t, o);
+        free(o);
     }
     live_free(t, l);
 }
 
-/* `c`: the command that does it; NULL: a new one of that handle. */
-static void object_destroy(struct gpu_track *t, struct track_sub *s, u32 handle,
-                           const struct virgl_command *c)
+/* What is bound keeps it. */
+static enum model_destroy object_destroyed(void *m, void *sub, void *object,
+                                           const struct virgl_command *c)
 {
-    struct track_object **link = object_link(s, handle), *o = *link;
-    if (!o)
-        return;
-    *link = o->next;
-    if (!o->uses) {
-        object_free(t, o);
-        return;
-    }
+    struct gpu_track *t = m;
+    struct track_sub *s = sub;
+    struct track_object *o = object;
+    if (!o->uses)
+        return MODEL_GOES;
     static const u32 destroy[2] = {VIRGL_CCMD_DESTROY_OBJECT | 1u << 16, 0};
     struct virgl_command made = {.id = VIRGL_CCMD_DESTROY_OBJECT, .length = 1};
     if (!c) {
@@ -110,133 +123,102 @@ static void object_destroy(struct gpu_track *t, struct track_sub *s, u32 handle,
         c = &made;
     }
     o->destroy = live_make(t, c);
-    o->destroy->words[1] = handle;
+    if (!o->destroy)
+        return MODEL_STAYS;
+    o->destroy->words[1] = o->handle;
     o->next = s->destroyed;
     s->destroyed = o;
+    return MODEL_KEPT;
 }
 
 static u32 object_resource(const struct virgl_command *c)
 {
-    switch (c->object) {
-    case VIRGL_OBJECT_SAMPLER_VIEW:
-    case VIRGL_OBJECT_SURFACE:
-    case VIRGL_OBJECT_MSAA_SURFACE:
-    case VIRGL_OBJECT_STREAMOUT_TARGET: return virgl_word(c, 2);
-    case VIRGL_OBJECT_QUERY: return virgl_word(c, 4);
-    default: return 0;
-    }
+    u32 ids[GPU_RESOURCES_MAX];
+    return virgl_resources(c, ids) ? ids[0] : 0;
 }
 
-static void object_create(struct gpu_track *t, struct track_sub *s, const struct virgl_command *c)
+static void object_more(void *m, void *object, const struct virgl_command *c)
 {
-    struct virgl_shader_info part;
-    u32 handle = virgl_word(c, 1);
-    struct track_object *o = *object_link(s, handle);
-    if (virgl_shader(c, &part) && part.continued) {
-        struct track_live **last = o ? &o->parts : NULL;
-        while (last && *last)
-            last = &(*last)->next;
-        if (last)
-            *last = live_make(t, c);
-        return;
-    }
-    object_destroy(t, s, handle, NULL);
-    o = get(sizeof(*o));
-    o->handle = handle;
-    o->type = c->object;
+    struct track_object *o = object;
+    struct track_live **last = &o->parts;
+    while (*last)
+        last = &(*last)->next;
+    *last = live_make(m, c);
+}
+
+static bool object_made(void *m, void *sub, void *object, const struct virgl_command *c)
+{
+    struct gpu_track *t = m;
+    struct track_object *o = object;
+    (void)sub;
+    o->parts = live_make(t, c);
     o->resource = object_resource(c);
     const struct track_resource *r = gpu_track_resource(t, o->resource);
     o->birth = r ? r->birth : NEVER;
-    o->parts = live_make(t, c);
-    struct track_object **link = object_link(s, handle);
-    o->next = *link;
-    *link = o;
+    return o->parts;
 }
 
 /* --- What is bound and set --- */
 
-/* What a command sets: 0 nothing that stays, 1 one thing, 2 slots. */
-static int sets(const struct virgl_command *c)
+/* Which slots it sets, bit by bit. */
+static u32 own_slots(const struct virgl_command *c, const struct virgl_set *set)
 {
-    switch (c->id) {
-    case VIRGL_CCMD_SET_VIEWPORT_STATE:
-    case VIRGL_CCMD_SET_SCISSOR_STATE:
-    case VIRGL_CCMD_SET_SAMPLER_VIEWS:
-    case VIRGL_CCMD_BIND_SAMPLER_STATES:
-    case VIRGL_CCMD_SET_SHADER_BUFFERS:
-    case VIRGL_CCMD_SET_SHADER_IMAGES:
-    case VIRGL_CCMD_SET_ATOMIC_BUFFERS: return 2;
-    case VIRGL_CCMD_SET_FRAMEBUFFER_STATE:
-    case VIRGL_CCMD_SET_VERTEX_BUFFERS:
-    case VIRGL_CCMD_SET_INDEX_BUFFER:
-    case VIRGL_CCMD_SET_CONSTANT_BUFFER:
-    case VIRGL_CCMD_SET_STENCIL_REF:
-    case VIRGL_CCMD_SET_BLEND_COLOR:
-    case VIRGL_CCMD_SET_POLYGON_STIPPLE:
-    case VIRGL_CCMD_SET_CLIP_STATE:
-    case VIRGL_CCMD_SET_SAMPLE_MASK:
-    case VIRGL_CCMD_SET_STREAMOUT_TARGETS:
-    case VIRGL_CCMD_SET_RENDER_CONDITION:
-    case VIRGL_CCMD_SET_UNIFORM_BUFFER:
-    case VIRGL_CCMD_SET_TESS_STATE:
-    case VIRGL_CCMD_SET_MIN_SAMPLES:
-    case VIRGL_CCMD_SET_FRAMEBUFFER_STATE_NO_ATTACH:
-    case VIRGL_CCMD_SET_TWEAKS:
-    case VIRGL_CCMD_BIND_OBJECT:
-    case VIRGL_CCMD_BIND_SHADER: return 1;
-    default: return 0;
-    }
+    u64 from = ~0ull << MIN(set->slot, 32u), to = ~0ull << MIN(set->slot + set->count, 32u);
+    if (!set->group)
+        return 1;
+    bool to_the_end = !set->count || virgl_effect(c) == GPU_LIST;
+    return (u32)(to_the_end ? from : from & ~to) | (set->slot >= 32);
 }
 
-static void bind(struct gpu_track *t, struct track_sub *s, const struct virgl_command *c, int kind)
+static void bind_object(struct gpu_track *t, struct track_live *l, struct track_object *o,
+                        size_t *room)
 {
+    struct track_object **objects = grow(t, l->objects, l->object_count, room, sizeof(*objects));
+    if (!objects)
+        return;
+    l->objects = objects;
+    objects[l->object_count++] = o;
+    o->uses++;
+    o->streamed = o->streamed || o->type == VIRGL_OBJECT_STREAMOUT_TARGET;
+    if (o->type == VIRGL_OBJECT_QUERY)
+        track_query_seen(t, o);
+}
+
+static void name_resource(struct gpu_track *t, struct track_live *l, u32 dword, u32 id,
+                          size_t *room)
+{
+    struct track_named *named = grow(t, l->named, l->named_count, room, sizeof(*named));
+    const struct track_resource *r = gpu_track_resource(t, id);
+    if (!named)
+        return;
+    l->named = named;
+    named[l->named_count++] = (struct track_named){dword, id, r ? r->birth : NEVER};
+}
+
+static void bind(void *m, void *sub, const struct virgl_command *c, const struct virgl_set *set)
+{
+    struct gpu_track *t = m;
+    struct track_sub *s = sub;
     struct track_live *l = live_make(t, c);
     struct gpu_fields it;
     struct gpu_field f;
-    u32 slot = 0, count = 0, room = 0, names = 0;
-    l->stage = c->id == VIRGL_CCMD_BIND_OBJECT ? c->object : 0;
+    size_t objects = 0, names = 0;
+    if (!l)
+        return;
+    l->stage = set->stage;
+    l->index = set->group ? 0 : set->slot;
     virgl_fields(c, &it);
     while (gpu_field_next(&it, &f)) {
-        if (f.names == GPU_ENUM_shader)
-            l->stage = (u32)f.value;
-        if (f.kind == GPU_SLOT)
-            slot = (u32)f.value;
-        if (f.index != GPU_NOT_REPEATED)
-            count = f.index + 1;
-        struct track_object *o = f.kind == GPU_OBJECT ? *object_link(s, (u32)f.value) : NULL;
-        if (o) {
-            if (l->object_count == room) {
-                room = room ? room * 2 : 8;
-                l->objects = realloc(l->objects, room * sizeof(*l->objects));
-                CHECK(l->objects, "out of memory");
-            }
-            l->objects[l->object_count++] = o;
-            o->uses++;
-            o->streamed = o->streamed || c->id == VIRGL_CCMD_SET_STREAMOUT_TARGETS;
-            if (o->type == VIRGL_OBJECT_QUERY)
-                track_query_seen(t, o);
-        }
-        if (f.kind == GPU_RESOURCE && f.value) {
-            const struct track_resource *r = gpu_track_resource(t, (u32)f.value);
-            if (l->named_count == names) {
-                names = names ? names * 2 : 4;
-                l->named = realloc(l->named, names * sizeof(*l->named));
-                CHECK(l->named, "out of memory");
-            }
-            l->named[l->named_count++] =
-                (struct track_named){it.at, (u32)f.value, r ? r->birth : NEVER};
-        }
+        struct track_object *o = f.kind == GPU_OBJECT ? gpu_model_object(s, (u32)f.value) : NULL;
+        l->written = l->written || f.written;
+        if (o)
+            bind_object(t, l, o, &objects);
+        if (f.kind == GPU_RESOURCE && f.value)
+            name_resource(t, l, it.at, (u32)f.value, &names);
     }
-    if (c->id == VIRGL_CCMD_SET_CONSTANT_BUFFER || c->id == VIRGL_CCMD_SET_UNIFORM_BUFFER)
-        l->index = virgl_word(c, 2);
-    else if (c->id == VIRGL_CCMD_SET_TWEAKS)
-        l->index = virgl_word(c, 1);
-    l->own = 1;
-    if (kind == 2) {
-        u64 from = ~0ull << MIN(slot, 32u), to = ~0ull << MIN(slot + count, 32u);
-        l->none = !count;
-        l->own = (u32)(count ? from & ~to : from) | (slot >= 32);
-    }
+    /* Without slots it is not known what it does to others: it covers none. */
+    l->none = !set->count && virgl_effect(c) == GPU_SLOTS;
+    l->own = own_slots(c, set);
     l->rest = l->own;
     for (struct track_live **link = &s->bound; *link;) {
         struct track_live *was = *link;
@@ -269,10 +251,7 @@ struct track_live *gpu_track_bound(const struct track_sub *s, u32 id, u32 stage)
 
 struct track_resource *gpu_track_resource(const struct gpu_track *t, u32 id)
 {
-    struct track_resource *r = t->resources[id % TRACK_BUCKETS];
-    while (r && r->id != id)
-        r = r->next;
-    return r;
+    return gpu_model_resource(t, id);
 }
 
 bool gpu_track_lives(const struct gpu_track *t, u32 id, u64 birth)
@@ -281,91 +260,65 @@ bool gpu_track_lives(const struct gpu_track *t, u32 id, u64 birth)
     return r && r->birth == birth;
 }
 
-static void resource_create(struct gpu_track *t, u32 id, const struct gpu_shape *shape,
-                            const struct gpu_command *c)
+static bool resource_made(void *m, void *resource, const struct gpu_command *c)
 {
+    struct gpu_track *t = m;
+    struct track_resource *r = resource;
     u32 size = c->type == VIRTIO_GPU_CMD_RESOURCE_CREATE_2D
                    ? (u32)sizeof(struct virtio_gpu_resource_create_2d)
                    : (u32)sizeof(struct virtio_gpu_resource_create_3d);
-    if (!id || gpu_track_resource(t, id))
-        return;
-    struct track_resource *r = get(sizeof(*r));
-    r->id = id;
+    if (!keep_bytes(t, &r->create, c->bytes, MIN(size, c->size)))
+        return false;
     r->birth = ++t->births;
-    r->shape = *shape;
-    keep_bytes(t, &r->create, c->bytes, MIN(size, c->size));
-    r->next = t->resources[id % TRACK_BUCKETS];
-    t->resources[id % TRACK_BUCKETS] = r;
-    t->bytes += sizeof(*r);
-    if (t->bytes > BYTES_MAX)
-        t->obstacle = "it has set up more than can be kept";
+    count_bytes(t, sizeof(*r));
+    return true;
 }
 
-static void resource_free(struct gpu_track *t, struct track_resource *r)
+static void attach(struct gpu_track *t, struct track_context *c, u32 id, bool on);
+
+static void resource_gone(void *m, void *resource)
 {
+    struct gpu_track *t = m;
+    struct track_resource *r = resource;
+    for (struct track_context *c = t->contexts; c; c = c->next)
+        attach(t, c, r->id, false);
+    for (u32 i = 0; i < TRACK_SCANOUTS; i++) {
+        struct virtio_gpu_set_scanout s;
+        if (!t->scanout[i].size)
+            continue;
+        memcpy(&s, t->scanout[i].data, sizeof(s));
+        if (s.resource_id == r->id)
+            t->scanout[i].size = 0;
+    }
     t->bytes -= sizeof(*r);
     t->forget_contents(r->contents);
     free(r->create.data);
-    free(r);
 }
 
 /* --- Commands --- */
 
-static struct track_sub *sub_find(const struct track_context *c, u32 id)
+static bool sub_made(void *m, void *sub)
 {
-    struct track_sub *s = c->subs;
-    while (s && s->id != id)
-        s = s->next;
-    return s;
+    (void)sub;
+    count_bytes(m, sizeof(struct track_sub));
+    return true;
 }
 
-static void sub_create(struct gpu_track *t, struct track_context *c, u32 id)
+static void sub_gone(void *m, void *sub)
 {
-    if (sub_find(c, id))
-        return;
-    struct track_sub *s = get(sizeof(*s));
-    s->id = id;
-    t->bytes += sizeof(*s);
-    if (t->bytes > BYTES_MAX)
-        t->obstacle = "it has set up more than can be kept";
-    s->next = c->subs;
-    c->subs = s;
-}
-
-static void sub_free(struct gpu_track *t, struct track_sub *s)
-{
+    struct gpu_track *t = m;
+    struct track_sub *s = sub;
     while (s->bound) {
         struct track_live *l = s->bound;
         s->bound = l->next;
         unbind(t, s, l);
     }
-    for (u32 i = 0; i < TRACK_BUCKETS; i++)
-        while (s->objects[i]) {
-            struct track_object *o = s->objects[i];
-            s->objects[i] = o->next;
-            object_free(t, o);
-        }
     t->bytes -= sizeof(*s);
-    free(s);
-}
-
-static void sub_destroy(struct gpu_track *t, struct track_context *c, u32 id)
-{
-    struct track_sub **link = &c->subs;
-    while (*link && (*link)->id != id)
-        link = &(*link)->next;
-    struct track_sub *s = *link;
-    if (!s || !id)
-        return;
-    *link = s->next;
-    if (c->current == s)
-        c->current = sub_find(c, 0);
-    sub_free(t, s);
 }
 
 static void query(struct gpu_track *t, struct track_sub *s, const struct virgl_command *c)
 {
-    struct track_object *o = *object_link(s, virgl_word(c, 1));
+    struct track_object *o = gpu_model_object(s, virgl_word(c, 1));
     if (!o || o->type != VIRGL_OBJECT_QUERY)
         return;
     if (c->id == VIRGL_CCMD_BEGIN_QUERY) {
@@ -380,92 +333,65 @@ static void query(struct gpu_track *t, struct track_sub *s, const struct virgl_c
     }
 }
 
-static void inner(struct gpu_track *t, struct track_context *ctx, const struct virgl_command *c)
+/* What it names is looked at, and its WRITTEN resources have changed. */
+static void writes(struct gpu_track *t, struct track_sub *s, const struct virgl_command *c)
 {
-    struct track_sub *s = ctx->current;
     struct gpu_transfer copy;
-    int kind = sets(c);
-    if (kind) {
-        bind(t, s, c, kind);
-        return;
+    struct gpu_fields it;
+    struct gpu_field f;
+    virgl_fields(c, &it);
+    while (gpu_field_next(&it, &f)) {
+        struct track_object *o = f.kind == GPU_OBJECT ? gpu_model_object(s, (u32)f.value) : NULL;
+        if (o)
+            track_query_seen(t, o);
+        if (f.kind == GPU_RESOURCE)
+            gpu_track_look(t, (u32)f.value);
+        if (f.written)
+            track_changed(t, (u32)f.value, NEVER);
     }
-    switch (c->id) {
-    case VIRGL_CCMD_CREATE_OBJECT: object_create(t, s, c); return;
-    case VIRGL_CCMD_DESTROY_OBJECT: object_destroy(t, s, virgl_word(c, 1), c); return;
-    case VIRGL_CCMD_CREATE_SUB_CTX: sub_create(t, ctx, virgl_word(c, 1)); return;
-    case VIRGL_CCMD_SET_SUB_CTX: ctx->current = sub_find(ctx, virgl_word(c, 1)) ?: s; return;
-    case VIRGL_CCMD_DESTROY_SUB_CTX: sub_destroy(t, ctx, virgl_word(c, 1)); return;
-    case VIRGL_CCMD_BEGIN_QUERY:
-    case VIRGL_CCMD_END_QUERY: query(t, s, c); return;
-    case VIRGL_CCMD_DRAW_VBO:
-    case VIRGL_CCMD_LAUNCH_GRID: track_draws(t, s, c); return;
-    case VIRGL_CCMD_CLEAR: track_clears(t, s, c); return;
+    if (virgl_transfer(c, &copy) && copy.to_host)
+        track_changed(t, copy.resource, NEVER);
+}
+
+static void inner(void *m, void *context, const struct virgl_command *c)
+{
+    struct gpu_track *t = m;
+    const struct track_context *ctx = context;
+    struct track_sub *s = ctx->current;
+    switch (virgl_effect(c)) {
+    case GPU_DRAWS: track_draws(t, s, c); return;
+    case GPU_CLEARS: track_clears(t, s, c); return;
+    case GPU_WRITES:
+    case GPU_TRANSFERS: writes(t, s, c); return;
     default: break;
+    }
+    if (c->id == VIRGL_CCMD_BEGIN_QUERY || c->id == VIRGL_CCMD_END_QUERY) {
+        query(t, s, c);
+        return;
     }
     u32 ids[GPU_RESOURCES_MAX], n = virgl_resources(c, ids);
     for (u32 i = 0; i < n; i++)
         gpu_track_look(t, ids[i]);
-    switch (c->id) {
-    case VIRGL_CCMD_BLIT: track_changed(t, virgl_word(c, 4), NEVER); break;
-    case VIRGL_CCMD_RESOURCE_COPY_REGION:
-    case VIRGL_CCMD_CLEAR_TEXTURE:
-    case VIRGL_CCMD_RESOURCE_INLINE_WRITE: track_changed(t, virgl_word(c, 1), NEVER); break;
-    case VIRGL_CCMD_GET_QUERY_RESULT_QBO: {
-        struct track_object *o = *object_link(s, virgl_word(c, 1));
-        if (o)
-            track_query_seen(t, o);
-        track_changed(t, virgl_word(c, 2), NEVER);
-        break;
-    }
-    default:
-        if (virgl_transfer(c, &copy) && copy.to_host)
-            track_changed(t, copy.resource, NEVER);
-    }
 }
 
 struct track_context *gpu_track_context(const struct gpu_track *t, u32 id)
 {
-    struct track_context *c = t->contexts;
-    while (c && c->id != id)
-        c = c->next;
-    return c;
+    return gpu_model_context(t, id);
 }
 
-static void context_create(struct gpu_track *t, const struct gpu_command *c)
+static bool context_made(void *m, void *context, const struct gpu_command *c)
 {
-    if (!c->ctx || gpu_track_context(t, c->ctx))
-        return;
-    struct track_context *ctx = get(sizeof(*ctx));
-    ctx->id = c->ctx;
-    keep_bytes(t, &ctx->create, c->bytes, MIN(c->size, (u32)sizeof(struct virtio_gpu_ctx_create)));
-    sub_create(t, ctx, 0);
-    ctx->current = ctx->subs;
-    ctx->next = t->contexts;
-    t->contexts = ctx;
+    struct track_context *ctx = context;
+    u32 size = MIN(c->size, (u32)sizeof(struct virtio_gpu_ctx_create));
+    return keep_bytes(m, &ctx->create, c->bytes, size);
 }
 
-static void context_free(struct gpu_track *t, struct track_context *c)
+static void context_gone(void *m, void *context)
 {
-    while (c->subs) {
-        struct track_sub *s = c->subs;
-        c->subs = s->next;
-        sub_free(t, s);
-    }
+    struct track_context *c = context;
+    (void)m;
     free(c->attached);
     free(c->create.data);
-    free(c);
-}
-
-static void context_destroy(struct gpu_track *t, u32 id)
-{
-    struct track_context **link = &t->contexts;
-    while (*link && (*link)->id != id)
-        link = &(*link)->next;
-    if (*link) {
-        struct track_context *c = *link;
-        *link = c->next;
-        context_free(t, c);
-    }
 }
 
 /* Where an id is among those attached, or belongs. */
@@ -495,11 +421,10 @@ static void attach(struct gpu_track *t, struct track_context *c, u32 id, bool on
     u32 i = attached_at(c, id);
     bool there = i < c->attached_count && c->attached[i] == id;
     if (on && !there) {
-        if (c->attached_count == c->attached_room) {
-            c->attached_room = c->attached_room ? c->attached_room * 2 : 64;
-            c->attached = realloc(c->attached, c->attached_room * sizeof(*c->attached));
-            CHECK(c->attached, "out of memory");
-        }
+        u32 *more = grow(t, c->attached, c->attached_count, &c->attached_room, sizeof(*more));
+        if (!more)
+            return;
+        c->attached = more;
         memmove(c->attached + i + 1, c->attached + i, (c->attached_count - i) * 4);
         c->attached[i] = id;
         c->attached_count++;
@@ -507,41 +432,6 @@ static void attach(struct gpu_track *t, struct track_context *c, u32 id, bool on
         c->attached_count--;
         memmove(c->attached + i, c->attached + i + 1, (c->attached_count - i) * 4);
     }
-}
-
-static void resource_unref(struct gpu_track *t, u32 id)
-{
-    struct track_resource **link = &t->resources[id % TRACK_BUCKETS];
-    while (*link && (*link)->id != id)
-        link = &(*link)->next;
-    if (!*link)
-        return;
-    struct track_resource *r = *link;
-    *link = r->next;
-    resource_free(t, r);
-    for (struct track_context *c = t->contexts; c; c = c->next)
-        attach(t, c, id, false);
-    for (u32 i = 0; i < TRACK_SCANOUTS; i++) {
-        struct virtio_gpu_set_scanout s;
-        if (!t->scanout[i].size)
-            continue;
-        memcpy(&s, t->scanout[i].data, sizeof(s));
-        if (s.resource_id == id)
-            t->scanout[i].size = 0;
-    }
-}
-
-static void submit(struct gpu_track *t, const struct gpu_command *c, u32 from, u32 to)
-{
-    struct track_context *ctx = gpu_track_context(t, c->ctx);
-    struct virgl_walk w;
-    struct virgl_command v;
-    if (!ctx || ctx->dead || !virgl_check(c->payload, c->payload_size, NULL))
-        return;
-    virgl_walk_start(&w, c->payload, c->payload_size);
-    while (virgl_next(&w, &v) && v.at < to)
-        if (v.at >= from)
-            inner(t, ctx, &v);
 }
 
 static void set_scanout(struct gpu_track *t, const struct gpu_command *c)
@@ -565,55 +455,59 @@ static void cursor(struct gpu_track *t, const struct gpu_command *c)
         t->moved[u.pos.scanout_id].size = 0;
 }
 
-static void backing(struct gpu_track *t, const struct gpu_command *c)
-{
-    struct track_resource *r = gpu_track_resource(t, gpu_u32(c->bytes + GPU_HEADER));
-    if (!r || r->attached == (c->type == VIRTIO_GPU_CMD_RESOURCE_ATTACH_BACKING))
-        return;
-    r->attached = !r->attached;
-    r->backing = r->attached ? gpu_command_backing(c) : 0;
-}
-
 /* Where a RESOURCE_FLUSH has its resource. */
 #define FLUSHED offsetof(struct virtio_gpu_resource_flush, resource_id)
 
-void gpu_track_command(struct gpu_track *t, const struct gpu_command *c, u32 from, u32 to)
+static void outer(void *m, const struct gpu_command *c)
 {
-    struct gpu_shape shape;
+    struct gpu_track *t = m;
     struct gpu_transfer copy;
-    u32 id;
-    if (c->response)
-        return;
-    if (gpu_command_shape(c, &id, &shape)) {
-        resource_create(t, id, &shape, c);
-        return;
-    }
     if (gpu_command_transfer(c, &copy)) {
         gpu_track_look(t, copy.resource);
         if (copy.to_host)
             track_changed(t, copy.resource, NEVER);
         return;
     }
-    id = c->size >= GPU_HEADER + 4 ? gpu_u32(c->bytes + GPU_HEADER) : 0;
+    u32 id = c->size >= GPU_HEADER + 4 ? gpu_u32(c->bytes + GPU_HEADER) : 0;
     switch (c->type) {
-    case VIRTIO_GPU_CMD_RESOURCE_UNREF: resource_unref(t, id); break;
-    case VIRTIO_GPU_CMD_RESOURCE_ATTACH_BACKING:
-    case VIRTIO_GPU_CMD_RESOURCE_DETACH_BACKING: backing(t, c); break;
     case VIRTIO_GPU_CMD_SET_SCANOUT: set_scanout(t, c); break;
     case VIRTIO_GPU_CMD_RESOURCE_FLUSH: gpu_track_look(t, gpu_u32(c->bytes + FLUSHED)); break;
     case VIRTIO_GPU_CMD_UPDATE_CURSOR:
     case VIRTIO_GPU_CMD_MOVE_CURSOR: cursor(t, c); break;
-    case VIRTIO_GPU_CMD_CTX_CREATE: context_create(t, c); break;
-    case VIRTIO_GPU_CMD_CTX_DESTROY: context_destroy(t, c->ctx); break;
     case VIRTIO_GPU_CMD_CTX_ATTACH_RESOURCE:
         attach(t, gpu_track_context(t, c->ctx), id, true);
         break;
     case VIRTIO_GPU_CMD_CTX_DETACH_RESOURCE:
         attach(t, gpu_track_context(t, c->ctx), id, false);
         break;
-    case VIRTIO_GPU_CMD_SUBMIT_3D: submit(t, c, from, to); break;
     default: break;
     }
+}
+
+static const struct gpu_model_ops ops = {.resource_size = sizeof(struct track_resource),
+                                         .object_size = sizeof(struct track_object),
+                                         .sub_size = sizeof(struct track_sub),
+                                         .context_size = sizeof(struct track_context),
+                                         .resource_made = resource_made,
+                                         .resource_gone = resource_gone,
+                                         .context_made = context_made,
+                                         .context_gone = context_gone,
+                                         .sub_made = sub_made,
+                                         .sub_gone = sub_gone,
+                                         .object_made = object_made,
+                                         .object_more = object_more,
+                                         .object_destroyed = object_destroyed,
+                                         .object_gone = object_gone,
+                                         .set = bind,
+                                         .inner = inner,
+                                         .outer = outer};
+
+int gpu_track_command(struct gpu_track *t, const struct gpu_command *c, u32 from, u32 to,
+                      struct err *err)
+{
+    if (!t->no_memory && !c->response)
+        gpu_model_command(t, c, from, to);
+    return t->no_memory ? err_set(err, -ENOMEM, "no memory for what the GPU stream has set up") : 0;
 }
 
 void gpu_track_fault(struct gpu_track *t, u32 context)
@@ -627,24 +521,17 @@ void gpu_track_fault(struct gpu_track *t, u32 context)
 
 struct gpu_track *gpu_track_create(void (*forget_contents)(struct keyframe_contents *))
 {
-    struct gpu_track *t = get(sizeof(*t));
-    t->forget_contents = forget_contents;
+    struct gpu_track *t = calloc(1, sizeof(*t));
+    if (t) {
+        t->ops = &ops;
+        t->forget_contents = forget_contents;
+    }
     return t;
 }
 
 void gpu_track_reset(struct gpu_track *t)
 {
-    while (t->contexts) {
-        struct track_context *c = t->contexts;
-        t->contexts = c->next;
-        context_free(t, c);
-    }
-    for (u32 i = 0; i < TRACK_BUCKETS; i++)
-        while (t->resources[i]) {
-            struct track_resource *r = t->resources[i];
-            t->resources[i] = r->next;
-            resource_free(t, r);
-        }
+    gpu_model_reset(t);
     for (u32 i = 0; i < TRACK_SCANOUTS; i++)
         t->scanout[i].size = t->cursor[i].size = t->moved[i].size = 0;
     t->obstacle = NULL;

@@ -11,7 +11,7 @@
 #define REPRISE_GPU_TRACK_H
 
 #include "base/err.h"
-#include "virtio-gpu-log/decode.h"
+#include "virtio-gpu-log/model.h"
 
 /* Bytes of a command, as in a log. */
 struct track_bytes {
@@ -22,16 +22,12 @@ struct track_bytes {
 struct keyframe_contents;
 
 struct track_resource {
-    u32 id;
+    GPU_RESOURCE_HEAD(track_resource);
     u64 birth;   /* unlike that of any other resource */
     u64 changes; /* grows with every command that may have changed its contents */
     u64 looked;  /* `changes` when somebody last looked: whoever looks sets it */
-    struct gpu_shape shape;
     struct track_bytes create;
-    bool attached;
-    u64 backing;
     struct keyframe_contents *contents; /* as last read, by whoever did; see forget_contents */
-    struct track_resource *next;
 };
 
 /* A command that still counts. */
@@ -42,6 +38,7 @@ struct track_live {
     u32 id, stage, index; /* what it sets */
     u32 own, rest;        /* slots, and those that nobody has set since */
     bool none;            /* sets slots to nothing by naming none */
+    bool written;         /* draws write to what it names */
     struct track_object **objects;
     u32 object_count;
     struct track_named *named;
@@ -56,33 +53,28 @@ struct track_named {
 };
 
 struct track_object {
-    u32 handle, type;
-    u32 resource; /* that it is of; 0: none */
+    GPU_OBJECT_HEAD(track_object); /* `next` also among those destroyed */
+    u32 resource;                  /* that it is of; 0: none */
     u64 birth;
     struct track_live *parts;       /* the commands that made it: more than one for a long shader */
     struct track_live *begin, *end; /* of a query */
     struct track_live *destroy;     /* set: only what is bound keeps it */
     u32 uses;                       /* live commands that name it */
     bool streamed;                  /* vertices may have been written through it */
-    struct track_object *next;
 };
 
-#define TRACK_BUCKETS 256u
 struct track_sub {
-    u32 id;
-    struct track_object *objects[TRACK_BUCKETS], *destroyed;
+    GPU_SUB_HEAD(track_sub, track_object);
+    struct track_object *destroyed;
     struct track_live *bound, **last;
-    struct track_sub *next;
 };
 
 struct track_context {
-    u32 id;
-    bool dead; /* met an error: its commands do nothing */
+    GPU_CONTEXT_HEAD(track_context, track_sub);
     struct track_bytes create;
     u32 *attached; /* resource ids, ascending */
-    u32 attached_count, attached_room;
-    struct track_sub *subs, *current;
-    struct track_context *next;
+    u32 attached_count;
+    size_t attached_room;
 };
 
 /* What a stand-in relies on not being looked at before it is set anew. */
@@ -97,7 +89,8 @@ struct track_reliance {
 };
 struct track_pending {
     struct track_reliance *list;
-    u32 count, room;
+    u32 count;
+    size_t room;
     bool broken;
     bool *needed; /* what was looked at, of what need not be relied on */
     struct track_pending *next;
@@ -105,8 +98,7 @@ struct track_pending {
 
 #define TRACK_SCANOUTS VIRTIO_GPU_MAX_SCANOUTS
 struct gpu_track {
-    struct track_resource *resources[TRACK_BUCKETS];
-    struct track_context *contexts;
+    GPU_MODEL_HEAD(track_resource, track_context);
     struct track_bytes scanout[TRACK_SCANOUTS], cursor[TRACK_SCANOUTS], moved[TRACK_SCANOUTS];
     u64 order, births, bytes;
     const char *obstacle; /* for good */
@@ -114,12 +106,15 @@ struct gpu_track {
     void (*forget_contents)(struct keyframe_contents *contents);
 };
 
+/* NULL: no memory. */
 struct gpu_track *gpu_track_create(void (*forget_contents)(struct keyframe_contents *));
 void gpu_track_destroy(struct gpu_track *t);
 void gpu_track_reset(struct gpu_track *t); /* the device was reset: all is gone */
 
-/* Follows a command, of a SUBMIT_3D the virgl commands that start at dwords from <= D < to. */
-void gpu_track_command(struct gpu_track *t, const struct gpu_command *c, u32 from, u32 to);
+/* Follows a command, of a SUBMIT_3D the virgl commands that start at dwords from <= D < to.
+ * -ENOMEM: it could not, nor any after it until a reset. */
+int gpu_track_command(struct gpu_track *t, const struct gpu_command *c, u32 from, u32 to,
+                      struct err *err);
 /* The context met an error. */
 void gpu_track_fault(struct gpu_track *t, u32 context);
 

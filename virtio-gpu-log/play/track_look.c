@@ -125,10 +125,6 @@ void track_draws(struct gpu_track *t, struct track_sub *s, const struct virgl_co
             for (u32 i = 0; i < p->count; i++)
                 p->broken = p->broken || p->list[i].live == l;
         bool target = l->id == VIRGL_CCMD_SET_FRAMEBUFFER_STATE;
-        bool writes = target || l->id == VIRGL_CCMD_SET_STREAMOUT_TARGETS ||
-                      l->id == VIRGL_CCMD_SET_SHADER_BUFFERS ||
-                      l->id == VIRGL_CCMD_SET_SHADER_IMAGES ||
-                      l->id == VIRGL_CCMD_SET_ATOMIC_BUFFERS;
         for (u32 i = 0; i < l->object_count; i++) {
             const struct track_object *o = l->objects[i];
             if (!o->resource)
@@ -136,13 +132,13 @@ void track_draws(struct gpu_track *t, struct track_sub *s, const struct virgl_co
             if (t->pending)
                 resource_seen(t, o->resource, o->birth,
                               target && is_depth(t, o) ? depth_aspects(s) : 3);
-            if (writes)
+            if (l->written)
                 track_changed(t, o->resource, o->birth);
         }
         for (u32 i = 0; i < l->named_count; i++) {
             if (t->pending)
                 resource_seen(t, l->named[i].id, l->named[i].birth, 3);
-            if (writes)
+            if (l->written)
                 track_changed(t, l->named[i].id, l->named[i].birth);
         }
     }
@@ -177,7 +173,7 @@ void track_clears(struct gpu_track *t, struct track_sub *s, const struct virgl_c
         struct track_object *o = NULL;
         for (u32 k = 0; k < l->object_count && !o; k++)
             o = l->objects[k]->handle == l->words[i] ? l->objects[k] : NULL;
-        /* Behind the number of colours comes the depth surface, then they. */
+        /* After the number of colours comes the depth surface, then they. */
         u32 aspects = i == 2 ? mask & 3 : mask >> (i - 1) & 1 ? 3 : 0;
         const struct track_resource *r = o ? gpu_track_resource(t, o->resource) : NULL;
         if (!aspects || !r || r->birth != o->birth)

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/check.h"
+#include "virtio-gpu-log/play/grow.h"
 
 /* How many commands are looked through first; then more and more. */
 #define FEW 8u
@@ -16,7 +16,8 @@ struct search {
     struct gpu_player *p;
     u32 resource, x, y;
     u64 *numbers; /* commands that may have changed the resource, ascending */
-    u64 count, room;
+    u64 count;
+    size_t room;
     struct gpu_who *out;
     bool found;
 };
@@ -52,30 +53,13 @@ static int gather(struct search *s, u64 end, struct err *err)
         if (r->changes == changes)
             continue;
         changes = r->changes;
-        if (s->count == s->room) {
-            s->room = s->room ? s->room * 2 : 1024;
-            s->numbers = realloc(s->numbers, s->room * sizeof(*s->numbers));
-            CHECK(s->numbers, "out of memory");
-        }
+        u64 *more = list_grow(s->numbers, s->count, &s->room, sizeof(*more));
+        if (!more)
+            return err_set(err, -ENOMEM, "no memory for the commands that drew");
+        s->numbers = more;
         s->numbers[s->count++] = gpu_player_place(s->p)->commands - 1;
     }
     return code;
-}
-
-static bool draws(u32 id)
-{
-    switch (id) {
-    case VIRGL_CCMD_CLEAR:
-    case VIRGL_CCMD_DRAW_VBO:
-    case VIRGL_CCMD_RESOURCE_INLINE_WRITE:
-    case VIRGL_CCMD_BLIT:
-    case VIRGL_CCMD_RESOURCE_COPY_REGION:
-    case VIRGL_CCMD_LAUNCH_GRID:
-    case VIRGL_CCMD_TRANSFER3D:
-    case VIRGL_CCMD_COPY_TRANSFER3D:
-    case VIRGL_CCMD_CLEAR_TEXTURE: return true;
-    default: return false;
-    }
 }
 
 static int look(struct search *s, u8 was[4], u64 number, u32 dword, struct err *err)
@@ -114,8 +98,8 @@ static int through(struct search *s, u8 was[4], struct err *err)
     int code = 0;
     virgl_walk_start(&w, c->payload, c->payload_size);
     while (!code && virgl_next(&w, &v)) {
-        u32 at = v.at, id = v.id;
-        if (!draws(id))
+        u32 at = v.at;
+        if (!virgl_changes(&v))
             continue;
         code = gpu_player_part(s->p, at + v.length + 1, err);
         code = code ? code : look(s, was, number, at, err);

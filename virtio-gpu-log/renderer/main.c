@@ -57,11 +57,11 @@ static int check(const char *driver)
     unsigned missing = model_missing(WIRE_MODEL_NEWEST, &caps, text, sizeof(text));
     printf("missing from capability model %u: %s\n", WIRE_MODEL_NEWEST, missing ? text : "nothing");
     fflush(stdout);
+    unsigned holes = sandbox_probe(host_is_device(h), 4ull << 30);
     if (!sandbox_enter(host_is_device(h), 4ull << 30, text, sizeof(text))) {
         fprintf(stderr, "reprise-gpu: %s\n", text);
         return 1;
     }
-    unsigned holes = sandbox_probe();
     printf("sandbox: %s\n", holes ? "does not hold" : "holds");
     return missing || holes ? 1 : 0;
 }

@@ -4,6 +4,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "virtio-gpu-log/renderer/protocol.h"
+
 /* The feature bits, by number. */
 #define FEATURES(X)                                                                                \
     X(0, "independent blend enable")                                                               \
@@ -24,37 +26,40 @@
     X(21, "mirror clamp")
 
 /*
- * Model 1: OpenGL ES 3.0, and what desktop OpenGL 3.3 has on every driver. Left out on purpose:
- * timer queries (their results are the host's clock), fp64, tessellation and the rest of OpenGL 4,
- * formats of OpenGL 4 (BPTC, stencil as a texture).
+ * OpenGL ES 3.0, and what desktop OpenGL 3.3 has on every driver. Left out on purpose: timer
+ * queries (their results are the host's clock), fp64, tessellation and the rest of OpenGL 4,
+ * formats of OpenGL 4 (BPTC, stencil as a texture). .vertex: R11G11B10_FLOAT is the one that guests
+ * ask about; .primitives: all but quads and patches; .uniform_blocks: OpenGL ES 3.0 asks for 12,
+ * and the default block.
  */
-static const struct virgl_caps model_1 = {
-    .max_version = 1,
-    .sampler = {0xf03727fe, 0x0b0b0000, 0xd8002c0b, 0x761fff30, 0x991028c8, 0x77760001, 0xaaaaabff,
-                0x20007fe2, 0x00000000, 0x00900000},
-    .render = {0xf00027fe, 0x0b0b0000, 0x58002c0b, 0x16000130, 0x991028c8, 0x77760001, 0xaaaaabff,
-               0x20007fe2, 0x00000000, 0x00900000},
-    .vertex = {[3] = 1u << 28}, /* R11G11B10_FLOAT: the one that guests ask about */
-    .features = 1u << 0 | 1u << 1 | 1u << 4 | 1u << 5 | 1u << 6 | 1u << 8 | 1u << 10 | 1u << 11 |
-                1u << 13 | 1u << 14 | 1u << 15 | 1u << 16 | 1u << 21,
-    .glsl_level = 330,
-    .texture_array_layers = 256,
-    .streamout_buffers = 4,
-    .dual_source_targets = 1,
-    .render_targets = 8,
-    .samples = 4,
-    .primitives = 0x3c7f, /* all but quads and patches */
-    .texture_buffer_bytes = 65536,
-    .uniform_blocks = 13, /* OpenGL ES 3.0 asks for 12, and the default block */
-    .viewports = 16,
-    .gather_components = 4,
+#define OPENGL_3_3(formats_128)                                                                    \
+    {                                                                                              \
+        .max_version = 1, .sampler = {0xf03727fe, 0x0b0b0000, 0xd8002c0b, 0x761fff30, formats_128, \
+                                      0x77760001, 0xaaaaabff, 0x20007fe2, 0x00000000, 0x00900000}, \
+        .render = {0xf00027fe, 0x0b0b0000, 0x58002c0b, 0x16000130, formats_128,                    \
+                   0x77760001, 0xaaaaabff, 0x20007fe2, 0x00000000, 0x00900000},                    \
+        .vertex = {[3] = 1u << 28},                                                                \
+        .features = 1u << 0 | 1u << 1 | 1u << 4 | 1u << 5 | 1u << 6 | 1u << 8 | 1u << 10 |         \
+                    1u << 11 | 1u << 13 | 1u << 14 | 1u << 15 | 1u << 16 | 1u << 21,               \
+        .glsl_level = 330, .texture_array_layers = 256, .streamout_buffers = 4,                    \
+        .dual_source_targets = 1, .render_targets = 8, .samples = 4, .primitives = 0x3c7f,         \
+        .texture_buffer_bytes = 65536, .uniform_blocks = 13, .viewports = 16,                      \
+        .gather_components = 4,                                                                    \
+    }
+
+static const struct virgl_caps models[] = {
+    [1] = OPENGL_3_3(0x991028c8),
+    /* Without A16_FLOAT and A32_FLOAT, which libvirglrenderer 1.1 does not have in OpenGL's core
+     * profile (Debian 13). */
+    [2] = OPENGL_3_3(0x111028c8),
 };
 
+_Static_assert(ARRAY_SIZE(models) == WIRE_MODEL_NEWEST + 1, "the newest model");
 _Static_assert(sizeof(struct virgl_caps) == 308, "capability set 1 has 308 bytes");
 
 const struct virgl_caps *model_caps(u32 model)
 {
-    return model == 1 ? &model_1 : NULL;
+    return model >= 1 && model < ARRAY_SIZE(models) ? &models[model] : NULL;
 }
 
 struct list {

@@ -59,7 +59,7 @@ void resource_level(const struct resource *r, u32 level, struct wire_box *box);
 struct layout {
     u64 row_bytes, stride, layer_stride;
     u32 rows, layers;
-    u64 span; /* from the first byte to behind the last */
+    u64 span; /* from the first byte to the end of the last */
 };
 
 /* False: the box is not inside the level, or the strides cannot be. */

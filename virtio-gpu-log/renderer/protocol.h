@@ -19,7 +19,7 @@
 #define WIRE_VERSION 1u
 
 /* The newest model of capabilities (model.h). */
-#define WIRE_MODEL_NEWEST 1u
+#define WIRE_MODEL_NEWEST 2u
 
 /* The largest request and reply, header included. */
 #define WIRE_REQUEST_MAX (16u << 20)

@@ -1,3 +1,5 @@
+/* See err.h. Texts hold names from recordings and images, and end on terminals: they are cleaned.
+ */
 #include "base/err.h"
 
 #include <errno.h>
@@ -5,12 +7,15 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
+
 int err_set(struct err *err, int code, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(err->text, sizeof(err->text), fmt, ap);
     va_end(ap);
+    text_clean(err->text);
     err->code = code;
     return code;
 }
@@ -24,6 +29,7 @@ int err_errno(struct err *err, const char *fmt, ...)
     va_end(ap);
     if (n > 0 && (size_t)n < sizeof(err->text))
         snprintf(err->text + n, sizeof(err->text) - (size_t)n, ": %s", strerror(saved));
+    text_clean(err->text);
     err->code = -saved;
     return err->code;
 }
@@ -36,6 +42,7 @@ int err_prefix(struct err *err, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(err->text, sizeof(err->text) - 2, fmt, ap);
     va_end(ap);
+    text_clean(err->text);
     size_t n = strlen(err->text);
     memcpy(err->text + n, ": ", 2);
     n += 2;

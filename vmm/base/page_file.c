@@ -14,6 +14,7 @@
 
 struct page_file {
     int fd;
+    struct room *room;
     u8 **step; /* mappings of STEP_BYTES each */
     u32 steps;
     u32 *free; /* slots; room for all of them */
@@ -36,12 +37,13 @@ static int open_unlinked(const char *dir)
     return fd;
 }
 
-struct page_file *page_file_create(const char *const *dirs, unsigned n)
+struct page_file *page_file_create(const char *const *dirs, unsigned n, struct room *room)
 {
     struct page_file *f = calloc(1, sizeof(*f));
     if (!f)
         return NULL;
     f->fd = -1;
+    f->room = room;
     errno = ENOENT;
     for (unsigned i = 0; i < n && f->fd < 0; i++)
         if (dirs[i])
@@ -64,16 +66,13 @@ void page_file_destroy(struct page_file *f)
     free(f);
 }
 
-u64 page_file_room(const struct page_file *f)
-{
-    return f->nfree;
-}
-
 static int one_step(struct page_file *f)
 {
     u64 at = f->steps * STEP_BYTES;
     if (f->steps >= UINT32_MAX / STEP_PAGES - 1)
         return -EFBIG;
+    if (room_ask(f->room, f->fd, at + STEP_BYTES))
+        return -ENOSPC;
     u32 *list = realloc(f->free, (f->steps + 1) * (size_t)STEP_PAGES * sizeof(*list));
     if (!list)
         return -ENOMEM;

@@ -6,17 +6,17 @@
 #ifndef REPRISE_PAGE_FILE_H
 #define REPRISE_PAGE_FILE_H
 
+#include "base/room.h"
 #include "base/types.h"
 
 struct page_file;
 
-/* In the first directory that takes it (NULL entries are skipped). NULL: errno says why. */
-struct page_file *page_file_create(const char *const *dirs, unsigned n);
+/* In the first directory that takes it (NULL entries are skipped). `room` is asked before it grows,
+ * and outlives it. NULL: errno says why. */
+struct page_file *page_file_create(const char *const *dirs, unsigned n, struct room *room);
 void page_file_destroy(struct page_file *f); /* NULL is safe */
 
-/* Slots that are free without growing. */
-u64 page_file_room(const struct page_file *f);
-/* Until there are that many. -errno: as many as before. */
+/* Until there are that many. -errno: as many as before; -ENOSPC also if `room` says no. */
 int page_file_grow(struct page_file *f, u64 room);
 
 /* A free slot with these contents; -errno. */

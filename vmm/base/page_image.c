@@ -68,10 +68,10 @@ static void put_blob(struct page_store *store, struct blob *b)
     free(b);
 }
 
-static int need_file(struct page_store *store)
+int page_store_file(struct page_store *store)
 {
     if (!store->file)
-        store->file = page_file_create(store->dir, store->ndirs);
+        store->file = page_file_create(store->dir, store->ndirs, &store->room);
     return store->file ? 0 : errno ? -errno : -ENOMEM;
 }
 
@@ -89,7 +89,7 @@ static int make_blob(struct page_store *store, const u8 *data, struct blob **out
         store->pages++;
     } else if (!code) {
         u32 slot = 0;
-        code = need_file(store);
+        code = page_store_file(store);
         if (!code)
             code = page_file_put(store->file, data, &slot);
         if (!code)
@@ -116,7 +116,7 @@ int page_store_reserve(struct page_store *store, u64 pages)
 {
     u64 need = store->reserved + pages, memory = store->limit - MIN(store->limit, store->pages);
     if (store->limit && need > memory) {
-        int code = need_file(store);
+        int code = page_store_file(store);
         if (!code)
             code = page_file_grow(store->file, need - memory);
         if (code)

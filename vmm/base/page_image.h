@@ -8,6 +8,7 @@
 #ifndef REPRISE_PAGE_IMAGE_H
 #define REPRISE_PAGE_IMAGE_H
 
+#include "base/room.h"
 #include "base/types.h"
 
 struct page_image;
@@ -21,8 +22,9 @@ struct page_store {
     u64 limit;              /* pages in memory; 0: all of them */
     const char *const *dir; /* where the file may be (page_file_create); the owner's */
     unsigned ndirs;
-    u64 pages;    /* of `bytes` */
-    u64 reserved; /* pages that page_store_reserve() promised */
+    struct room room; /* of the file */
+    u64 pages;        /* of `bytes` */
+    u64 reserved;     /* pages that page_store_reserve() promised */
     struct page_file *file;
 };
 
@@ -32,6 +34,8 @@ struct page_store {
  */
 int page_store_reserve(struct page_store *store, u64 pages);
 void page_store_release(struct page_store *store, u64 pages);
+/* The file is made now, for programs that can make none later. 0 or -errno. */
+int page_store_file(struct page_store *store);
 /* Once no image of it is left. */
 void page_store_close(struct page_store *store);
 

@@ -4,10 +4,9 @@
  * and yet not hashed, or the reverse:
  *
  *     #define UART_STATE(F, A) F(u8, ier) A(u8, rx, 16)
- *     struct uart_state { UART_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY) };
- *     #define F(t, n) STATE_FIELD(uart_state, t, n)
- *     #define A(t, n, c) STATE_FIELD_ARRAY(uart_state, t, n, c)
- *     static const struct state_field uart_fields[] = {UART_STATE(F, A)};
+ *     STATE(uart, "uart16550", UART_STATE);
+ *
+ * declares struct uart_state and static const struct state_desc uart_desc. A file has one of these.
  *
  * A field is a little-endian integer of 1, 2, 4 or 8 bytes, or an array of them. Host handles live
  * in a second struct and are never saved.
@@ -35,9 +34,23 @@ struct state_desc {
 /* A scalar is an array of one in the struct's layout, but not in C: two member macros. */
 #define STATE_MEMBER(type, name)          type name;
 #define STATE_MEMBER_ARRAY(type, name, n) type name[n];
-#define STATE_FIELD(strct, type, name)    {#name, (u32)offsetof(struct strct, name), sizeof(type), 1},
-#define STATE_FIELD_ARRAY(strct, type, name, n)                                                    \
-    {#name, (u32)offsetof(struct strct, name), sizeof(type), n},
+/* The rows of a struct that has the typedef state_here: a field's offset in it. */
+#define STATE_FIELD(type, name)          {#name, (u32)offsetof(state_here, name), sizeof(type), 1},
+#define STATE_FIELD_ARRAY(type, name, n) {#name, (u32)offsetof(state_here, name), sizeof(type), n},
+
+#define STATE_STRUCT(tag, ROWS)                                                                    \
+    struct tag##_state {                                                                           \
+        ROWS(STATE_MEMBER, STATE_MEMBER_ARRAY)                                                     \
+    }
+/* The descriptor alone, of a struct that several files share. */
+#define STATE_DESC(tag, label, ROWS)                                                               \
+    typedef struct tag##_state state_here;                                                         \
+    static const struct state_field tag##_fields[] = {ROWS(STATE_FIELD, STATE_FIELD_ARRAY)};       \
+    static const struct state_desc tag##_desc = {label, tag##_fields, ARRAY_SIZE(tag##_fields),    \
+                                                 sizeof(state_here)}
+#define STATE(tag, label, ROWS)                                                                    \
+    STATE_STRUCT(tag, ROWS);                                                                       \
+    STATE_DESC(tag, label, ROWS)
 
 /* Bytes that state_save writes. */
 size_t state_size(const struct state_desc *desc);

@@ -20,7 +20,8 @@ typedef u64 gva_t; /* guest linear address */
 typedef u64 pos_t; /* position: see docs/determinism.md */
 typedef u64 vns_t; /* virtual nanoseconds since power-on */
 
-#define NEVER UINT64_MAX /* a position or virtual time that does not come */
+#define NEVER    UINT64_MAX   /* a position or virtual time that does not come */
+#define TIME_END (1ull << 62) /* no machine gets there: 146 years of virtual time, or positions */
 
 #define ARRAY_SIZE(a)     (sizeof(a) / sizeof((a)[0]))
 #define PAGE_SIZE         4096u

@@ -1,7 +1,7 @@
 /*
  * Machine description <-> flattened device tree (description.h). Devicetree Specification 0.4,
  * chapter 5, by libfdt. The file comes from a recording and is hostile: libfdt checks the
- * structure, the table below every property's size, check_values() what the values mean. Unknown
+ * structure, description.def every property's size, check_values() what the values mean. Unknown
  * nodes and properties are refused: they would say something about the machine that this version
  * does not do.
  */
@@ -10,160 +10,185 @@
 #include <cpuid.h>
 #include <errno.h>
 #include <libfdt.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
-enum kind {
-    KIND_U32,
-    KIND_U64,
-    KIND_TEXT,  /* NUL-terminated, shorter than `size` */
-    KIND_BYTES, /* exactly `size` */
+#define LINE(ID, label) [LINE_##ID] = label,
+const char *const description_line_label[LINE_COUNT] = {
+#include "board/description.def"
 };
 
-struct row {
-    const char *node; /* "" is the root */
-    const char *name;
-    enum kind kind;
-    u32 offset, size;
-};
-
-#define FIELD(node, name, kind, field)                                                             \
+#define NODE_IF(id, name, there)                                                                   \
+    static bool there_##id(const struct machine_description *d)                                    \
     {                                                                                              \
-        node, name, kind, (u32)offsetof(struct machine_description, field),                        \
-            (u32)sizeof(((struct machine_description *)0)->field)                                  \
+        return there;                                                                              \
     }
+#include "board/description.def"
 
-#define DISK(n)                                                                                    \
-    FIELD("disk" #n, "path", KIND_TEXT, disk[n].path),                                             \
-        FIELD("disk" #n, "size", KIND_U64, disk[n].size),                                          \
-        FIELD("disk" #n, "readonly", KIND_U32, disk[n].readonly),                                  \
-        FIELD("disk" #n, "serial", KIND_TEXT, disk[n].serial),                                     \
-        FIELD("disk" #n, "format", KIND_TEXT, disk[n].format)
-
-#define NET(n)                                                                                     \
-    FIELD("net" #n, "mac", KIND_BYTES, net[n].mac), FIELD("net" #n, "mtu", KIND_U32, net[n].mtu),  \
-        FIELD("net" #n, "backend", KIND_TEXT, net[n].backend)
-
-#define PORT(n)                                                                                    \
-    FIELD("port" #n, "name", KIND_TEXT, port[n].name),                                             \
-        FIELD("port" #n, "backend", KIND_TEXT, port[n].backend)
-
-/* Rows of one node stand together; nodes are written in this order. "format" is first, so that a
- * recording of another version is told from a damaged one. Rows are only ever appended to a node.
- */
-static const struct row rows[] = {
-    FIELD("", "format", KIND_U32, format),
-    FIELD("", "creator", KIND_TEXT, creator),
-    FIELD("", "position-unit", KIND_TEXT, position_unit),
-    FIELD("", "flags-rule", KIND_U32, flags_rule),
-    FIELD("memory", "size", KIND_U64, memory),
-    FIELD("cpu", "model", KIND_TEXT, cpu_model),
-    FIELD("chosen", "bootargs", KIND_TEXT, append),
-    FIELD("chosen", "seed", KIND_U64, seed),
-    FIELD("chosen", "wall-clock", KIND_U64, wall_clock),
-    FIELD("kernel", "name", KIND_TEXT, kernel_name),
-    FIELD("kernel", "size", KIND_U64, kernel_size),
-    FIELD("kernel", "hash", KIND_BYTES, kernel_hash),
-    FIELD("initrd", "size", KIND_U64, initrd_size),
-    FIELD("initrd", "hash", KIND_BYTES, initrd_hash),
-    FIELD("host", "cpu-maker", KIND_TEXT, host_cpu),
-    FIELD("options", "realtime", KIND_U32, realtime),
-    DISK(0),
-    DISK(1),
-    DISK(2),
-    DISK(3),
-    NET(0),
-    NET(1),
-    NET(2),
-    NET(3),
-    FIELD("gpu", "width", KIND_U32, gpu_width),
-    FIELD("gpu", "height", KIND_U32, gpu_height),
-    FIELD("refresh", "hz", KIND_U32, gpu_hz),
-    FIELD("virgl", "capset-id", KIND_U32, capset_id),
-    FIELD("virgl", "capset-version", KIND_U32, capset_version),
-    FIELD("virgl", "capset-size", KIND_U32, capset_size),
-    FIELD("virgl", "capset", KIND_BYTES, capset),
-    FIELD("console", "hvc0", KIND_U32, hvc0),
-    PORT(1),
-    PORT(2),
-    PORT(3),
-    PORT(4),
-    PORT(5),
-    PORT(6),
-    PORT(7),
-    FIELD("input", "devices", KIND_U32, input),
-    FIELD("engine", "name", KIND_TEXT, engine),
-    FIELD("engine", "counter", KIND_TEXT, counter),
-    FIELD("machine", "revision", KIND_U32, revision),
-    FIELD("clock", "branch-ns", KIND_U32, branch_ns),
-    FIELD("clock", "event-ns", KIND_U32, event_ns),
-    FIELD("clock", "tsc-step", KIND_U32, tsc_step),
-    FIELD("clock", "guest-tsc", KIND_U32, guest_tsc),
+enum {
+#define NODE(id, name)           NODE_##id,
+#define NODE_IF(id, name, there) NODE_##id,
+#include "board/description.def"
 };
 
-/* Nodes that are there only if the machine has what they describe. */
-static bool optional(const char *node)
+static const struct {
+    const char *name;
+    bool (*there)(const struct machine_description *d); /* NULL: always */
+} nodes[] = {
+#define NODE(id, name)                {name, NULL},
+#define NODE_IF(id, name, expression) {name, there_##id},
+#include "board/description.def"
+};
+
+const struct description_row description_rows[] = {
+#define ROW(id, name, what, field, ...)                                                            \
+    {.node = NODE_##id,                                                                            \
+     .property = name,                                                                             \
+     .kind = DESCRIPTION_##what,                                                                   \
+     .offset = (u32)offsetof(struct machine_description, field),                                   \
+     .size = (u32)sizeof(((struct machine_description *)0)->field),                                \
+     __VA_ARGS__},
+#include "board/description.def"
+};
+const size_t description_row_count = ARRAY_SIZE(description_rows);
+
+const char *description_node(const struct description_row *r)
 {
-    return !strncmp(node, "disk", 4) || !strncmp(node, "net", 3) || !strcmp(node, "gpu") ||
-           !strncmp(node, "port", 4) || !strcmp(node, "console") || !strcmp(node, "input") ||
-           !strcmp(node, "refresh") || !strcmp(node, "virgl") || !strcmp(node, "engine") ||
-           !strcmp(node, "clock") || !strcmp(node, "machine");
+    return nodes[r->node].name;
 }
 
-static bool absent(const struct machine_description *d, const char *node)
+bool description_there(const struct machine_description *d, const struct description_row *r)
 {
-    if (!strncmp(node, "disk", 4))
-        return !d->disk[node[4] - '0'].size;
-    if (!strcmp(node, "gpu"))
-        return !d->gpu_width;
-    if (!strcmp(node, "refresh"))
-        return !d->gpu_hz;
-    if (!strcmp(node, "virgl"))
-        return !d->capset_size;
-    if (!strcmp(node, "engine"))
-        return !d->engine[0];
-    if (!strcmp(node, "machine"))
-        return !d->revision;
-    if (!strcmp(node, "clock"))
-        return !d->branch_ns;
-    if (!strncmp(node, "port", 4))
-        return !d->port[node[4] - '0'].name[0];
-    if (!strcmp(node, "console"))
-        return !d->hvc0;
-    if (!strcmp(node, "input"))
-        return !d->input;
-    return !strncmp(node, "net", 3) && !d->net[node[3] - '0'].mtu;
+    return !nodes[r->node].there || nodes[r->node].there(d);
+}
+
+u64 description_number(const struct machine_description *d, const struct description_row *r)
+{
+    const void *field = (const u8 *)d + r->offset;
+    u32 v32;
+    u64 v64;
+    if (r->size == sizeof(v32)) {
+        memcpy(&v32, field, sizeof(v32));
+        return v32;
+    }
+    memcpy(&v64, field, sizeof(v64));
+    return v64;
+}
+
+static void put_number(struct machine_description *d, const struct description_row *r, u64 value)
+{
+    void *field = (u8 *)d + r->offset;
+    u32 v32 = (u32)value;
+    memcpy(field, r->size == sizeof(v32) ? (const void *)&v32 : (const void *)&value, r->size);
+}
+
+static bool is_number(const struct description_row *r)
+{
+    return r->kind == DESCRIPTION_NUMBER || r->kind == DESCRIPTION_FLAG;
+}
+
+/* What a number may be at most. */
+static u64 most(const struct description_row *r)
+{
+    return r->kind == DESCRIPTION_FLAG ? 1
+           : r->most                   ? r->most
+           : r->size == 4              ? UINT32_MAX
+                                       : UINT64_MAX;
+}
+
+static bool in_range(const struct description_row *r, u64 value)
+{
+    return value >= r->least && value <= most(r) && !(r->step && value % r->step);
+}
+
+bool description_set(struct machine_description *d, const struct description_row *r, u64 value)
+{
+    if (!in_range(r, value))
+        return false;
+    put_number(d, r, value);
+    return true;
+}
+
+void description_refusal(const struct description_row *r, char *out, size_t size)
+{
+    const char *says = r->says ? r->says : "may be %", *at = strchr(says, '%');
+    char multiple[64] = "";
+    if (r->step && !r->says)
+        snprintf(multiple, sizeof(multiple), ", multiples of %llu", (unsigned long long)r->step);
+    if (at)
+        snprintf(out, size, "%.*s%llu to %llu%s%s", (int)(at - says), says,
+                 (unsigned long long)r->least, (unsigned long long)most(r), at + 1, multiple);
+    else
+        snprintf(out, size, "%s", says);
+}
+
+/* Is `text` one of "a|b"? */
+static bool one_of(const char *text, const char *values)
+{
+    for (size_t n; *values; values += n + (values[n] == '|')) {
+        n = strcspn(values, "|");
+        if (strlen(text) == n && !memcmp(text, values, n))
+            return true;
+    }
+    return false;
+}
+
+static void set_std(struct machine_description *d)
+{
+    memset(d, 0, sizeof(*d));
+    for (size_t i = 0; i < description_row_count; i++) {
+        const struct description_row *r = &description_rows[i];
+        if (is_number(r))
+            put_number(d, r, r->std);
+        else if (r->text)
+            memcpy((u8 *)d + r->offset, r->text, strlen(r->text) + 1);
+    }
+}
+
+unsigned description_disks(const struct machine_description *d)
+{
+    unsigned n = 0;
+    while (n < DESCRIPTION_DISKS && d->disk[n].size)
+        n++;
+    return n;
+}
+
+unsigned description_nets(const struct machine_description *d)
+{
+    unsigned n = 0;
+    while (n < DESCRIPTION_NETS && d->net[n].mtu)
+        n++;
+    return n;
+}
+
+bool description_by_insn(const struct machine_description *d)
+{
+    return d->branch_ns && !strcmp(d->position_unit, "insn");
+}
+
+bool description_has_id(const struct machine_description *d)
+{
+    static const u8 none[DESCRIPTION_ID_SIZE];
+    return memcmp(d->recording_id, none, sizeof(none));
 }
 
 #define COMPATIBLE "reprise,machine"
 #define CHECKSUM   "checksum" /* u64 in the root */
 
 /* Bytes of the field as the property holds them; integers are big-endian in a device tree. */
-static const void *encode(const struct machine_description *d, const struct row *r, u64 *scratch,
-                          u32 *len)
+static const void *encode(const struct machine_description *d, const struct description_row *r,
+                          u64 *scratch, u32 *len)
 {
     const void *field = (const u8 *)d + r->offset;
-    u32 v32;
-    u64 v64;
-    fdt32_t be32;
-    fdt64_t be64;
-    switch (r->kind) {
-    case KIND_U32:
-        memcpy(&v32, field, sizeof(v32));
-        be32 = cpu_to_fdt32(v32);
-        memcpy(scratch, &be32, *len = sizeof(be32));
-        return scratch;
-    case KIND_U64:
-        memcpy(&v64, field, sizeof(v64));
-        be64 = cpu_to_fdt64(v64);
-        memcpy(scratch, &be64, *len = sizeof(be64));
-        return scratch;
-    case KIND_TEXT: *len = (u32)strnlen(field, r->size - 1) + 1; return field;
-    case KIND_BYTES: break;
-    }
-    *len = r->size;
-    return field;
+    *len = r->kind == DESCRIPTION_TEXT ? (u32)strnlen(field, r->size - 1) + 1 : r->size;
+    if (!is_number(r))
+        return field;
+    fdt32_t be32 = cpu_to_fdt32((u32)description_number(d, r));
+    fdt64_t be64 = cpu_to_fdt64(description_number(d, r));
+    memcpy(scratch, r->size == sizeof(be32) ? (const void *)&be32 : (const void *)&be64, r->size);
+    return scratch;
 }
 
 /* Over the whole file with the checksum itself as zero, so that no bit of it is without meaning. */
@@ -185,11 +210,8 @@ static bool checksum_matches(void *dtb, size_t size)
 void description_init(struct machine_description *d)
 {
     u32 max, maker[3] = {0};
-    memset(d, 0, sizeof(*d));
-    d->format = DESCRIPTION_FORMAT;
-    d->flags_rule = DESCRIPTION_FLAGS_RULE;
+    set_std(d);
     d->revision = DESCRIPTION_REVISION;
-    strcpy(d->position_unit, "insn");
     if (__get_cpuid(0, &max, &maker[0], &maker[2],
                     &maker[1])) /* ebx, ecx, edx: the text is b, d, c */
         memcpy(d->host_cpu, maker, sizeof(maker));
@@ -213,7 +235,8 @@ void description_hash_text(const u8 hash[DESCRIPTION_HASH_SIZE],
     out[2 * DESCRIPTION_HASH_SIZE] = 0;
 }
 
-static int check_values(const struct machine_description *d, struct err *err)
+/* What this version does not know, before what a later one may have made of the rest. */
+static int check_version(const struct machine_description *d, struct err *err)
 {
     if (d->format != DESCRIPTION_FORMAT)
         return err_set(err, -EPROTONOSUPPORT,
@@ -227,61 +250,77 @@ static int check_values(const struct machine_description *d, struct err *err)
         return err_set(err, -EPROTONOSUPPORT,
                        "the recording is of machine revision %u, this version knows revision %u",
                        d->revision, DESCRIPTION_REVISION);
-    bool branches = !strcmp(d->position_unit, "branch");
-    if (!branches && strcmp(d->position_unit, "insn"))
+    if (strcmp(d->position_unit, "branch") && strcmp(d->position_unit, "insn"))
         return err_set(err, -EPROTONOSUPPORT,
                        "the recording counts positions in \"%s\", this version in \"insn\" or "
                        "\"branch\"",
                        d->position_unit);
+    return 0;
+}
+
+static int check_row(const struct machine_description *d, const struct description_row *r,
+                     struct err *err)
+{
+    const char *node = description_node(r);
+    char why[128];
+    if (!description_there(d, r))
+        return 0;
+    if (is_number(r) && !in_range(r, description_number(d, r))) {
+        description_refusal(r, why, sizeof(why));
+        return err_set(err, -EINVAL, "%s of node /%s is %llu: %s", r->property, node,
+                       (unsigned long long)description_number(d, r), why);
+    }
+    if (r->kind == DESCRIPTION_TEXT && r->values && !one_of((const char *)d + r->offset, r->values))
+        return err_set(err, -EINVAL, "%s of node /%s is \"%s\", none of %s", r->property, node,
+                       (const char *)d + r->offset, r->values);
+    return 0;
+}
+
+/* What concerns more than one row, or a list of another file. */
+static int check_sense(const struct machine_description *d, struct err *err)
+{
     /* Instructions may be counted in a machine that has the clock of the other unit. */
-    if (branches && !d->branch_ns)
+    if (!strcmp(d->position_unit, "branch") && !d->branch_ns)
         return err_set(err, -EINVAL, "positions are branches, and there is no clock");
-    if (d->guest_tsc > 1 || d->event_ns > DESCRIPTION_EVENT_NS_MAX ||
-        d->branch_ns > DESCRIPTION_BRANCH_NS_MAX || !d->branch_ns != !d->tsc_step)
+    if (!d->branch_ns != !d->tsc_step)
         return err_set(err, -EINVAL, "a clock of %u ns and %u positions makes no sense",
                        d->branch_ns, d->tsc_step);
     if (cpu_model_find(d->cpu_model) == CPU_MODEL_NONE)
         return err_set(err, -EINVAL, "unknown CPU model \"%s\"", d->cpu_model);
-    if (d->memory % (2u << 20) || !d->memory)
-        return err_set(err, -EINVAL, "the memory size, %llu bytes, is not a multiple of 2 MiB",
-                       (unsigned long long)d->memory);
-    if (!d->kernel_size)
-        return err_set(err, -EINVAL, "there is no kernel");
-    if (d->realtime > 1)
-        return err_set(err, -EINVAL, "option realtime is %u", d->realtime);
     for (unsigned i = 0; i < DESCRIPTION_DISKS; i++) {
         const struct description_disk *k = &d->disk[i];
-        if (!k->size && i + 1 < DESCRIPTION_DISKS && d->disk[i + 1].size)
-            return err_set(err, -EINVAL, "disk %u is missing", i);
-        if (k->size && (k->readonly > 1 || k->size % 512 || !k->path[0] || !k->format[0]))
+        if (k->size && i > description_disks(d))
+            return err_set(err, -EINVAL, "disk %u is missing", description_disks(d));
+        if (k->size && (!k->path[0] || !k->format[0]))
             return err_set(err, -EINVAL, "disk %u makes no sense", i);
     }
-    if (d->gpu_width &&
-        (d->gpu_width < DESCRIPTION_GPU_MIN || d->gpu_width > DESCRIPTION_GPU_MAX ||
-         d->gpu_height < DESCRIPTION_GPU_MIN || d->gpu_height > DESCRIPTION_GPU_MAX))
-        return err_set(err, -EINVAL, "the display of %u by %u makes no sense", d->gpu_width,
-                       d->gpu_height);
-    if (d->gpu_hz > DESCRIPTION_HZ_MAX || d->capset_size > DESCRIPTION_CAPSET_MAX ||
-        ((d->gpu_hz || d->capset_size) && !d->gpu_width))
-        return err_set(err, -EINVAL, "the GPU makes no sense");
     for (unsigned i = 0; i < DESCRIPTION_NETS; i++) {
-        const struct description_net *n = &d->net[i];
-        if (!n->mtu && i + 1 < DESCRIPTION_NETS && d->net[i + 1].mtu)
-            return err_set(err, -EINVAL, "network %u is missing", i);
-        if (n->mtu &&
-            (n->mtu < DESCRIPTION_MTU_MIN || n->mtu > DESCRIPTION_MTU_MAX || (n->mac[0] & 1)))
+        if (d->net[i].mtu && i > description_nets(d))
+            return err_set(err, -EINVAL, "network %u is missing", description_nets(d));
+        if (d->net[i].mtu && (d->net[i].mac[0] & 1))
             return err_set(err, -EINVAL, "network %u makes no sense", i);
     }
     for (unsigned i = 1; i + 1 < DESCRIPTION_PORTS; i++)
         if (!d->port[i].name[0] && d->port[i + 1].name[0])
             return err_set(err, -EINVAL, "port %u is missing", i);
-    if (d->hvc0 > 1 || d->input > 1)
-        return err_set(err, -EINVAL, "the console or the input devices make no sense");
-    if (d->engine[0] &&
-        (strcmp(d->engine, "kvm") || (strcmp(d->counter, "step") && strcmp(d->counter, "pmu"))))
-        return err_set(err, -EINVAL, "there is no engine \"%s\" with counter \"%s\"", d->engine,
-                       d->counter);
+    if ((d->gpu.capset_size || d->gpu.hz != DESCRIPTION_HZ) && !d->gpu.width)
+        return err_set(err, -EINVAL, "there is something of a GPU, and no GPU");
+    if (d->counter[0] && !strcmp(d->engine, "dbt"))
+        return err_set(err, -EINVAL, "there is no engine \"dbt\" with counter \"%s\"", d->counter);
     return 0;
+}
+
+static int check_values(const struct machine_description *d, struct err *err)
+{
+    for (size_t i = 0; i < description_row_count; i++) {
+        const struct description_row *r = &description_rows[i];
+        if (r->kind == DESCRIPTION_TEXT && !memchr((const u8 *)d + r->offset, 0, r->size))
+            return err_set(err, -EINVAL, "the text of %s is too long", r->property);
+    }
+    int rc = check_version(d, err);
+    for (size_t i = 0; !rc && i < description_row_count; i++)
+        rc = check_row(d, &description_rows[i], err);
+    return rc ? rc : check_sense(d, err);
 }
 
 static int put_rows(const struct machine_description *d, void *out)
@@ -290,22 +329,22 @@ static int put_rows(const struct machine_description *d, void *out)
     int rc = fdt_property_string(out, "compatible", COMPATIBLE);
     if (!rc)
         rc = fdt_property_u64(out, CHECKSUM, 0);
-    for (size_t i = 0; i < ARRAY_SIZE(rows) && !rc; i++) {
-        const struct row *r = &rows[i];
+    for (size_t i = 0; i < description_row_count && !rc; i++) {
+        const struct description_row *r = &description_rows[i];
         u64 scratch;
         u32 len;
         const void *bytes = encode(d, r, &scratch, &len);
-        if (absent(d, r->node))
+        if (!description_there(d, r))
             continue;
-        if (strcmp(r->node, node)) {
+        if (description_node(r) != node) {
             if (*node)
                 rc = fdt_end_node(out);
-            if (!rc)
-                rc = fdt_begin_node(out, r->node);
-            node = r->node;
+            node = description_node(r);
+            if (!rc && *node)
+                rc = fdt_begin_node(out, node);
         }
         if (!rc)
-            rc = fdt_property(out, r->name, bytes, (int)len);
+            rc = fdt_property(out, r->property, bytes, (int)len);
     }
     return rc ? rc : fdt_end_node(out);
 }
@@ -315,9 +354,6 @@ int description_write(const struct machine_description *d, void *out, size_t *si
     int rc = check_values(d, err);
     if (rc)
         return rc;
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
-        if (rows[i].kind == KIND_TEXT && !memchr((const u8 *)d + rows[i].offset, 0, rows[i].size))
-            return err_set(err, -EINVAL, "the text of %s is too long", rows[i].name);
     memset(out, 0, DESCRIPTION_MAX_SIZE); /* padding included, the bytes are a function of *d */
     rc = fdt_create(out, DESCRIPTION_MAX_SIZE);
     if (!rc)
@@ -342,8 +378,9 @@ static bool known_property(const char *node, const char *name)
 {
     if (!*node && (!strcmp(name, "compatible") || !strcmp(name, CHECKSUM)))
         return true;
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
-        if (!strcmp(rows[i].node, node) && !strcmp(rows[i].name, name))
+    for (size_t i = 0; i < description_row_count; i++)
+        if (!strcmp(description_node(&description_rows[i]), node) &&
+            !strcmp(description_rows[i].property, name))
             return true;
     return false;
 }
@@ -359,8 +396,8 @@ static int check_properties(const void *dtb, int node, const char *node_name, st
             return err_set(err, -EINVAL, "unknown property in node /%s", node_name);
         n++;
     }
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
-        expected += !strcmp(rows[i].node, node_name);
+    for (size_t i = 0; i < description_row_count; i++)
+        expected += !strcmp(description_node(&description_rows[i]), node_name);
     if (!expected)
         return err_set(err, -EINVAL, "unknown node /%s", node_name);
     if (n != expected) /* none twice: each that is missing is found later */
@@ -383,43 +420,40 @@ static int check_unknown(const void *dtb, struct err *err)
     return rc;
 }
 
-static int decode(struct machine_description *d, const struct row *r, const void *bytes, u32 len,
-                  struct err *err)
+static int decode(struct machine_description *d, const struct description_row *r, const void *bytes,
+                  u32 len, struct err *err)
 {
-    u8 *field = (u8 *)d + r->offset;
     bool fits = len == r->size;
-    if (r->kind == KIND_TEXT) /* exactly one NUL, at the end */
+    if (r->kind == DESCRIPTION_TEXT) /* exactly one NUL, at the end */
         fits = len && len <= r->size && memchr(bytes, 0, len) == (const u8 *)bytes + len - 1;
     if (!fits)
-        return err_set(err, -EINVAL, "property %s of node /%s has a bad length (%u bytes)", r->name,
-                       r->node, len);
-    if (r->kind == KIND_U32) {
-        u32 v = fdt32_ld(bytes);
-        memcpy(field, &v, sizeof(v));
-    } else if (r->kind == KIND_U64) {
-        u64 v = fdt64_ld(bytes);
-        memcpy(field, &v, sizeof(v));
+        return err_set(err, -EINVAL, "property %s of node /%s has a bad length (%u bytes)",
+                       r->property, description_node(r), len);
+    if (is_number(r)) {
+        put_number(d, r, len == sizeof(u32) ? fdt32_ld(bytes) : fdt64_ld(bytes));
     } else {
-        memcpy(field, bytes, len);
+        memset((u8 *)d + r->offset, 0, r->size);
+        memcpy((u8 *)d + r->offset, bytes, len);
     }
     return 0;
 }
 
 static int read_rows(const void *dtb, struct machine_description *d, struct err *err)
 {
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        const struct row *r = &rows[i];
-        int len, node = *r->node ? fdt_subnode_offset(dtb, 0, r->node) : 0;
-        if (node < 0 && optional(r->node))
+    for (size_t i = 0; i < description_row_count; i++) {
+        const struct description_row *r = &description_rows[i];
+        const char *name = description_node(r);
+        int len, node = *name ? fdt_subnode_offset(dtb, 0, name) : 0;
+        if (node < 0 && nodes[r->node].there)
             continue;
-        const void *bytes = node < 0 ? NULL : fdt_getprop(dtb, node, r->name, &len);
+        const void *bytes = node < 0 ? NULL : fdt_getprop(dtb, node, r->property, &len);
         if (!bytes || len < 0)
-            return err_set(err, -EINVAL, "property %s of node /%s is missing", r->name, r->node);
+            return err_set(err, -EINVAL, "property %s of node /%s is missing", r->property, name);
         int rc = decode(d, r, bytes, (u32)len, err);
         if (rc)
             return rc;
         if (i == 0 && d->format != DESCRIPTION_FORMAT) /* the rest may mean something else */
-            return check_values(d, err);
+            return check_version(d, err);
     }
     return 0;
 }
@@ -446,8 +480,8 @@ static int read_tree(void *dtb, size_t size, struct machine_description *d, stru
 
 int description_read(const void *dtb, size_t size, struct machine_description *d, struct err *err)
 {
-    memset(d, 0, sizeof(*d));
     int rc;
+    set_std(d);
     if (!size)
         rc = err_set(err, -EINVAL, "it is empty");
     else if (size > DESCRIPTION_MAX_SIZE)

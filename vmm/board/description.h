@@ -1,7 +1,8 @@
 /*
- * The machine description: everything besides the log that a replay starts from, as a flattened
- * device tree (machine.dtb in a recording; readable with `dtc -I dtb`). One table in description.c
- * says which property holds which field; writing, reading and checking walk it.
+ * The machine description: what a machine is, and everything besides the log that a replay starts
+ * from. `record`, a replay and the machine share the struct; a recording keeps it as a flattened
+ * device tree (machine.dtb, readable with `dtc -I dtb`). description.def says of each field all
+ * that there is to say.
  */
 #ifndef REPRISE_DESCRIPTION_H
 #define REPRISE_DESCRIPTION_H
@@ -11,11 +12,14 @@
 #include "board/boot.h"
 #include "cpu/model.h"
 
-#define DESCRIPTION_FORMAT     1 /* of the recording; see docs/format.md before changing it */
-#define DESCRIPTION_REVISION   1 /* of the machine; MACHINE_REVISION */
-#define DESCRIPTION_FLAGS_RULE 1 /* which flags a fault pushes as dead: DESIGN.md, "Exactness" */
+#define DESCRIPTION_FORMAT 1 /* of the recording; see docs/format.md before changing it */
+/* What a recorded machine is at power-on must not change: a difference has a number of its own.
+ * 1: the PIT is ready, as firmware leaves it. */
+#define DESCRIPTION_REVISION   1
+#define DESCRIPTION_FLAGS_RULE 1 /* which flags a fault pushes as dead: docs/determinism.md */
 #define DESCRIPTION_MAX_SIZE   (64u << 10)
 #define DESCRIPTION_HASH_SIZE  16 /* XXH3-128, canonical (big-endian) */
+#define DESCRIPTION_ID_SIZE    16
 
 #define DESCRIPTION_DISKS 4
 #define DESCRIPTION_NETS  4
@@ -23,6 +27,7 @@
 
 #define DESCRIPTION_GPU_MIN    64u
 #define DESCRIPTION_GPU_MAX    4096u
+#define DESCRIPTION_HZ         60u
 #define DESCRIPTION_HZ_MAX     240u
 #define DESCRIPTION_CAPSET_MAX 512u
 
@@ -44,6 +49,14 @@ struct description_net {
     u8 mac[6];
     u32 mtu;          /* 0: no such network */
     char backend[64]; /* what it was connected to, for people */
+};
+
+struct description_gpu {
+    u32 width, height; /* of the display, pixels; 0: no GPU */
+    u32 hz;            /* its refresh rate: a command that draws is done a period later */
+    u32 capset_id, capset_version;
+    u32 capset_size; /* 0: 2D only */
+    u8 capset[DESCRIPTION_CAPSET_MAX];
 };
 
 struct description_port {
@@ -77,11 +90,7 @@ struct machine_description {
 
     struct description_net net[DESCRIPTION_NETS]; /* the first ones are used */
 
-    u32 gpu_width, gpu_height; /* of the display, pixels; 0: no GPU */
-    u32 gpu_hz;                /* refresh rate; 0: 60 */
-    u32 capset_id, capset_version;
-    u32 capset_size; /* 0: 2D only */
-    u8 capset[DESCRIPTION_CAPSET_MAX];
+    struct description_gpu gpu;
 
     u32 hvc0; /* the console is port 0 of a virtio console (1) or the serial port (0) */
     struct description_port port[DESCRIPTION_PORTS];
@@ -90,7 +99,7 @@ struct machine_description {
 
     /* What ran the machine, and how it counted positions: for people, any engine replays what
      * counts in the same unit. */
-    char engine[16];  /* "kvm"; "": dbt */
+    char engine[16];  /* "dbt" or "kvm" */
     char counter[16]; /* "step" or "pmu", of "kvm" */
 
     /* Of a guest that a CPU ran freely: 0 if time is instructions. */
@@ -100,10 +109,74 @@ struct machine_description {
     u32 tsc_step;  /* so many of them, and the TSC moves by itself */
 
     u32 realtime; /* recorded with pacing (1) or without (0) */
+
+    /* Random, of a recording with disks: with it nobody can make another one whose machine.dtb has
+     * the same hash (replay/disk_notes.h). Zeros: none. */
+    u8 recording_id[DESCRIPTION_ID_SIZE];
 };
 
-/* Zeroes *d and fills in format, flags rule, position unit and the host's CPU maker. */
+enum description_kind {
+    DESCRIPTION_NUMBER, /* u32 or u64 */
+    DESCRIPTION_FLAG,   /* u32, 0 or 1 */
+    DESCRIPTION_TEXT,   /* NUL-terminated, shorter than `size` */
+    DESCRIPTION_HASH,   /* DESCRIPTION_HASH_SIZE bytes */
+    DESCRIPTION_BYTES,  /* exactly `size` */
+};
+
+/* Lines of `info`; LINE_NONE: the row is on none. */
+enum description_line {
+    LINE_NONE,
+#define LINE(ID, label) LINE_##ID,
+#include "board/description.def"
+    LINE_COUNT,
+};
+extern const char *const description_line_label[LINE_COUNT];
+
+/* What there is to say of a property; texts are NULL where there is nothing. */
+struct description_row {
+    unsigned node; /* description_node() */
+    const char *property;
+    enum description_kind kind;
+    u32 offset, size;      /* of the field in machine_description */
+    u64 std;               /* a number's or flag's value in a machine that says nothing else */
+    const char *text;      /* ... and a text's */
+    u64 least, most, step; /* of a number: its range, and what divides it; most 0: no limit */
+    const char *values;    /* a text is one of "a|b"; an option's words for a flag's 0 and 1 */
+    const char *says;      /* to who gives another value; % is "LEAST to MOST" */
+    const char *json;      /* its key in `info --json` */
+    enum description_line line;
+    const char *show;   /* on that line; % is the value, "a|b": a if the value is 0, else b */
+    bool first;         /* before the rows of that line that stand above */
+    const char *option; /* of `record`; "gpu.hz": hz=N of --gpu; "no-realtime": sets 0 */
+    int key;            /* its letter; 0: none */
+    const char *arg;    /* what the value is, for people; SIZE and TIME have forms of their own */
+    const char *help;   /* of the option */
+    const char *doc;    /* in docs/format.md */
+};
+extern const struct description_row description_rows[];
+extern const size_t description_row_count;
+
+/* The name of the row's node; "" is the root. */
+const char *description_node(const struct description_row *r);
+/* Is the row's node in the description's file? */
+bool description_there(const struct machine_description *d, const struct description_row *r);
+/* A number's or flag's value. */
+u64 description_number(const struct machine_description *d, const struct description_row *r);
+/* Sets a number or flag. false: it is out of range, and *d as before. */
+bool description_set(struct machine_description *d, const struct description_row *r, u64 value);
+/* What is said of a number out of range, with an argument's text or the value in front of it. */
+void description_refusal(const struct description_row *r, char *out, size_t size);
+
+/* What a machine is of which nothing is said, on this host. */
 void description_init(struct machine_description *d);
+
+/* Disks, networks: the first ones are there. */
+unsigned description_disks(const struct machine_description *d);
+unsigned description_nets(const struct machine_description *d);
+/* Positions are instructions, of a machine that runs by branches: for debuggers. */
+bool description_by_insn(const struct machine_description *d);
+
+bool description_has_id(const struct machine_description *d);
 
 /* XXH3-128 of the bytes, and its 32 hexadecimal digits. */
 void description_hash(const void *bytes, size_t size, u8 out[DESCRIPTION_HASH_SIZE]);

@@ -4,7 +4,6 @@
  * of a further archive at a multiple of 4, and skips zeros before it.
  */
 #include "board/initrd.h"
-#include "board/kernel.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -15,6 +14,9 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "base/file_io.h"
+#include "board/kernel.h"
 
 #define MAX_DEPTH 64
 
@@ -120,19 +122,11 @@ static int put_file(struct initrd_builder *b, const char *file, const char *name
     if (fd < 0)
         return err_errno(err, "cannot open %s", file);
     int rc = put_header(b, name, S_IFREG | (st->st_mode & 07777), (size_t)st->st_size, err);
-    for (size_t left = (size_t)st->st_size; !rc && left;) {
-        ssize_t n = read(fd, b->bytes + b->size, left);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            rc = err_errno(err, "cannot read %s", file);
-        else if (!n)
-            rc = err_set(err, -EIO, "%s became shorter while it was read", file);
-        else {
-            b->size += (size_t)n;
-            left -= (size_t)n;
-        }
-    }
+    if (!rc && !file_read_on(fd, b->bytes + b->size, (size_t)st->st_size))
+        rc = errno ? err_errno(err, "cannot read %s", file)
+                   : err_set(err, -EIO, "%s became shorter while it was read", file);
+    if (!rc)
+        b->size += (size_t)st->st_size;
     close(fd);
     if (!rc)
         pad(b);

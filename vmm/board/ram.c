@@ -49,6 +49,9 @@ int ram_create(struct ram *ram, u64 size, struct err *err)
     /* Resident must mean touched: a huge page would make 2 MiB of one byte. Kernels without the
      * feature refuse the advice, which is as good. */
     madvise(host, size, MADV_NOHUGEPAGE);
+    /* A process that stays outside (host/outside.c) has no use for it, and would make each page
+     * that is there already cost a copy. */
+    madvise(host, size, MADV_DONTFORK);
     ram->host = host;
     ram->pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
     ram->size = size;

@@ -10,16 +10,53 @@
 
 #include "cpu/engine.h"
 #include "cpu/vcpu.h"
+#include "cmd/interrupt.h"
+#include "cmd/scope.h"
 #include "replay/gdb/gdb.h"
+
+#define STEP_POINTS 2u
 
 struct attach {
     struct gdb_server *server;
+    struct gdb_target target;
     struct machine *m;
     struct recorder *recorder;
     const struct gdb_point *points;
     unsigned npoints;
     struct gdb_resume resume; /* what gdb last asked for */
+    /* Which process runs, and whose the points are. */
+    struct symbols symbols;
+    bool have_symbols;
+    struct process_layout layout;
+    struct scope scope;
+    /* A step of a program goes on until its thread is back in ring 3 (debug_step.h). */
+    struct debug_point *engine_points; /* gdb's, and room for the step's */
+    bool user_step, waits, fs_base;
+    struct process thread;
+    u64 rip, rsp; /* where it began */
 };
+
+static const struct symbols *own_symbols(struct attach *a)
+{
+    struct err ignored;
+    a->have_symbols = a->have_symbols || !guest_symbols_read(&a->symbols, a->m, &ignored);
+    return a->have_symbols ? &a->symbols : NULL;
+}
+
+static void look(struct attach *a, struct process *out)
+{
+    const struct symbols *s;
+    if (process_due(&a->layout, machine_position(a->m)) && (s = own_symbols(a)))
+        process_learn(&a->layout, a->m, s);
+    process_read(&a->layout, a->m, out);
+}
+
+static void target_process(void *opaque, struct gdb_process *out)
+{
+    struct process now;
+    look(opaque, &now);
+    gdb_process_of(&now, out);
+}
 
 static struct machine *target_machine(void *opaque)
 {
@@ -30,15 +67,18 @@ static int target_set_points(void *opaque, const struct gdb_point *points, size_
                              struct err *err)
 {
     struct attach *a = opaque;
-    struct debug_point *d = calloc(n + 1, sizeof(*d));
+    struct debug_point *d = calloc(n + STEP_POINTS, sizeof(*d));
     if (!d)
         return err_set(err, -ENOMEM, "no memory for breakpoints");
     for (size_t i = 0; i < n; i++)
         d[i] = debug_point_of(&points[i]);
     int code = machine_debug_set(a->m, d, (unsigned)n);
-    free(d);
-    if (code)
+    if (code) {
+        free(d);
         return err_set(err, code, "no memory for breakpoints");
+    }
+    free(a->engine_points);
+    a->engine_points = d;
     a->points = points;
     a->npoints = (unsigned)n;
     return 0;
@@ -55,12 +95,19 @@ static int target_before_write(void *opaque, struct err *err)
 static enum gdb_monitor target_monitor(void *opaque, const char *command, FILE *out)
 {
     struct attach *a = opaque;
+    struct process now;
     struct err err;
     if (!strcmp(command, "when")) {
         const struct vcpu *c = machine_vcpu(a->m);
         fprintf(out,
                 "position      %" PRIu64 "\nvirtual time  %.9f s\nRIP           %016" PRIx64 "\n",
                 machine_position(a->m), (double)machine_now(a->m) * 1e-9, c->rip);
+        look(a, &now);
+        if (now.task)
+            fprintf(out, "process       %s (pid %d)\n", now.comm, now.pid);
+    } else if (!strncmp(command, "scope", 5) &&
+               scope_command(&a->scope, command + 5 + strspn(command + 5, " "), out)) {
+        return GDB_MONITOR_OK;
     } else if (!strncmp(command, "mark ", 5) && command[5]) {
         if (!a->recorder || recorder_mark(a->recorder, a->m, command + 5, &err))
             fprintf(out, "error: %s\n", a->recorder ? err.text : "not recording");
@@ -69,6 +116,7 @@ static enum gdb_monitor target_monitor(void *opaque, const char *command, FILE *
     } else if (!strcmp(command, "help")) {
         fputs("monitor help         this list\n"
               "monitor when         position and virtual time\n"
+              "monitor scope [process|machine]  whose points at user addresses and steps are\n"
               "monitor mark NAME    call this place mark:NAME in the recording\n",
               out);
     } else {
@@ -77,19 +125,33 @@ static enum gdb_monitor target_monitor(void *opaque, const char *command, FILE *
     return GDB_MONITOR_OK;
 }
 
+void gdb_warn(void *opaque, const char *text)
+{
+    (void)opaque;
+    fprintf(stderr, "reprise: %s\r\n", text); /* a guest's terminal may be in raw mode */
+}
+
 int attach_create(struct attach **out, const char *endpoint, struct machine *m, struct err *err)
 {
     struct attach *a = calloc(1, sizeof(*a));
-    struct gdb_target target = {.opaque = a,
-                                .machine = target_machine,
-                                .set_points = target_set_points,
-                                .before_write = target_before_write,
-                                .monitor = target_monitor};
     if (!a)
         return err_set(err, -ENOMEM, "out of memory");
+    a->engine_points = calloc(STEP_POINTS, sizeof(*a->engine_points));
+    if (!a->engine_points) {
+        free(a);
+        return err_set(err, -ENOMEM, "out of memory");
+    }
     a->m = m;
-    int code = gdb_server_create(&a->server, endpoint, &target, err);
+    a->target = (struct gdb_target){.opaque = a,
+                                    .machine = target_machine,
+                                    .set_points = target_set_points,
+                                    .before_write = target_before_write,
+                                    .monitor = target_monitor,
+                                    .process = target_process,
+                                    .warn = gdb_warn};
+    int code = gdb_server_create(&a->server, endpoint, &a->target, err);
     if (code) {
+        free(a->engine_points);
         free(a);
         return code;
     }
@@ -107,6 +169,11 @@ const char *attach_address(const struct attach *a)
     return gdb_server_address(a->server);
 }
 
+bool attach_open_to_all(const struct attach *a)
+{
+    return gdb_server_open_to_all(a->server);
+}
+
 bool attach_wants(void *attach)
 {
     return gdb_server_poll(((struct attach *)attach)->server);
@@ -119,26 +186,15 @@ unsigned attach_fds(void *attach, int fds[2])
 
 /* ---- waiting for gdb, in which signals still end the recording ---- */
 
-static struct gdb_server *waked;
-static volatile int signalled;
-
-static void on_signal(int sig)
-{
-    signalled = sig;
-    gdb_server_wake(waked);
-}
-
 static int wait_for_gdb(struct attach *a, struct err *err)
 {
     static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
-    struct sigaction sa = {.sa_handler = on_signal}, before[ARRAY_SIZE(ends)];
+    struct sigaction before[ARRAY_SIZE(ends)];
     sigset_t set, mask;
-    sigemptyset(&sa.sa_mask);
     sigemptyset(&set);
-    waked = a->server;
-    signalled = 0;
+    session_begin(a->server, 0);
     for (size_t i = 0; i < ARRAY_SIZE(ends); i++) {
-        sigaction(ends[i], &sa, &before[i]);
+        session_ends_on(ends[i], &before[i]);
         sigaddset(&set, ends[i]);
     }
     pthread_sigmask(SIG_UNBLOCK, &set, &mask);
@@ -148,34 +204,19 @@ static int wait_for_gdb(struct attach *a, struct err *err)
         sigaction(ends[i], &before[i], NULL);
     /* Blocked again: the live input finds it. Only now, as going back to ignoring a signal (a
      * recorder in the background) drops one that is pending. */
-    if (signalled)
-        raise(signalled);
+    if (session_ended_by())
+        raise(session_ended_by());
     return code;
 }
 
-/* Does the machine go on without asking gdb? */
-static bool goes_on(struct attach *a, const struct run_end *end)
+static bool in_user(struct attach *a)
 {
-    const struct debug_hit *hit = machine_debug_hit(a->m);
-    u64 rip = machine_vcpu(a->m)->rip;
-    if (end->reason == RUN_DEBUG && hit->point < a->npoints &&
-        !gdb_condition_holds(a->points[hit->point].conditions, a->m)) {
-        machine_debug_pass(a->m);
-        return true;
-    }
-    return end->reason == RUN_STOP && a->resume.action == GDB_RANGE_STEP &&
-           rip >= a->resume.start && rip < a->resume.end && !gdb_server_poll(a->server);
+    return (machine_vcpu(a->m)->seg_sel[SEG_CS] & 3) == 3;
 }
 
-static void tell(struct attach *a, const struct run_end *end)
+static bool steps(const struct attach *a)
 {
-    const struct debug_hit *hit = machine_debug_hit(a->m);
-    struct gdb_stop stop = {.reason = GDB_STOP_TRAP};
-    if (end->reason == RUN_DEBUG && hit->point < a->npoints)
-        gdb_stop_of(&a->points[hit->point], hit->address, &stop);
-    else if (a->resume.action == GDB_CONTINUE || gdb_server_poll(a->server))
-        stop.reason = GDB_STOP_INTERRUPT;
-    gdb_server_stopped(a->server, &stop);
+    return a->resume.action == GDB_STEP || a->resume.action == GDB_RANGE_STEP;
 }
 
 static void step(struct attach *a, struct run_limits *limits)
@@ -184,21 +225,138 @@ static void step(struct attach *a, struct run_limits *limits)
     machine_debug_pass(a->m);
 }
 
+static bool in_range(const struct attach *a)
+{
+    u64 rip = machine_vcpu(a->m)->rip;
+    return a->resume.action == GDB_RANGE_STEP && rip >= a->resume.start && rip < a->resume.end;
+}
+
+static void begin_step(struct attach *a, struct run_limits *limits)
+{
+    const struct vcpu *c = machine_vcpu(a->m);
+    a->user_step = !a->scope.machine && in_user(a);
+    a->rip = c->rip;
+    a->rsp = c->gpr[RSP];
+    if (a->user_step)
+        look(a, &a->thread);
+    step(a, limits);
+}
+
+static void stop_waiting(struct attach *a)
+{
+    if (a->waits)
+        machine_debug_set(a->m, a->engine_points, a->npoints); /* fewer: there is memory */
+    a->waits = false;
+}
+
+/* The program that is stepped has entered the kernel. */
+static bool wait_for_thread(struct attach *a, struct run_limits *limits)
+{
+    const struct vcpu *c = machine_vcpu(a->m);
+    const struct symbols *s = a->thread.task ? own_symbols(a) : NULL;
+    struct debug_point *p = a->engine_points + a->npoints;
+    unsigned n = 1;
+    memset(p, 0, STEP_POINTS * sizeof(*p));
+    p[0].kind = DEBUG_TO_USER;
+    if (s && symbols_address(s, "do_exit", &p[1].address)) {
+        p[1].kind = DEBUG_EXEC;
+        p[1].length = 1;
+        n++;
+    }
+    a->fs_base = c->rip != c->lstar;
+    a->waits = machine_debug_set(a->m, a->engine_points, a->npoints + n) == 0;
+    limits->stop_at = NEVER;
+    return a->waits;
+}
+
+/* A point of such a wait was hit: is the step to go on? */
+static bool waits_on(struct attach *a, struct run_limits *limits)
+{
+    const struct vcpu *c = machine_vcpu(a->m);
+    struct process now;
+    look(a, &now);
+    if (!process_same_thread(&now, &a->thread, a->fs_base)) {
+        machine_debug_pass(a->m);
+        return true;
+    }
+    stop_waiting(a);
+    if (!in_user(a) || ((c->rip != a->rip || c->gpr[RSP] != a->rsp) && !in_range(a)))
+        return false;
+    begin_step(a, limits);
+    return true;
+}
+
+static bool counts(struct attach *a, unsigned point)
+{
+    struct process now;
+    if (scope_owns(&a->scope, point)) {
+        look(a, &now);
+        if (!scope_holds(&a->scope, point, &now))
+            return false;
+    }
+    return gdb_condition_holds(a->points[point].conditions, &a->target);
+}
+
+/* Does the machine go on without asking gdb? */
+static bool goes_on(struct attach *a, const struct run_end *end, struct run_limits *limits)
+{
+    const struct debug_hit *hit = machine_debug_hit(a->m);
+    if (gdb_server_poll(a->server) && end->reason == RUN_STOP)
+        return false;
+    if (end->reason == RUN_DEBUG && hit->point >= a->npoints)
+        return waits_on(a, limits);
+    if (end->reason == RUN_DEBUG && counts(a, hit->point))
+        return false;
+    if (end->reason == RUN_DEBUG)
+        machine_debug_pass(a->m);
+    if (a->waits || (end->reason == RUN_DEBUG && !steps(a)))
+        return true;
+    if (steps(a) && a->user_step && !in_user(a))
+        return wait_for_thread(a, limits);
+    if (end->reason == RUN_DEBUG || in_range(a)) {
+        begin_step(a, limits);
+        return true;
+    }
+    return false;
+}
+
+static void tell(struct attach *a, const struct run_end *end)
+{
+    const struct debug_hit *hit = machine_debug_hit(a->m);
+    struct gdb_stop stop = {.reason = GDB_STOP_TRAP};
+    if (end->reason == RUN_DEBUG && hit->point < a->npoints) {
+        gdb_stop_of(&a->points[hit->point], hit->address, &stop);
+    } else if (end->reason == RUN_DEBUG && !in_user(a)) {
+        stop.reason = GDB_STOP_INTERRUPT;
+        process_end_sentence(&a->thread, machine_vcpu(a->m)->gpr[RDI], stop.text,
+                             sizeof(stop.text));
+    } else if (a->resume.action == GDB_CONTINUE || gdb_server_poll(a->server)) {
+        stop.reason = GDB_STOP_INTERRUPT;
+    }
+    gdb_server_stopped(a->server, &stop);
+}
+
 int attach_stopped(struct attach *a, const struct run_end *end, struct run_limits *limits,
                    struct err *err)
 {
-    if (goes_on(a, end)) {
-        if (a->resume.action == GDB_RANGE_STEP || a->resume.action == GDB_STEP)
-            step(a, limits);
+    struct process now;
+    if (goes_on(a, end, limits))
         return 0;
-    }
+    stop_waiting(a);
     tell(a, end);
     limits->stop_at = NEVER;
     int code = wait_for_gdb(a, err);
     if (code)
         return code;
-    if (a->resume.action == GDB_STEP || a->resume.action == GDB_RANGE_STEP)
-        step(a, limits);
+    a->user_step = false;
+    if (gdb_action_runs(a->resume.action)) {
+        look(a, &now);
+        code = scope_run(&a->scope, a->points, a->npoints, a->m, &now, steps(a), err);
+        if (code)
+            return code;
+    }
+    if (steps(a))
+        begin_step(a, limits);
     else if (a->resume.action == GDB_KILL)
         raise(SIGTERM); /* blocked: ends the recording as a signal from outside does */
     return 0;
@@ -217,5 +375,9 @@ void attach_destroy(struct attach *a)
     if (!a)
         return;
     gdb_server_destroy(a->server);
+    if (a->have_symbols)
+        symbols_free(&a->symbols);
+    scope_free(&a->scope);
+    free(a->engine_points);
     free(a);
 }

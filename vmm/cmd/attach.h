@@ -9,19 +9,31 @@
 #include "cmd/cmd.h"
 #include "cpu/engine.h"
 #include "replay/recorder.h"
+#include "inspect/process.h"
 
 struct attach;
 struct gdb_point;
+struct gdb_process;
 struct gdb_stop;
+
+void gdb_process_of(const struct process *r, struct gdb_process *out);
 
 /* The stub's points and hits in the engine's terms (debug.c). */
 struct debug_point debug_point_of(const struct gdb_point *p);
 void gdb_stop_of(const struct gdb_point *p, u64 address, struct gdb_stop *stop);
 
-/* Listens. */
+/* Said where a server is open to whoever connects. */
+#define GDB_OPEN_WARNING                                                                           \
+    "reprise: warning: whoever can connect there can read and change the guest\n"
+
+/* What gdb's server has to say to the user (struct gdb_target). */
+void gdb_warn(void *opaque, const char *text);
+
+/* Listens; `endpoint`: see gdb_server_create. */
 int attach_create(struct attach **out, const char *endpoint, struct machine *m, struct err *err);
 void attach_set_recorder(struct attach *a, struct recorder *r); /* for marks */
 const char *attach_address(const struct attach *a);
+bool attach_open_to_all(const struct attach *a);
 /* For the live input: gdb wants something. */
 bool attach_wants(void *attach);
 unsigned attach_fds(void *attach, int fds[2]);

@@ -1,8 +1,8 @@
 /* `reprise checkpoint`: writes checkpoints of a recording to disk, so that it opens anywhere. */
 #include <errno.h>
 #include <inttypes.h>
-#include <signal.h>
 
+#include "cmd/interrupt.h"
 #include "cmd/travel.h"
 #include "host/clock.h"
 
@@ -27,12 +27,14 @@ struct checkpoint_args {
     const char *dir;
     double every;
     bool remove, json;
+    struct disk_names disks;
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct checkpoint_args *a = state->input;
     switch (key) {
+    case ARGP_KEY_INIT: state->child_inputs[0] = &a->disks; break;
     case O_EVERY:
         a->every = option_seconds(state, arg, "--every");
         if (a->every <= 0)
@@ -47,13 +49,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return 0;
 }
 
-static volatile bool interrupted;
-
 static int remove_all(const struct checkpoint_args *a)
 {
     struct opened o;
     struct err err = {0};
-    if (open_recording(&o, a->dir, &err))
+    sandbox_write(a->dir);
+    if (sandbox_enter(&err) || open_recording(&o, a->dir, &err))
         return cmd_fail(&err);
     checkpoint_remove(&o.rec, CHECKPOINT_DIR);
     close_recording(&o);
@@ -62,10 +63,13 @@ static int remove_all(const struct checkpoint_args *a)
 
 int cmd_checkpoint(int argc, char **argv)
 {
-    static const struct argp argp = {
-        .options = options, .parser = parse, .args_doc = "DIR", .doc = doc};
+    static const struct argp argp = {.options = options,
+                                     .parser = parse,
+                                     .args_doc = "DIR",
+                                     .doc = doc,
+                                     .children = disk_option_children};
     struct checkpoint_args a = {.every = DEFAULT_EVERY};
-    argp_parse(&argp, argc, argv, 0, NULL, &a);
+    option_parse(&argp, argc, argv, &a);
     if (a.remove)
         return remove_all(&a);
     struct err err = {0};
@@ -73,10 +77,10 @@ int cmd_checkpoint(int argc, char **argv)
     u32 files = 0;
     u64 bytes = 0, began = host_ns();
     char size[32], took[32];
-    travel_catch_interrupt(&interrupted);
-    if (travel_open(&tr, a.dir, 0, &err))
+    interrupt_catch();
+    sandbox_write(a.dir);
+    if (travel_open(&tr, a.dir, a.disks.spec, 0, &err))
         return cmd_fail(&err);
-    tr.interrupted = &interrupted;
     int code = timeline_write_checkpoints(tr.t, (u64)(a.every * 1e9), &files, &bytes, &err);
     travel_quiet(&tr);
     if (code)

@@ -9,8 +9,10 @@
 #include <argp.h>
 #include <stdio.h>
 
+#include "base/text.h"
 #include "board/description.h"
-#include "machine.h"
+#include "host/sandbox.h"
+#include "machine/machine.h"
 #include "replay/opened.h"
 
 /* docs/exit-codes.md and EXIT_HELP say these too. */
@@ -54,11 +56,14 @@ int cmd_disk(int argc, char **argv);
 int cmd_pcap(int argc, char **argv);
 int cmd_gpu(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
+int cmd_verify(int argc, char **argv);
+int cmd_sign(int argc, char **argv);
 
 /* A word of the command line that says what is to be done; the rest of the line belongs to it. */
 struct verb {
     const char *name;
     int (*run)(int argc, char **argv);
+    unsigned needs; /* enum sandbox_need, once it is locked in; 0: it has verbs, or locks nothing */
 };
 struct verb_choice {
     const struct verb *verbs;
@@ -70,8 +75,13 @@ struct verb_choice {
 };
 /* argp's parser, whose input is a struct verb_choice. */
 error_t verb_parse(int key, char *arg, struct argp_state *state);
-/* Runs what was chosen, named behind `program`; its exit code. */
+/* Runs what was chosen, named after `program`; its exit code. */
 int verb_run(const struct verb_choice *c, const char *program);
+
+/* argp_parse() for a command: options that do not exist are named with the one that was meant. */
+void option_parse(const struct argp *argp, int argc, char **argv, void *input);
+/* The one of `names` (n of them, `stride` bytes apart) that a typo was meant to be; NULL: none. */
+const char *option_meant(const char *typo, const char *const *names, size_t n, size_t stride);
 
 /* Prints "reprise: TEXT" on stderr; returns EX_ERROR. */
 int cmd_fail(const struct err *err);
@@ -85,6 +95,9 @@ void option_recording(struct argp_state *state, const char *arg, const char **di
 void option_need_recording(struct argp_state *state, const char *dir);
 /* Of an option whose gdb ENDPOINT may be left out or follow behind a space. */
 const char *option_endpoint(struct argp_state *state);
+/* A date and time, UTC unless it says otherwise ("2026-11-22T10:57:29Z", "2026-11-22 10:57+01:00",
+ * "2026-11-22"), or Unix time ("1795345049", "@1795345049"). */
+u64 option_time(struct argp_state *state, const char *arg, const char *what);
 double option_seconds(struct argp_state *state, const char *arg, const char *what);
 
 /* The exit code for how a guest ended. `panicked`: its console said so. */
@@ -101,10 +114,7 @@ char *text_bytes(u64 bytes, char out[32]);
 char *text_seconds(u64 ns, char out[32]);
 /* "1.48 G" */
 char *text_count(u64 n, char out[32]);
-
-/* Without what would control a terminal; returns `out`. */
-char *text_printable(const char *text, char *out, size_t size);
-/* Writes all of it to fd; false once that has failed (the reader is gone). */
-bool write_fd(int fd, const void *data, size_t len);
+/* Unix time as "2026-11-22T10:57:29Z" (ISO 8601). */
+char *text_time(u64 seconds, char out[64]);
 
 #endif

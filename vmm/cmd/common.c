@@ -1,14 +1,13 @@
 /* What several sub-commands do. */
-#define _GNU_SOURCE /* stpcpy */
+#define _GNU_SOURCE /* strptime, timegm */
 #include "cmd/cmd.h"
 #include "board/kernel.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <time.h>
 
 #include "base/check.h"
 
@@ -49,6 +48,51 @@ u64 option_size(struct argp_state *state, const char *arg, const char *what)
     return v;
 }
 
+#define LAST_TIME 253402300799u /* the end of the year 9999: the clock counts no further */
+
+/* After the time of day: "", "Z", "+01:00", "-0530". */
+static bool zone_offset(const char *s, long *seconds)
+{
+    unsigned hours, minutes = 0;
+    int n = 0;
+    *seconds = 0;
+    if (!*s || !strcmp(s, "Z"))
+        return true;
+    if ((*s != '+' && *s != '-') || (sscanf(s + 1, "%2u:%2u%n", &hours, &minutes, &n) != 2 &&
+                                     sscanf(s + 1, "%2u%2u%n", &hours, &minutes, &n) != 2))
+        return false;
+    *seconds = (long)(hours * 3600 + minutes * 60) * (*s == '+' ? 1 : -1);
+    return !s[1 + n] && hours < 24 && minutes < 60;
+}
+
+u64 option_time(struct argp_state *state, const char *arg, const char *what)
+{
+    static const char *const forms[] = {"%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M",
+                                        "%Y-%m-%d %H:%M", "%Y-%m-%d"};
+    const char *digits = arg + (*arg == '@');
+    if (*digits && strspn(digits, "0123456789") == strlen(digits)) {
+        u64 v = option_number(state, digits, what);
+        if (v > LAST_TIME)
+            argp_error(state, "%s: %s is beyond the year 9999", what, arg);
+        return v;
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(forms); i++) {
+        struct tm tm = {0};
+        long offset;
+        const char *rest = strptime(arg, forms[i], &tm);
+        if (!rest || !zone_offset(rest, &offset))
+            continue;
+        time_t t = timegm(&tm) - offset;
+        if (t >= 0 && (u64)t <= LAST_TIME)
+            return (u64)t;
+    }
+    argp_error(state,
+               "%s: '%s' is no time from 1970 to 9999 (such as 2026-11-22T10:57:29Z, or seconds "
+               "since 1970)",
+               what, arg);
+    return 0;
+}
+
 double option_seconds(struct argp_state *state, const char *arg, const char *what)
 {
     char *end;
@@ -78,9 +122,10 @@ const char *option_endpoint(struct argp_state *state)
     const char *next = state->next < state->argc ? state->argv[state->next] : "";
     const char *colon = strrchr(next, ':');
     const char *port = colon ? colon + 1 : next;
-    bool is_port = *port && strspn(port, "0123456789") == strlen(port);
+    size_t digits = strspn(port, "0123456789");
+    bool is_port = digits && (!port[digits] || !strcmp(port + digits, ",open"));
     if (strcmp(next, "-") && strncmp(next, "unix:", 5) && !is_port)
-        return "127.0.0.1:0";
+        return NULL;
     state->next++;
     return next;
 }
@@ -162,6 +207,15 @@ char *text_seconds(u64 ns, char out[32])
     return out;
 }
 
+char *text_time(u64 seconds, char out[64])
+{
+    struct tm tm;
+    time_t t = (time_t)seconds;
+    if (seconds > LAST_TIME || !gmtime_r(&t, &tm) || !strftime(out, 64, "%Y-%m-%dT%H:%M:%SZ", &tm))
+        snprintf(out, 64, "%" PRIu64 " s after 1970", seconds);
+    return out;
+}
+
 char *text_count(u64 n, char out[32])
 {
     if (n < 10000)
@@ -175,35 +229,6 @@ char *text_count(u64 n, char out[32])
     return out;
 }
 
-char *text_printable(const char *text, char *out, size_t size)
-{
-    size_t n = 0;
-    for (; text[n] && n + 1 < size; n++)
-        out[n] = (char)((u8)text[n] < ' ' || text[n] == 127 ? '?' : text[n]);
-    out[n] = 0;
-    return out;
-}
-
-bool write_fd(int fd, const void *data, size_t len)
-{
-    const char *p = data;
-    while (len) {
-        ssize_t n = write(fd, p, len);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 && errno == EAGAIN) { /* another program made it non-blocking */
-            struct pollfd ready = {.fd = fd, .events = POLLOUT};
-            poll(&ready, 1, -1);
-            continue;
-        }
-        if (n <= 0)
-            return false;
-        p += n;
-        len -= (size_t)n;
-    }
-    return true;
-}
-
 error_t verb_parse(int key, char *arg, struct argp_state *state)
 {
     struct verb_choice *c = state->input;
@@ -214,8 +239,11 @@ error_t verb_parse(int key, char *arg, struct argp_state *state)
     for (size_t i = 0; i < c->n; i++)
         if (!strcmp(arg, c->verbs[i].name))
             c->chosen = &c->verbs[i];
-    if (!c->chosen)
-        argp_error(state, "there is no %s '%s'", c->what, arg);
+    if (!c->chosen) {
+        const char *meant = option_meant(arg, &c->verbs[0].name, c->n, sizeof(c->verbs[0]));
+        argp_error(state, "there is no %s '%s'%s%s%s", c->what, arg,
+                   meant ? "; did you mean '" : "", meant ? meant : "", meant ? "'?" : "");
+    }
     c->argv = state->argv + state->next - 1;
     c->argc = state->argc - state->next + 1;
     state->next = state->argc;
@@ -227,5 +255,7 @@ int verb_run(const struct verb_choice *c, const char *program)
     char name[64];
     snprintf(name, sizeof(name), "%s %s", program, c->argv[0]);
     c->argv[0] = name;
+    if (c->chosen->needs)
+        sandbox_plan(c->chosen->needs);
     return c->chosen->run(c->argc, c->argv);
 }

@@ -6,8 +6,10 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file_io.h"
 #include "cmd/cmd.h"
 #include "host/clock.h"
 
@@ -73,7 +75,11 @@ static int take(struct input_source *src, struct machine *m, struct input *in, s
                 draw(c, m, now);
         }
     }
-    return c->inner->ops->take(c->inner, m, in, err);
+    int taken = c->inner->ops->take(c->inner, m, in, err);
+    /* Who types at the guest's console reads it: the line would come between the guest's. */
+    if (taken > 0 && c->answers && (in->kind == INPUT_CONSOLE || in->kind == INPUT_PORT))
+        c->progress = false;
+    return taken;
 }
 
 static int idle(struct input_source *src, struct machine *m, vns_t deadline, vns_t *until,
@@ -95,7 +101,11 @@ void console_init(struct console *c, struct input_source *inner, int out, bool a
 {
     *c = (struct console){
         .src = {&ops}, .inner = inner, .out = out, .stop_fd = -1, .line_start = true};
+    struct stat st;
+    if (out >= 0 && !fstat(out, &st) && S_ISREG(st.st_mode))
+        c->room.keep = ROOM_LEAST;
     c->progress = isatty(STDERR_FILENO);
+    c->answers = answers;
     c->mute = !answers && out >= 0 && isatty(out);
     c->start = c->last_time = host_ns_coarse();
     c->next = c->start + DRAW_NS;
@@ -133,7 +143,7 @@ static bool put(struct console *c, const char *p, size_t len)
             return false;
         if (fds[0].revents) {
             size_t n = MIN(len, (size_t)PIPE_BUF); /* for which there is room */
-            if (!write_fd(c->out, p, n))
+            if (!file_write_on(c->out, p, n))
                 return false;
             p += n;
             len -= n;
@@ -143,7 +153,7 @@ static bool put(struct console *c, const char *p, size_t len)
             return false;
         }
     }
-    return !len || write_fd(c->out, p, len);
+    return !len || file_write_on(c->out, p, len);
 }
 
 /* Leaves out what a terminal answers: CSI ... n (status, cursor position), CSI ... c, ESC Z. */
@@ -182,6 +192,11 @@ void console_output(struct console *c, const void *data, size_t len)
         watch_panic(c, p, len);
     erase(c);
     c->line_start = p[len - 1] == '\n' || p[len - 1] == '\r';
+    c->written += len;
+    if (c->out >= 0 && room_ask(&c->room, c->out, c->written)) {
+        c->error = ENOSPC;
+        c->out = -1;
+    }
     if (c->out >= 0 && !(c->mute ? put_muted(c, p, len) : put(c, p, len))) {
         c->error = errno == EPIPE ? 0 : errno;
         c->out = -1;
@@ -192,8 +207,11 @@ bool console_done(struct console *c)
 {
     erase(c);
     fflush(stderr);
+    char text[96];
     if (c->error)
         fprintf(stderr, "reprise: cannot write the guest's console to standard output: %s\n",
-                c->error == ETIMEDOUT ? "its reader does not read" : strerror(c->error));
+                c->error == ETIMEDOUT ? "its reader does not read"
+                : c->room.answer      ? room_text(&c->room, text, sizeof(text))
+                                      : strerror(c->error));
     return !c->error;
 }

@@ -6,16 +6,20 @@
 #ifndef REPRISE_CMD_CONSOLE_H
 #define REPRISE_CMD_CONSOLE_H
 
-#include "input.h"
-#include "machine.h"
+#include "base/room.h"
+#include "machine/source.h"
+#include "machine/machine.h"
 
 struct console {
     struct input_source src;
     struct input_source *inner;
-    int out;     /* where console output goes; -1: nowhere (or the reader has gone) */
+    int out;          /* where console output goes; -1: nowhere (or the reader has gone) */
+    struct room room; /* ... if that is a file */
+    u64 written;
     int error;   /* errno that ended it; 0 also when the reader has gone */
     int stop_fd; /* readable: do not wait for a reader that does not read; -1: none */
     bool progress;
+    bool answers;   /* somebody types to the guest at the terminal */
     bool mute;      /* terminal, and its answers reach nobody */
     char query[32]; /* an escape sequence begun, held back while muted */
     size_t query_len;

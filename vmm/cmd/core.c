@@ -6,8 +6,8 @@
 
 #include "cmd/gpu_scene.h"
 #include "cmd/travel.h"
-#include "replay/core.h"
-#include "replay/symbols.h"
+#include "inspect/core.h"
+#include "inspect/symbols.h"
 
 enum { O_AT = 256, O_FORCE, O_GPU, O_JSON };
 
@@ -31,12 +31,14 @@ struct core_args {
     const char *dir, *output;
     struct point at;
     bool force, gpu, json;
+    struct disk_names disks;
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct core_args *a = state->input;
     switch (key) {
+    case ARGP_KEY_INIT: state->child_inputs[0] = &a->disks; break;
     case O_AT: option_point(state, arg, "--at", &a->at); break;
     case O_FORCE: a->force = true; break;
     case O_GPU: a->gpu = true; break;
@@ -111,19 +113,19 @@ static int describe_gpu(const struct core_args *a, struct machine *m, struct cor
 
 static int write_core(const struct core_args *a, struct machine *m)
 {
-    struct elf_output out;
+    struct output_file out;
     struct core_report report;
     struct err err = {0};
     struct core_note note = {0};
     int code = a->gpu ? describe_gpu(a, m, &note, &err) : 0;
     if (code)
         return cmd_fail(&err);
-    code = elf_output_open(&out, a->output, a->force, &err);
+    code = output_open(&out, a->output, a->force, &err);
     if (!code && core_write(m, fileno(out.file), a->gpu ? &note : NULL, &report, &err))
         code = err_prefix(&err, "%s", a->output);
     if (!code)
-        code = elf_output_commit(&out, &err);
-    elf_output_discard(&out);
+        code = output_commit(&out, &err);
+    output_discard(&out);
     free((void *)note.data);
     if (code)
         return cmd_fail(&err);
@@ -136,18 +138,21 @@ static int write_core(const struct core_args *a, struct machine *m)
 
 int cmd_core(int argc, char **argv)
 {
-    static const struct argp argp = {
-        .options = options, .parser = parse, .args_doc = "DIR", .doc = doc};
+    static const struct argp argp = {.options = options,
+                                     .parser = parse,
+                                     .args_doc = "DIR",
+                                     .doc = doc,
+                                     .children = disk_option_children};
     struct core_args a = {.at = {.kind = POINT_END}};
-    argp_parse(&argp, argc, argv, 0, NULL, &a);
+    option_parse(&argp, argc, argv, &a);
     struct err err = {0};
-    struct elf_output probe = {0};
+    struct output_file probe = OUTPUT_CLOSED;
     struct travel tr;
     /* Before the replay, which may take long. */
-    if (elf_output_open(&probe, a.output, a.force, &err))
+    if (output_open(&probe, a.output, a.force, &err))
         return cmd_fail(&err);
-    elf_output_discard(&probe);
-    int code = travel_open_at(&tr, a.dir, &a.at);
+    output_discard(&probe);
+    int code = travel_open_at(&tr, a.dir, a.disks.spec, &a.at);
     struct machine *m = tr.t ? timeline_machine(tr.t) : NULL;
     if (code == EX_FINE || code == EX_DAMAGE) {
         int done = write_core(&a, m);

@@ -1,6 +1,5 @@
 /*
- * gdb on a recording: the remote stub's requests turned into moves along the timeline, and the
- * `monitor` commands. See visit.h.
+ * gdb on a recording: the remote stub's requests turned into moves along the timeline. See visit.h.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -12,21 +11,19 @@
 #include <unistd.h>
 
 #include "cmd/attach.h"
-#include "cmd/gpu_play.h"
-#include "cmd/gpu_scene.h"
-#include "cmd/replay_screen.h"
+#include "cmd/debug_monitor.h"
+#include "cmd/debug_step.h"
+#include "cmd/interrupt.h"
 #include "cmd/visit.h"
 #include "cpu/vcpu.h"
+#include "host/clock.h"
+#include "host/outside.h"
 #include "replay/gdb/gdb.h"
-#include "virtio-gpu-log/print.h"
 
-struct debug_session {
-    struct travel *tr;
-    struct gdb_server *server;
-    const struct gdb_point *points; /* the stub's */
-    unsigned npoints;
-    int child; /* gdb itself, when we started it */
-};
+#define GDB_END_MOMENTS    300u /* of 10 ms */
+#define PROGRESS_FIRST_NS  2000000000u
+#define PROGRESS_REDRAW_NS 500000000u
+#define PROGRESS_LINE_NS   10000000000u
 
 static struct machine *target_machine(void *opaque)
 {
@@ -63,25 +60,50 @@ static int target_set_points(void *opaque, const struct gdb_point *points, size_
                              struct err *err)
 {
     struct debug_session *s = opaque;
-    struct debug_point *d = calloc(n + 1, sizeof(*d));
+    struct debug_point *d = calloc(n + STEP_POINTS, sizeof(*d));
     if (!d)
         return err_set(err, -ENOMEM, "no memory for breakpoints");
     for (size_t i = 0; i < n; i++)
         d[i] = debug_point_of(&points[i]);
     int code = timeline_set_points(s->tr->t, d, (unsigned)n, err);
-    free(d);
-    if (!code) {
-        s->points = points;
-        s->npoints = (unsigned)n;
+    if (code) {
+        free(d);
+        return code;
     }
-    return code;
+    free(s->engine_points);
+    s->engine_points = d;
+    s->step_armed = false;
+    s->points = points;
+    s->npoints = (unsigned)n;
+    return 0;
+}
+
+static void target_process(void *opaque, struct gdb_process *out)
+{
+    struct debug_session *s = opaque;
+    struct process now;
+    travel_process(s->tr, &now);
+    gdb_process_of(&now, out);
+}
+
+void gdb_process_of(const struct process *r, struct gdb_process *out)
+{
+    *out = (struct gdb_process){.pgd = r->root, .known = r->task, .pid = r->pid};
+    memcpy(out->comm, r->comm, sizeof(out->comm));
 }
 
 static bool point_holds(void *opaque, unsigned point)
 {
     struct debug_session *s = opaque;
-    return point >= s->npoints ||
-           gdb_condition_holds(s->points[point].conditions, timeline_machine(s->tr->t));
+    struct process now;
+    if (point >= s->npoints)
+        return debug_step_holds(s, point);
+    if (scope_owns(&s->scope, point)) {
+        travel_process(s->tr, &now);
+        if (!scope_holds(&s->scope, point, &now))
+            return false;
+    }
+    return gdb_condition_holds(s->points[point].conditions, &s->target);
 }
 
 static int target_before_write(void *opaque, struct err *err)
@@ -95,251 +117,87 @@ static int target_before_write(void *opaque, struct err *err)
     return code;
 }
 
-static volatile sig_atomic_t signalled; /* the session is to end */
+/* ---- progress: what takes long says how far it is, which also keeps a connection alive ---- */
+
+static void progress_text(struct debug_session *s, const char *text)
+{
+    if (s->progress.out) {
+        fputs(text, s->progress.out);
+        fflush(s->progress.out);
+    } else {
+        gdb_server_print(s->server, text);
+    }
+}
+
+static void progress_begin(struct debug_session *s, FILE *out)
+{
+    s->progress.out = out;
+    s->progress.began = host_ns();
+    s->progress.next = s->progress.began + PROGRESS_FIRST_NS;
+    s->progress.drawn = false;
+}
+
+static void progress_end(struct debug_session *s)
+{
+    if (s->progress.drawn)
+        progress_text(s, "\r\033[K");
+    s->progress.drawn = false;
+    s->progress.out = NULL;
+}
+
+/* Of the gdb that we started we know its terminal; another one gets a line now and then. */
+static void progress_show(struct debug_session *s)
+{
+    char text[128];
+    pos_t from, done, end = timeline_end(s->tr->t).position;
+    u64 now = host_ns();
+    bool redraw = s->child && isatty(STDOUT_FILENO);
+    if (now < s->progress.next)
+        return;
+    bool back = timeline_searching(s->tr->t, &from, &done);
+    if (!back) {
+        from = end;
+        done = machine_position(timeline_machine(s->tr->t));
+    }
+    double share = from ? 100.0 * (double)MIN(done, from) / (double)from : 100.0;
+    snprintf(text, sizeof(text), redraw ? "\r\033[K[%s: %.0f%%]" : "%s: %.0f%%\n",
+             back              ? "searching backwards"
+             : s->progress.out ? "replaying"
+                               : "running",
+             share);
+    progress_text(s, text);
+    s->progress.drawn = redraw;
+    s->progress.next = now + (redraw ? PROGRESS_REDRAW_NS : PROGRESS_LINE_NS);
+}
 
 static bool poll_gdb(void *opaque)
 {
     struct debug_session *s = opaque;
-    return signalled || gdb_server_poll(s->server);
+    progress_show(s);
+    return session_ended_by() || gdb_server_poll(s->server);
 }
 
-/* ---- monitor commands ---- */
-
-static int monitor_fail(FILE *out, const struct err *err)
+/* gdb waits for the answer to a command and sends nothing. */
+static bool poll_signals(void *opaque)
 {
-    fprintf(out, "error: %s\n", err->text);
-    return GDB_MONITOR_OK;
-}
-
-static enum gdb_monitor monitor_goto(struct debug_session *s, const char *arg, FILE *out)
-{
-    struct point p;
-    struct err err;
-    enum timeline_stop stop;
-    if (point_parse(arg, &p, &err))
-        return monitor_fail(out, &err);
-    int code = travel_to(s->tr, &p, &stop, &err);
-    if (code)
-        monitor_fail(out, &err);
-    print_place(out, s->tr, 1);
-    return GDB_MONITOR_MOVED;
-}
-
-static enum gdb_monitor monitor_back(struct debug_session *s, const char *arg, FILE *out)
-{
-    struct err err;
-    (void)arg;
-    if (timeline_back(s->tr->t, &err))
-        return monitor_fail(out, &err);
-    print_place(out, s->tr, 1);
-    return GDB_MONITOR_MOVED;
-}
-
-static enum gdb_monitor monitor_when(struct debug_session *s, const char *arg, FILE *out)
-{
-    (void)arg;
-    print_place(out, s->tr, 1);
-    return GDB_MONITOR_OK;
-}
-
-static enum gdb_monitor monitor_checkpoint(struct debug_session *s, const char *arg, FILE *out)
-{
-    struct err err;
-    struct timeline_stats st;
-    (void)arg;
-    if (timeline_checkpoint(s->tr->t, &err))
-        return monitor_fail(out, &err);
-    timeline_stats(s->tr->t, &st);
-    fprintf(out, "a checkpoint at position %" PRIu64 "; %u in memory\n",
-            timeline_now(s->tr->t).position, st.checkpoints);
-    return GDB_MONITOR_OK;
-}
-
-static enum gdb_monitor monitor_info(struct debug_session *s, const char *arg, FILE *out)
-{
-    struct timeline_stats st;
-    char memory[32], budget[32], disk[32], count[32], time[32];
-    struct instant end = timeline_end(s->tr->t);
-    (void)arg;
-    timeline_stats(s->tr->t, &st);
-    fprintf(out, "recording     %s\n", timeline_recording(s->tr->t)->rec.path);
-    fprintf(out, "length        %" PRIu64 " positions (%s), %s of virtual time\n", end.position,
-            text_count(end.position, count), text_seconds(end.time, time));
-    fprintf(out, "checkpoints   %u in memory (%s of %s), %u on disk (%s)\n", st.checkpoints,
-            text_bytes(st.memory, memory), text_bytes(st.budget, budget), st.files,
-            text_bytes(st.disk, disk));
-    print_place(out, s->tr, 1);
-    return GDB_MONITOR_OK;
-}
-
-static enum gdb_monitor monitor_mark(struct debug_session *s, const char *arg, FILE *out)
-{
-    struct err err;
-    if (timeline_branched(s->tr->t)) {
-        fputs("error: a what-if branch has no place in the recording; go back first\n", out);
-        return GDB_MONITOR_OK;
-    }
-    if (mark_add(&timeline_recording(s->tr->t)->rec, timeline_now(s->tr->t), arg, &err))
-        return monitor_fail(out, &err);
-    fprintf(out, "mark:%s is position %" PRIu64 "\n", arg, timeline_now(s->tr->t).position);
-    return GDB_MONITOR_OK;
-}
-
-static void print_mark(void *opaque, struct instant at, const char *name, size_t len)
-{
-    char text[256], shown[512];
-    snprintf(text, sizeof(text), "%.*s", (int)MIN(len, sizeof(text) - 1), name);
-    fprintf(opaque, "%16" PRIu64 "  %14.9f s  mark:%s\n", at.position, (double)at.time * 1e-9,
-            text_printable(text, shown, sizeof(shown)));
-}
-
-static enum gdb_monitor monitor_marks(struct debug_session *s, const char *arg, FILE *out)
-{
-    struct err err;
-    (void)arg;
-    if (marks_each(timeline_recording(s->tr->t)->rec.path, print_mark, out, &err))
-        return monitor_fail(out, &err);
-    return GDB_MONITOR_OK;
-}
-
-static enum gdb_monitor monitor_phys(struct debug_session *s, const char *arg, FILE *out)
-{
-    char spec[300], address[200], length[64] = "16";
-    struct err err;
-    if (sscanf(arg, "%199s %63s", address, length) < 1) {
-        fputs("usage: monitor phys ADDRESS [LENGTH]\n", out);
-        return GDB_MONITOR_OK;
-    }
-    snprintf(spec, sizeof(spec), "phys:%s,%s", address, length);
-    if (print_memory(out, s->tr, spec, &err))
-        return monitor_fail(out, &err);
-    return GDB_MONITOR_OK;
-}
-
-static enum gdb_monitor monitor_console(struct debug_session *s, const char *arg, FILE *out)
-{
-    unsigned lines = (unsigned)strtoul(arg, NULL, 10);
-    print_console(out, s->tr->t, lines ? lines : 20);
-    return GDB_MONITOR_OK;
-}
-
-static enum gdb_monitor monitor_screen(struct debug_session *s, const char *arg, FILE *out)
-{
-    struct err err;
-    if (!*arg) {
-        fputs("usage: monitor screen FILE\n", out);
-        return GDB_MONITOR_OK;
-    }
-    if (write_screenshot(s->tr, arg, true, &err))
-        return monitor_fail(out, &err);
-    if (*replay_screen_note(s->tr->screen))
-        fprintf(out, "%s\n", replay_screen_note(s->tr->screen));
-    fprintf(out, "%s shows the screen\n", arg);
-    return GDB_MONITOR_OK;
-}
-
-/* Who drew that pixel of the screen as it is here. */
-static int gpu_who_here(struct debug_session *s, u32 x, u32 y, FILE *out, struct err *err)
-{
-    const char *path = timeline_recording(s->tr->t)->rec.path;
-    struct dev_screen screen;
-    struct gpu_log_reader *log;
-    struct gpu_player *p;
-    struct gpu_who w = {0};
-    if (!machine_screen(timeline_machine(s->tr->t), &screen) || !screen.width)
-        return err_set(err, -ENODATA, "the screen is off here");
-    int code = gpu_play_open(path, NULL, 0, false, &log, &p, err);
-    if (code)
-        return code;
-    code = gpu_player_seek_command(p, screen.commands, err);
-    if (!code)
-        code = gpu_who_drew(p, 0, x, y, &w, err);
-    if (!code)
-        code = gpu_who_report(out, path, &w, log, false, err);
-    if (!code)
-        fprintf(out, "`monitor goto gpu:%" PRIu64 "` goes to where the guest hands it over\n",
-                w.number);
-    gpu_player_destroy(p);
-    gpu_log_reader_destroy(log);
-    return code;
-}
-
-static enum gdb_monitor monitor_gpu(struct debug_session *s, const char *arg, FILE *out)
-{
-    unsigned x, y;
-    int used = 0;
-    if (sscanf(arg, "who %u %u %n", &x, &y, &used) == 2 && used && !arg[used]) {
-        struct err failed;
-        return gpu_who_here(s, x, y, out, &failed) ? monitor_fail(out, &failed) : GDB_MONITOR_OK;
-    }
-    struct err err;
-    struct gpu_scene place;
-    char *end;
-    unsigned long context = strtoul(arg, &end, 10);
-    if (*arg && (*end || end == arg)) {
-        fputs("usage: monitor gpu [CONTEXT | who X Y]\n", out);
-        return GDB_MONITOR_OK;
-    }
-    if (gpu_scene_find(&place, timeline_recording(s->tr->t)->rec.path, timeline_machine(s->tr->t),
-                       &err))
-        return monitor_fail(out, &err);
-    if (*arg)
-        gpu_print_bound(out, place.state, (u32)context);
-    else
-        gpu_scene_print(out, &place);
-    gpu_scene_free(&place);
-    return GDB_MONITOR_OK;
-}
-
-static enum gdb_monitor monitor_help(struct debug_session *s, const char *arg, FILE *out);
-
-static const struct {
-    const char *name, *args, *what;
-    enum gdb_monitor (*run)(struct debug_session *s, const char *arg, FILE *out);
-} commands[] = {
-    {"help", "", "this list", monitor_help},
-    {"when", "", "position, virtual time and place of the machine", monitor_when},
-    {"goto", "POINT",
-     "go there: insn:N, time:1.5s, event:N, end, end-N, console:TEXT[#K], mark:NAME, frame:N, "
-     "gpu:N",
-     monitor_goto},
-    {"back", "", "drop the what-if branch that a write began", monitor_back},
-    {"mark", "NAME", "call this place mark:NAME from now on", monitor_mark},
-    {"marks", "", "the recording's marks", monitor_marks},
-    {"checkpoint", "", "keep a checkpoint of this place in memory", monitor_checkpoint},
-    {"info", "", "the recording and its checkpoints", monitor_info},
-    {"console", "[LINES]", "what the guest's console shows here", monitor_console},
-    {"screen", "FILE", "what the screen shows here, as a PNG file", monitor_screen},
-    {"gpu", "[CONTEXT]",
-     "what the GPU has here, and its last commands; what is bound in a context; who X Y: the "
-     "last draw that changed a pixel of the screen",
-     monitor_gpu},
-    {"phys", "ADDR [LEN]", "guest-physical memory", monitor_phys},
-};
-
-static enum gdb_monitor monitor_help(struct debug_session *s, const char *arg, FILE *out)
-{
-    (void)s;
-    (void)arg;
-    for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
-        fprintf(out, "monitor %-10s %-10s  %s\n", commands[i].name, commands[i].args,
-                commands[i].what);
-    return GDB_MONITOR_OK;
+    progress_show(opaque);
+    return session_ended_by();
 }
 
 static enum gdb_monitor target_monitor(void *opaque, const char *command, FILE *out)
 {
     struct debug_session *s = opaque;
-    size_t n = strcspn(command, " \t");
-    const char *arg = command + n + strspn(command + n, " \t");
-    enum gdb_monitor result = GDB_MONITOR_UNKNOWN;
-    s->tr->also = NULL; /* gdb waits for the answer and sends nothing */
-    for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
-        if (strlen(commands[i].name) == n && !strncmp(commands[i].name, command, n))
-            result = commands[i].run(s, arg, out);
+    struct instant from = timeline_now(s->tr->t);
+    bool branched = timeline_branched(s->tr->t);
+    progress_begin(s, out);
+    s->tr->also = poll_signals;
+    enum gdb_monitor result = debug_monitor(s, command, out);
+    progress_end(s);
     s->tr->also = poll_gdb;
-    /* The gdb that we started has a hook for it. */
-    return result == GDB_MONITOR_MOVED && s->child ? GDB_MONITOR_OK : result;
+    /* A place that could not be reached leaves the machine where it was. */
+    if (result == GDB_MONITOR_MOVED && !branched && instant_equal(from, timeline_now(s->tr->t)))
+        result = GDB_MONITOR_OK;
+    return result == GDB_MONITOR_MOVED && s->child ? GDB_MONITOR_MOVED_HOOK : result;
 }
 
 /* ---- running ---- */
@@ -362,8 +220,14 @@ static void describe(struct debug_session *s, enum timeline_stop what, struct gd
     switch (what) {
     case TIMELINE_REACHED: stop->reason = GDB_STOP_TRAP; break;
     case TIMELINE_INTERRUPTED: stop->reason = GDB_STOP_INTERRUPT; break;
-    case TIMELINE_BEGIN: stop->reason = GDB_STOP_HISTORY_BEGIN; break;
-    case TIMELINE_END: set_end(s, stop); break;
+    case TIMELINE_BEGIN:
+        stop->reason = GDB_STOP_HISTORY_BEGIN;
+        scope_note(&s->scope, stop->text, sizeof(stop->text));
+        break;
+    case TIMELINE_END:
+        set_end(s, stop);
+        scope_note(&s->scope, stop->text, sizeof(stop->text));
+        break;
     case TIMELINE_HIT:
         if (hit->point < s->npoints)
             gdb_stop_of(&s->points[hit->point], hit->address, stop);
@@ -371,19 +235,13 @@ static void describe(struct debug_session *s, enum timeline_stop what, struct gd
     }
 }
 
-static int step(struct debug_session *s, enum timeline_stop *what, struct err *err)
-{
-    struct instant to = {timeline_now(s->tr->t).position + 1, 0};
-    return timeline_forward(s->tr->t, to, true, what, err);
-}
-
-/* Steps while RIP is in the range; a call of a function or an interrupt leaves it. */
+/* Steps while RIP is in the range; a call of a function leaves it. */
 static int range_step(struct debug_session *s, const struct gdb_resume *r, enum timeline_stop *what,
-                      struct err *err)
+                      struct gdb_stop *stop, struct err *err)
 {
     u64 rip;
     do {
-        int code = step(s, what, err);
+        int code = debug_step(s, what, stop, err);
         if (code)
             return code;
         rip = machine_vcpu(timeline_machine(s->tr->t))->rip;
@@ -403,19 +261,38 @@ static int run_backwards(struct debug_session *s, enum gdb_action action, enum t
         *what = TIMELINE_BEGIN;
         return 0;
     }
-    return action == GDB_REVERSE_STEP ? timeline_step_back(s->tr->t, what, err)
-                                      : timeline_backward(s->tr->t, what, err);
+    if (action == GDB_REVERSE_STEP)
+        return debug_step_back(s, what, stop, err);
+    pos_t from = timeline_now(s->tr->t).position;
+    int code = timeline_backward(s->tr->t, what, err);
+    pos_t now = timeline_now(s->tr->t).position;
+    if (!code && *what == TIMELINE_INTERRUPTED && now < from)
+        snprintf(stop->text, sizeof(stop->text),
+                 "Interrupted: nothing was hit from there back to here, %.0f%% of the way to the "
+                 "beginning; reverse-continue searches on.",
+                 100.0 * (double)(from - now) / (double)from);
+    return code;
 }
 
 static int run(struct debug_session *s, const struct gdb_resume *r, struct gdb_stop *stop,
                struct err *err)
 {
     enum timeline_stop what = TIMELINE_REACHED;
-    int code;
+    bool steps =
+        r->action == GDB_STEP || r->action == GDB_RANGE_STEP || r->action == GDB_REVERSE_STEP;
+    struct process now;
     memset(stop, 0, sizeof(*stop));
+    travel_process(s->tr, &now);
+    int code =
+        scope_run(&s->scope, s->points, s->npoints, timeline_machine(s->tr->t), &now, steps, err);
+    if (!code && !steps)
+        code = debug_step_disarm(s, err);
+    if (code)
+        return code;
+    progress_begin(s, NULL);
     switch (r->action) {
-    case GDB_STEP: code = step(s, &what, err); break;
-    case GDB_RANGE_STEP: code = range_step(s, r, &what, err); break;
+    case GDB_STEP: code = debug_step(s, &what, stop, err); break;
+    case GDB_RANGE_STEP: code = range_step(s, r, &what, stop, err); break;
     case GDB_REVERSE_STEP:
     case GDB_REVERSE_CONTINUE: code = run_backwards(s, r->action, &what, stop, err); break;
     default:
@@ -423,27 +300,10 @@ static int run(struct debug_session *s, const struct gdb_resume *r, struct gdb_s
         break;
     }
     travel_quiet(s->tr);
+    progress_end(s);
     if (!code)
         describe(s, what, stop);
     return code;
-}
-
-static struct gdb_server *waked;
-static volatile sig_atomic_t own_gdb; /* its process; 0: not ours */
-
-static void on_signal(int sig)
-{
-    siginfo_t ended = {.si_pid = 0};
-    int kept = errno;
-    /* A renderer that drew a picture is a child too. */
-    bool other =
-        sig == SIGCHLD &&
-        (waitid(P_PID, (id_t)own_gdb, &ended, WEXITED | WNOHANG | WNOWAIT) || !ended.si_pid);
-    errno = kept;
-    if (other)
-        return;
-    signalled = 1;
-    gdb_server_wake(waked);
 }
 
 /* Serves until the user or gdb ends it. */
@@ -475,26 +335,60 @@ static int serve(struct debug_session *s, bool piped, struct err *err)
     }
 }
 
-int debug_start(struct travel *tr, const char *endpoint, struct err *err)
+struct debug_session *debug_listen(const char *endpoint, struct err *err)
 {
+    struct debug_session *s = calloc(1, sizeof(*s));
+    if (!s) {
+        err_set(err, -ENOMEM, "out of memory");
+        return NULL;
+    }
+    s->engine_points = calloc(STEP_POINTS, sizeof(*s->engine_points));
+    s->target = (struct gdb_target){.opaque = s,
+                                    .can_reverse = true,
+                                    .machine = target_machine,
+                                    .set_points = target_set_points,
+                                    .before_write = target_before_write,
+                                    .monitor = target_monitor,
+                                    .process = target_process,
+                                    .warn = gdb_warn};
+    int code = s->engine_points ? gdb_server_create(&s->server, endpoint, &s->target, err)
+                                : err_set(err, -ENOMEM, "out of memory");
+    if (code) {
+        free(s->engine_points);
+        free(s);
+        return NULL;
+    }
+    sandbox_plan_more(SANDBOX_LISTEN);
+    return s;
+}
+
+void debug_drop(struct debug_session *s)
+{
+    if (!s)
+        return;
+    session_wakes_none();
+    gdb_server_destroy(s->server);
+    scope_free(&s->scope);
+    free(s->engine_points);
+    free(s);
+}
+
+int debug_start(struct travel *tr, struct debug_session *s, struct err *err)
+{
+    tr->opaque = s;
+    s->tr = tr;
     if (machine_by_branch(timeline_machine(tr->t)))
         return err_set(
             err, -ENOTSUP,
             "positions of this recording are branches, and gdb stops at each instruction; "
             "to make one that counts them: reprise replay --instructions -o DIR2 %s",
             timeline_recording(tr->t)->quoted);
-    struct debug_session *s = calloc(1, sizeof(*s));
-    struct gdb_target target = {.opaque = s,
-                                .can_reverse = true,
-                                .machine = target_machine,
-                                .set_points = target_set_points,
-                                .before_write = target_before_write,
-                                .monitor = target_monitor};
-    tr->opaque = s;
-    if (!s)
-        return err_set(err, -ENOMEM, "out of memory");
-    s->tr = tr;
-    return gdb_server_create(&s->server, endpoint, &target, err);
+    return 0;
+}
+
+const char *debug_address(const struct debug_session *s)
+{
+    return gdb_server_address(s->server);
 }
 
 void debug_end(struct travel *tr)
@@ -503,24 +397,41 @@ void debug_end(struct travel *tr)
     tr->also = NULL;
     tr->holds = NULL;
     tr->opaque = NULL;
-    if (s)
-        gdb_server_destroy(s->server);
-    free(s);
+    debug_drop(s);
 }
 
 static void catch_signals(struct debug_session *s, bool piped)
 {
-    struct sigaction sa = {.sa_handler = on_signal};
-    waked = s->server;
-    own_gdb = s->child;
-    signalled = 0;
-    sigemptyset(&sa.sa_mask);
-    sigaction(SIGTERM, &sa, NULL);
-    sigaction(SIGHUP, &sa, NULL);
+    session_begin(s->server, s->child);
+    session_ends_on(SIGTERM, NULL);
+    session_ends_on(SIGHUP, NULL);
     if (s->child)
-        sigaction(SIGCHLD, &sa, NULL);
+        session_ends_on(SIGCHLD, NULL);
     else if (!piped)
-        sigaction(SIGINT, &sa, NULL);
+        session_ends_on(SIGINT, NULL);
+}
+
+static bool ended_by_signal(void)
+{
+    return session_ended_by() && session_ended_by() != SIGCHLD;
+}
+
+/* A signal ends the session, and so the gdb that we started, which may wait for an answer or for
+ * its user: it finds the connection closed and is told to end. */
+static void end_gdb(struct debug_session *s)
+{
+    static const struct timespec moment = {.tv_nsec = 10000000};
+    session_wakes_none();
+    gdb_server_destroy(s->server);
+    s->server = NULL;
+    signal(SIGCHLD, SIG_DFL);
+    outside_kill(s->child, SIGTERM);
+    for (unsigned i = 0; i < GDB_END_MOMENTS; i++, nanosleep(&moment, NULL)) {
+        siginfo_t ended = {.si_pid = 0};
+        if (waitid(P_PID, (id_t)s->child, &ended, WEXITED | WNOHANG | WNOWAIT) || ended.si_pid)
+            return;
+    }
+    outside_kill(s->child, SIGKILL);
 }
 
 int debug_serve(struct travel *tr, int child, struct err *err)
@@ -533,15 +444,19 @@ int debug_serve(struct travel *tr, int child, struct err *err)
     tr->holds = point_holds;
     catch_signals(s, piped);
     if (!piped && !child)
-        fprintf(stderr, "reprise: position %" PRIu64 "; in gdb: target remote %s\n",
-                timeline_now(tr->t).position, gdb_server_address(s->server));
+        fprintf(stderr, "reprise: position %" PRIu64 "; in gdb: target remote %s\n%s",
+                timeline_now(tr->t).position, gdb_server_address(s->server),
+                gdb_server_open_to_all(s->server) ? GDB_OPEN_WARNING : "");
     bool gone = child && waitpid(child, &status, WNOHANG) != 0;
     if (!gone)
         code = serve(s, piped, err);
     if (child) {
         signal(SIGCHLD, SIG_DFL);
-        while (!gone && waitpid(child, &status, 0) < 0 && errno == EINTR)
-            ;
+        while (!gone) {
+            if (ended_by_signal())
+                end_gdb(s);
+            gone = waitpid(child, &status, 0) >= 0 || errno != EINTR;
+        }
         if (!code && WIFEXITED(status) && WEXITSTATUS(status) == 127)
             return EX_ERROR;
     }

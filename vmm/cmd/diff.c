@@ -4,25 +4,32 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "cmd/cmd.h"
+#include "cmd/diff_console.h"
 #include "replay/diff.h"
 
-enum { O_JSON = 256 };
+enum { O_JSON = 256, O_LOG_ONLY };
 
 static const struct argp_option options[] = {
+    {"log-only", O_LOG_ONLY, NULL, 0, "Do not replay them to compare their consoles", 0},
     {"json", O_JSON, NULL, 0, "As JSON", 0},
     {0},
 };
 
 static const char doc[] =
-    "Compares two recordings: their machines, then their logs, and prints the first record that "
-    "differs. The exit code is 0 when they are equal, 1 when they differ, "
+    "Compares two recordings and says how they part: what is different about the machines; the "
+    "first "
+    "record of the logs that differs, looking past what differs with a wall clock or a seed; the "
+    "first input that differs, wherever it came; and, of recordings that differ, the first line of "
+    "their consoles, for which they are replayed. The exit code is 0 when they are equal, 1 when "
+    "they differ, "
     "4 when they are equal up to where one is damaged." EXIT_HELP;
 
 struct diff_args {
     const char *dir[2];
     unsigned n;
-    bool json;
+    bool json, log_only;
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -30,6 +37,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     struct diff_args *a = state->input;
     switch (key) {
     case O_JSON: a->json = true; break;
+    case O_LOG_ONLY: a->log_only = true; break;
     case ARGP_KEY_ARG:
         if (a->n == 2)
             argp_error(state, "only two recordings");
@@ -44,44 +52,149 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return 0;
 }
 
-/* Prints the properties of A that B lacks or has otherwise; with `missing_only` just the former.
- * Both trees were checked by description_read: nodes one level deep. */
-static unsigned diff_node(const struct diff_args *a, const void *da, const void *db, int node,
-                          const char *name, bool missing_only, unsigned found)
+/* Properties of a machine as people call them, and how their values are shown. */
+enum shown { SHOWN_NOT, SHOWN_NUMBER, SHOWN_TIME, SHOWN_TEXT };
+static const struct property {
+    const char *path, *words;
+    enum shown shown;
+    const char *component; /* whose state differs with it from the beginning */
+} properties[] = {
+    {"/creator", "version of reprise", SHOWN_TEXT, ""},
+    {"memory/size", "memory", SHOWN_NUMBER, ""},
+    {"cpu/model", "CPU model", SHOWN_TEXT, ""},
+    {"chosen/bootargs", "command line", SHOWN_TEXT, ""},
+    {"chosen/seed", "seed", SHOWN_NUMBER, "virtio-rng"},
+    {"chosen/wall-clock", "wall clock", SHOWN_TIME, "rtc"},
+    {"kernel/name", "name of the kernel", SHOWN_TEXT, ""},
+    {"kernel/hash", "kernel", SHOWN_NOT, ""},
+    {"kernel/size", "size of the kernel", SHOWN_NUMBER, ""},
+    {"initrd/hash", "initrd", SHOWN_NOT, ""},
+    {"initrd/size", "size of the initrd", SHOWN_NUMBER, ""},
+    {"options/realtime", "pacing", SHOWN_NOT, ""},
+};
+
+static const struct property *property_of(const char *path)
 {
-    int prop, other = *name ? fdt_subnode_offset(db, 0, name) : 0;
-    fdt_for_each_property_offset(prop, da, node)
-    {
-        const char *field;
-        int la, lb;
-        const void *va = fdt_getprop_by_offset(da, prop, &field, &la);
-        const void *vb = other < 0 ? NULL : fdt_getprop(db, other, field, &lb);
-        /* The checksum is over all other fields. */
-        if (!va || !strcmp(field, "checksum") ||
-            (vb && (missing_only || (la == lb && !memcmp(va, vb, (size_t)la)))))
-            continue;
-        if (a->json)
-            printf("%s\"%s/%s\"", found ? "," : "", name, field);
-        else
-            printf("machine: /%s%s%s differs\n", name, *name ? "/" : "", field);
-        found++;
-    }
-    return found;
+    for (size_t i = 0; i < ARRAY_SIZE(properties); i++)
+        if (!strcmp(properties[i].path, path))
+            return &properties[i];
+    return NULL;
 }
 
-static unsigned diff_machines(const struct diff_args *a, const struct opened *x,
-                              const struct opened *y)
+#define DIFFERENCES_MAX 64
+
+struct difference {
+    char path[96];
+    const void *value[2]; /* NULL: the machine has none */
+    int size[2];
+};
+struct machine_differences {
+    struct difference list[DIFFERENCES_MAX];
+    unsigned n;
+};
+
+/* Adds the properties of side `x` that the other lacks or has otherwise; with `missing_only` just
+ * the former. Both trees were checked by description_read: nodes one level deep. */
+static void diff_node(struct machine_differences *found, const void *dx, const void *dy, int node,
+                      const char *name, unsigned x, bool missing_only)
 {
-    unsigned found = 0;
-    for (int pass = 0; pass < 2; pass++) {
-        const void *da = pass ? y->rec.machine : x->rec.machine;
-        const void *db = pass ? x->rec.machine : y->rec.machine;
-        int node;
-        found = diff_node(a, da, db, 0, "", pass, found);
-        fdt_for_each_subnode(node, da, 0) found =
-            diff_node(a, da, db, node, fdt_get_name(da, node, NULL), pass, found);
+    int prop, other = *name ? fdt_subnode_offset(dy, 0, name) : 0;
+    fdt_for_each_property_offset(prop, dx, node)
+    {
+        const char *field;
+        int lx, ly = 0;
+        const void *vx = fdt_getprop_by_offset(dx, prop, &field, &lx);
+        const void *vy = other < 0 ? NULL : fdt_getprop(dy, other, field, &ly);
+        /* The checksum is over all other fields; the id is random. */
+        if (!vx || !strcmp(field, "checksum") ||
+            (vy && (missing_only || (lx == ly && !memcmp(vx, vy, (size_t)lx)))) ||
+            found->n == DIFFERENCES_MAX)
+            continue;
+        struct difference *d = &found->list[found->n++];
+        snprintf(d->path, sizeof(d->path), "%s/%s", name, field);
+        d->value[x] = vx;
+        d->size[x] = lx;
+        d->value[!x] = vy;
+        d->size[!x] = ly;
     }
-    return found;
+}
+
+static void find_differences(struct machine_differences *found, const struct opened *x,
+                             const struct opened *y)
+{
+    memset(found, 0, sizeof(*found));
+    for (unsigned pass = 0; pass < 2; pass++) {
+        const void *dx = pass ? y->rec.machine : x->rec.machine;
+        const void *dy = pass ? x->rec.machine : y->rec.machine;
+        int node;
+        diff_node(found, dx, dy, 0, "", pass, pass);
+        fdt_for_each_subnode(node, dx, 0)
+            diff_node(found, dx, dy, node, fdt_get_name(dx, node, NULL), pass, pass);
+    }
+}
+
+static const char *words_of(const struct difference *d)
+{
+    const struct property *p = property_of(d->path);
+    return p ? p->words : d->path;
+}
+
+static void print_value(const struct difference *d, unsigned i, enum shown shown)
+{
+    u64 v = 0;
+    char text[512], time[64];
+    if (!d->value[i]) {
+        fputs("none", stdout);
+        return;
+    }
+    for (int k = 0; k < d->size[i] && d->size[i] <= 8; k++)
+        v = v << 8 | ((const u8 *)d->value[i])[k];
+    if (shown == SHOWN_TEXT)
+        printf("'%s'", text_printable(d->value[i], text, sizeof(text)));
+    else if (shown == SHOWN_TIME)
+        fputs(text_time(v, time), stdout);
+    else
+        printf("%" PRIu64, v);
+}
+
+static void print_differences(const struct diff_args *a, const struct machine_differences *found)
+{
+    for (unsigned i = 0; a->json && i < found->n; i++)
+        printf("%s\"%s\"", i ? "," : "", found->list[i].path);
+    if (a->json || !found->n)
+        return;
+    fputs("the machines differ: ", stdout);
+    for (unsigned i = 0; i < found->n; i++)
+        printf("%s%s", i ? ", " : "", words_of(&found->list[i]));
+    putchar('\n');
+    for (unsigned i = 0; i < found->n; i++) {
+        const struct property *p = property_of(found->list[i].path);
+        if (!p || p->shown == SHOWN_NOT)
+            continue;
+        printf("  %s: ", p->words);
+        print_value(&found->list[i], 0, p->shown);
+        fputs(", ", stdout);
+        print_value(&found->list[i], 1, p->shown);
+        putchar('\n');
+    }
+}
+
+/* The components whose state differs for no other reason, joined by commas. */
+static void known_components(const struct machine_differences *found, char *out, size_t size)
+{
+    size_t n = 0;
+    *out = 0;
+    for (unsigned i = 0; i < found->n; i++) {
+        const struct property *p = property_of(found->list[i].path);
+        if (p && *p->component && n < size)
+            n += (size_t)snprintf(out + n, size - n, "%s%s", n ? "," : "", p->component);
+    }
+}
+
+/* The recording as a line begins with it. */
+static const char *side_name(const struct diff_args *a, unsigned i, char *out, size_t size)
+{
+    return text_printable(a->dir[i], out, size);
 }
 
 static void print_side(const struct diff_args *a, unsigned i, bool has, const struct record *rec,
@@ -95,7 +208,8 @@ static void print_side(const struct diff_args *a, unsigned i, bool has, const st
             fputs("null", stdout);
         return;
     }
-    printf("  %s: ", a->dir[i]);
+    char name[512];
+    printf("  %s: ", side_name(a, i, name, sizeof(name)));
     if (has)
         record_print(stdout, rec, false);
     else if (log_damage(log)->text[0])
@@ -105,37 +219,125 @@ static void print_side(const struct diff_args *a, unsigned i, bool has, const st
     putchar('\n');
 }
 
-static unsigned diff_logs(const struct diff_args *a, struct opened *x, struct opened *y)
+/* Of components: which one, and its digests, because the record's line shows just the first. */
+static void print_components(const struct diff_args *a, const struct log_difference *d)
+{
+    for (unsigned i = 0; i < 2; i++) {
+        char name[512];
+        printf("  %s: %016" PRIx64 "\n", side_name(a, i, name, sizeof(name)), d->digest[i]);
+    }
+}
+
+static unsigned diff_logs(const struct diff_args *a, struct opened *x, struct opened *y,
+                          const char *but)
 {
     struct log_difference d;
-    log_diff(x->log, y->log, &d);
+    log_diff_but(x->log, y->log, but, &d);
     if (a->json)
-        printf("\"compared\":%" PRIu64 ",\"field\":", d.compared);
+        printf("\"compared\":%" PRIu64 ",\"looked_past\":\"%s\",\"field\":", d.compared, but);
     if (!d.differ) {
         if (a->json)
             fputs("null", stdout);
+        else if (*but)
+            printf("the logs agree but for what differs with the machines: %s\n", but);
         return 0;
     }
+    pos_t at = MIN(d.has_a ? d.a.position : NEVER, d.has_b ? d.b.position : NEVER);
+    vns_t time = MIN(d.has_a ? d.a.time : NEVER, d.has_b ? d.b.time : NEVER);
+    char seconds[32];
     if (a->json)
         json_string(stdout, d.field, strlen(d.field));
     else if (d.has_a && d.has_b)
-        printf("log: first difference at position %" PRIu64 ": %s\n",
-               MIN(d.a.position, d.b.position), d.field);
+        printf("log: first difference at position %" PRIu64 ": %s (%s of virtual time)%s%s\n", at,
+               d.field, text_seconds(time, seconds), *but ? ", looking past " : "", but);
     else
-        printf("log: one ends where the other goes on, at position %" PRIu64 "\n",
-               d.has_a ? d.a.position : d.b.position);
+        printf("log: one ends where the other goes on, at position %" PRIu64 "\n", at);
+    if (!a->json && d.component) {
+        print_components(a, &d);
+        return 1;
+    }
     print_side(a, 0, d.has_a, &d.a, x->log);
     print_side(a, 1, d.has_b, &d.b, y->log);
     return 1;
 }
 
+static void print_inputs_json(const struct diff_args *a, const struct input_difference *d,
+                              const struct opened *x, const struct opened *y)
+{
+    printf(",\"inputs\":{\"same\":%" PRIu64 ",\"differ\":%s", d->same,
+           d->differ ? "true" : "false");
+    if (d->moved)
+        printf(",\"moved_at\":%" PRIu64, d->moved_at);
+    if (d->differ) {
+        print_side(a, 0, d->has_a, &d->a, x->log);
+        print_side(a, 1, d->has_b, &d->b, y->log);
+    }
+    putchar('}');
+}
+
+/* What came in, wherever it did: of recordings that differ. */
+static void diff_inputs(const struct diff_args *a, struct opened *x, struct opened *y)
+{
+    struct input_difference d;
+    char name[2][512];
+    log_diff_inputs(x->log, y->log, &d);
+    if (a->json) {
+        print_inputs_json(a, &d, x, y);
+        return;
+    }
+    if (d.differ && d.same)
+        printf("inputs: the first %" PRIu64 " agree, the next one differs:\n", d.same);
+    else if (d.differ)
+        puts("inputs: the first one differs:");
+    else if (d.same)
+        printf("inputs: all %" PRIu64 " agree\n", d.same);
+    else
+        puts("inputs: none in either");
+    if (d.differ) {
+        print_side(a, 0, d.has_a, &d.a, x->log);
+        print_side(a, 1, d.has_b, &d.b, y->log);
+    }
+    if (d.moved)
+        printf("inputs: from number %" PRIu64 " on they come at other positions: %s at %" PRIu64
+               ", %s at %" PRIu64 "\n",
+               d.moved_at, side_name(a, 0, name[0], sizeof(name[0])), d.moved_a,
+               side_name(a, 1, name[1], sizeof(name[1])), d.moved_b);
+}
+
 /* What keeps equal logs from being whole, malloc'ed; NULL: nothing. */
 static char *find_damage(const struct opened *x, const struct opened *y)
 {
-    const struct log_damage *a = log_damage(x->log), *b = log_damage(y->log);
-    return a->state != LOG_COMPLETE   ? strdup(a->text)
-           : b->state != LOG_COMPLETE ? strdup(b->text)
-                                      : NULL;
+    const struct chunk_damage *a = log_damage(x->log), *b = log_damage(y->log);
+    return a->state != CHUNKS_COMPLETE   ? strdup(a->text)
+           : b->state != CHUNKS_COMPLETE ? strdup(b->text)
+                                         : NULL;
+}
+
+/* Both, read anew. */
+static int open_both(const struct diff_args *a, struct opened *x, struct opened *y, struct err *err)
+{
+    int code = open_recording(x, a->dir[0], err);
+    if (code)
+        return code;
+    code = open_recording(y, a->dir[1], err);
+    if (code)
+        close_recording(x);
+    return code;
+}
+
+/* Two recordings that differ: in what way, as far as people see it. */
+static int explain(const struct diff_args *a, struct diff_consoles *c, struct err *err)
+{
+    struct opened x, y;
+    int code = open_both(a, &x, &y, err);
+    if (code)
+        return code;
+    diff_inputs(a, &x, &y);
+    close_recording(&x);
+    close_recording(&y);
+    if (!a->log_only)
+        diff_consoles(c, a->dir, a->json);
+    return 0;
 }
 
 int cmd_diff(int argc, char **argv)
@@ -143,22 +345,31 @@ int cmd_diff(int argc, char **argv)
     static const struct argp argp = {
         .options = options, .parser = parse, .args_doc = "DIR DIR", .doc = doc};
     struct diff_args a = {0};
-    argp_parse(&argp, argc, argv, 0, NULL, &a);
+    option_parse(&argp, argc, argv, &a);
     struct err err = {0};
     struct opened x, y;
-    if (open_recording(&x, a.dir[0], &err))
-        return cmd_fail(&err);
-    if (open_recording(&y, a.dir[1], &err)) {
-        close_recording(&x);
+    struct machine_differences machines;
+    char but[256];
+    sandbox_read(a.dir[0]);
+    sandbox_read(a.dir[1]);
+    struct diff_consoles consoles;
+    if (diff_consoles_prepare(&consoles, a.dir, &err) || sandbox_enter(&err) ||
+        open_both(&a, &x, &y, &err)) {
+        diff_consoles_end(&consoles);
         return cmd_fail(&err);
     }
     if (a.json)
         fputs("{\"machine\":[", stdout);
-    unsigned differ = diff_machines(&a, &x, &y);
+    find_differences(&machines, &x, &y);
+    print_differences(&a, &machines);
     if (a.json)
         fputs("],", stdout);
-    differ += diff_logs(&a, &x, &y);
+    known_components(&machines, but, sizeof(but));
+    unsigned differ = machines.n + diff_logs(&a, &x, &y, but);
     char *damage = differ ? NULL : find_damage(&x, &y);
+    close_recording(&x);
+    close_recording(&y);
+    int failed = differ ? explain(&a, &consoles, &err) : 0;
     if (a.json) {
         printf(",\"equal\":%s,\"damage\":", differ ? "false" : "true");
         json_text(stdout, damage ? damage : "");
@@ -167,9 +378,10 @@ int cmd_diff(int argc, char **argv)
         puts(damage ? "the recordings are equal up to the damage" : "the recordings are equal");
     if (damage)
         fprintf(stderr, "reprise: a log ends early: %s\n", damage);
-    close_recording(&x);
-    close_recording(&y);
+    if (failed)
+        cmd_fail(&err);
     int code = differ ? EX_ERROR : damage ? EX_DAMAGE : EX_FINE;
+    diff_consoles_end(&consoles);
     free(damage);
     return code;
 }

@@ -11,7 +11,7 @@ enum { O_AT = 256, O_DISK, O_FORCE, O_JSON };
 /* clang-format off */
 static const struct argp_option options[] = {
     {"at", O_AT, "POINT", 0, "export: as it was there (default: the recording's end)", 0},
-    {"disk", O_DISK, "N", 0, "export: which one (default 0)", 0},
+    {"disk", O_DISK, "N|N=FILE[,OPTION]...", 0, "export: which one (default 0). N=FILE: read disk N of the recording from FILE, as with `reprise replay`", 0},
     {"output", 'o', "FILE", 0, "export: where the raw image goes (required)", 0},
     {"force", O_FORCE, NULL, 0, "With -o: replace FILE", 0},
     {"json", O_JSON, NULL, 0, "Print the result as JSON", 0},
@@ -30,6 +30,7 @@ struct disk_args {
     struct point at;
     unsigned disk;
     bool force, json;
+    struct disk_names disks;
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -37,7 +38,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     struct disk_args *a = state->input;
     switch (key) {
     case O_AT: option_point(state, arg, "--at", &a->at); break;
-    case O_DISK: a->disk = (unsigned)option_number(state, arg, "--disk"); break;
+    case O_DISK:
+        if (strchr(arg, '='))
+            disk_option_take(state, arg, &a->disks);
+        else
+            a->disk = (unsigned)option_number(state, arg, "--disk");
+        break;
     case O_FORCE: a->force = true; break;
     case O_JSON: a->json = true; break;
     case 'o': a->output = arg; break;
@@ -66,7 +72,8 @@ static int list(const struct disk_args *a)
     struct opened o;
     struct err err = {0};
     char size[32], path[1024];
-    if (open_recording(&o, a->dir, &err))
+    sandbox_read(a->dir);
+    if (sandbox_enter(&err) || open_recording(&o, a->dir, &err))
         return cmd_fail(&err);
     fputs(a->json ? "[" : "", stdout);
     for (unsigned i = 0; i < DESCRIPTION_DISKS && o.desc.disk[i].size; i++) {
@@ -95,7 +102,7 @@ static int list(const struct disk_args *a)
 
 static int export(const struct disk_args *a, struct travel *tr)
 {
-    struct elf_output out;
+    struct output_file out;
     struct err err = {0};
     struct machine *m = timeline_machine(tr->t);
     char size[32];
@@ -105,12 +112,12 @@ static int export(const struct disk_args *a, struct travel *tr)
         return cmd_fail(&err);
     }
     struct disk *d = machine_disk(m, a->disk);
-    int code = elf_output_open(&out, a->output, a->force, &err);
+    int code = output_open(&out, a->output, a->force, &err);
     if (!code && disk_export(d, fileno(out.file), &err))
         code = err_prefix(&err, "%s", a->output);
     if (!code)
-        code = elf_output_commit(&out, &err);
-    elf_output_discard(&out);
+        code = output_commit(&out, &err);
+    output_discard(&out);
     if (code)
         return cmd_fail(&err);
     if (a->json) {
@@ -130,17 +137,17 @@ int cmd_disk(int argc, char **argv)
     static const struct argp argp = {
         .options = options, .parser = parse, .args_doc = "DIR [export]", .doc = doc};
     struct disk_args a = {.at = {.kind = POINT_END}};
-    argp_parse(&argp, argc, argv, 0, NULL, &a);
+    option_parse(&argp, argc, argv, &a);
     if (!a.verb)
         return list(&a);
     struct err err = {0};
-    struct elf_output probe;
+    struct output_file probe;
     struct travel tr;
     /* Before the replay, which may take long. */
-    if (elf_output_open(&probe, a.output, a.force, &err))
+    if (output_open(&probe, a.output, a.force, &err))
         return cmd_fail(&err);
-    elf_output_discard(&probe);
-    int code = travel_open_at(&tr, a.dir, &a.at);
+    output_discard(&probe);
+    int code = travel_open_at(&tr, a.dir, a.disks.spec, &a.at);
     if (code == EX_FINE || code == EX_DAMAGE) {
         int done = export(&a, &tr);
         code = done ? done : code;

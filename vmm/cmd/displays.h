@@ -1,10 +1,10 @@
-/* `--display` of record and replay: several, each of host/display.h. */
+/* `--display` of record and replay: several, each of live/display.h. */
 #ifndef REPRISE_CMD_DISPLAYS_H
 #define REPRISE_CMD_DISPLAYS_H
 
 #include "cmd/cmd.h"
-#include "host/display.h"
-#include "host/pace.h"
+#include "live/display.h"
+#include "live/pace.h"
 
 #define DISPLAY_HELP                                                                               \
     "vnc=ADDRESS: HOST:PORT (PORT 0: any free one, which is printed) or unix:PATH, also "          \

@@ -109,7 +109,9 @@ static const struct row {
     {"disk.qemu_nbd", "qemu-nbd", ALWAYS},
     {"boot.grub_fstest", "grub-fstest", ALWAYS},
     {"debug.gdb", "gdb", ALWAYS},
+    {"net.user", "network in user space", ALWAYS},
     {"net.tap", "tap devices", ALWAYS},
+    {"sandbox", "sandbox of commands", ALWAYS},
     {"programs", "tests of programs", IF_WRONG},
 };
 
@@ -253,7 +255,7 @@ int cmd_doctor(int argc, char **argv)
 {
     static const struct argp argp = {options, parse, NULL, doc, NULL, NULL, NULL};
     struct doctor_args args = {0};
-    argp_parse(&argp, argc, argv, 0, NULL, &args);
+    option_parse(&argp, argc, argv, &args);
     struct facts *f = calloc(1, sizeof(*f));
     if (!f) {
         struct err err;

@@ -12,6 +12,7 @@
 #include "host/child.h"
 #include "host/clock.h"
 #include "host/companion.h"
+#include "host/sandbox.h"
 
 /* The guest of dbt: flat 64-bit code that reaches nothing outside of the CPU. */
 
@@ -90,7 +91,7 @@ void doctor_dbt(struct facts *f)
 {
     static const struct engine_env env = {NULL,          no_pio_read, no_pio_write, no_mmio_read,
                                           no_mmio_write, no_rdmsr,    no_wrmsr,     no_cr8,
-                                          no_set_cr8,    no_time,     NULL};
+                                          no_set_cr8,    no_time,     NULL,         NULL};
     struct ram ram;
     struct engine *e;
     struct err err = {0};
@@ -112,7 +113,7 @@ void doctor_dbt(struct facts *f)
     double rate = 3.0 * DBT_LOOPS / (double)(host_ns() - began) * 1e3;
     engine_sync(e);
     bool good = exit == ENGINE_HALT && engine_vcpu(e)->gpr[RAX] == 3ull * DBT_LOOPS &&
-                engine_position(e) == 3ull * DBT_LOOPS + 1;
+                engine_count(e) == 3ull * DBT_LOOPS + 1;
     struct fact *fact = fact_add(f, "dbt.engine", good ? FACT_YES : FACT_NO, "%s",
                                  good ? "yes" : "it computes wrong");
     if (good) {
@@ -139,21 +140,22 @@ static void first_line(char *text)
     }
 }
 
-static void renderer(struct facts *f)
+/* A companion that tries itself: its --check begins with a line "`what`: ..." */
+static void checked(struct facts *f, const char *key, const char *program, const char *what)
 {
     char path[4096], *out = NULL, *rest;
-    size_t size;
+    size_t size, n = strlen(what);
     struct err err = {0};
     const char *argv[] = {path, "--check", NULL};
-    if (companion_path("reprise-gpu", path, sizeof(path), &err) ||
+    if (companion_path(program, path, sizeof(path), &err) ||
         child_run(argv, &limits, &out, &size, &err)) {
-        fact_note(fact_add(f, "gpu.renderer", FACT_NO, "no"), "%s", err.text);
+        fact_note(fact_add(f, key, FACT_NO, "no"), "%s", err.text);
         return;
     }
     rest = strchr(out, '\n');
     first_line(out);
-    const char *driver = strncmp(out, "driver: ", 8) ? out : out + 8;
-    struct fact *fact = fact_add(f, "gpu.renderer", FACT_YES, "%s", driver);
+    bool named = !strncmp(out, what, n) && out[n] == ':' && out[n + 1] == ' ';
+    struct fact *fact = fact_add(f, key, FACT_YES, "%s", named ? out + n + 2 : out);
     if (rest && *++rest) {
         char *second = strchr(rest, '\n');
         if (second)
@@ -225,10 +227,20 @@ static void tap(struct facts *f)
         close(fd);
 }
 
+static void sandbox(struct facts *f)
+{
+    char text[200];
+    bool good = sandbox_check(text, sizeof(text));
+    fact_note(fact_add(f, "sandbox", good ? FACT_YES : FACT_NO, "%s", good ? "yes" : "no"),
+              "%s (docs/security.md)", text);
+}
+
 void doctor_programs(struct facts *f)
 {
-    renderer(f);
+    checked(f, "gpu.renderer", "reprise-gpu", "driver");
     viewer(f);
     programs(f);
+    checked(f, "net.user", "reprise-net", "network");
     tap(f);
+    sandbox(f);
 }

@@ -167,7 +167,7 @@ static enum fact_state proved(const struct facts *f, const char *key)
     const struct fact *fact = fact_find(f, key);
     if (!fact || fact->state != FACT_INFO)
         return fact ? (enum fact_state)fact->state : FACT_UNTESTED;
-    /* step.mov_ss: a CPU stops behind the next instruction. */
+    /* step.mov_ss: a CPU stops after the next instruction. */
     return strncmp(fact->value, "behind the next", 15) ? FACT_NO : FACT_YES;
 }
 

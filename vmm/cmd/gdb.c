@@ -1,6 +1,7 @@
 /* `reprise gdb`: starts gdb on a recording, attached and with the guest kernel's symbols. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -8,7 +9,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/file_io.h"
+#include "cmd/interrupt.h"
 #include "cmd/visit.h"
+#include "inspect/elf_id.h"
 
 enum { O_TO = 256, O_SYMBOLS, O_BUDGET, O_GDB };
 
@@ -35,12 +39,14 @@ struct gdb_args {
     u64 budget;
     const char *extra[EXTRA_MAX];
     unsigned nextra;
+    struct disk_names disks;
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct gdb_args *a = state->input;
     switch (key) {
+    case ARGP_KEY_INIT: state->child_inputs[0] = &a->disks; break;
     case O_TO: option_point(state, arg, "--to", &a->to); break;
     case O_SYMBOLS: a->symbols = arg; break;
     case O_GDB: a->program = arg; break;
@@ -66,19 +72,30 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 }
 
 struct files {
-    char dir[PATH_MAX], symbols[PATH_MAX + 32], socket[PATH_MAX + 32], init[PATH_MAX + 32];
+    char dir[PATH_MAX], symbols[PATH_MAX + 32], init[PATH_MAX + 32];
 };
 
 /* What gdb reads first. `monitor goto` moves the machine behind gdb's back: a hook makes gdb forget
  * what it knows, without a word if it has Python. */
 static const char init_text[] = "set confirm off\n"
+                                /* The machine may be long at work, or the host busy. */
+                                "set remotetimeout 600\n"
                                 "set architecture i386:x86-64\n"
+                                /* Nothing but gdb changes memory while the machine stands. */
+                                "mem 0 0 rw cache\n"
                                 "define hookpost-monitor\n"
                                 "maintenance flush dcache\n"
                                 "maintenance flush register-cache\n"
                                 "end\n"
                                 "python\n"
                                 "def reprise_flush():\n"
+                                "    try:\n"
+                                "        said = gdb.execute('maintenance packet qreprise.Moved',\n"
+                                "                           to_string=True)\n"
+                                "    except gdb.error:\n"
+                                "        said = ''\n"
+                                "    if 'received: \"0\"' in said:\n"
+                                "        return\n"
                                 "    for what in ('dcache', 'register-cache'):\n"
                                 "        gdb.execute('maintenance flush ' + what, to_string=True)\n"
                                 "end\n"
@@ -93,32 +110,45 @@ static const char init_text[] = "set confirm off\n"
                                 "    def filter(self, frames):\n"
                                 "        return map(Entry, frames)\n"
                                 "gdb.frame_filters['reprise'] = Entries()\n"
+                                "def reprise_stop(event):\n"
+                                "    frame = gdb.newest_frame()\n"
+                                "    if frame.type() == gdb.SIGTRAMP_FRAME and frame.name():\n"
+                                "        print('in %s ()' % frame.name())\n"
+                                "gdb.events.stop.connect(reprise_stop)\n"
                                 "end\n"
                                 "define hookpost-monitor\n"
                                 "python reprise_flush()\n"
                                 "end\n";
 
+/* All that is made there is known before we lock ourselves in; then it is removed outside. */
 static int make_files(struct files *f, struct err *err)
 {
+    struct output_file symbols;
     const char *tmp = getenv("TMPDIR");
     snprintf(f->dir, sizeof(f->dir), "%s/reprise-XXXXXX", tmp && *tmp ? tmp : "/tmp");
     if (!mkdtemp(f->dir))
         return err_errno(err, "cannot create a directory %s", f->dir);
     snprintf(f->symbols, sizeof(f->symbols), "%s/guest.elf", f->dir);
-    snprintf(f->socket, sizeof(f->socket), "unix:%s/gdb", f->dir);
     snprintf(f->init, sizeof(f->init), "%s/init", f->dir);
-    FILE *init = fopen(f->init, "we");
+    int fd = file_create_at(AT_FDCWD, f->init);
+    FILE *init = fd < 0 ? NULL : fdopen(fd, "w");
     bool good = init && fputs(init_text, init) >= 0;
     if (!init || fclose(init) || !good)
         return err_errno(err, "cannot write %s", f->init);
-    return 0;
+    int code = output_open(&symbols, f->symbols, true, err);
+    output_discard(&symbols);
+    outside_remove(f->init);
+    outside_remove(f->symbols);
+    outside_remove(f->dir);
+    return code;
 }
 
 static void remove_files(const struct files *f)
 {
+    if (outside_runs())
+        return;
     unlink(f->symbols);
     unlink(f->init);
-    unlink(f->socket + strlen("unix:"));
     rmdir(f->dir);
 }
 
@@ -126,24 +156,73 @@ static void remove_files(const struct files *f)
 static bool write_symbols(struct travel *tr, const struct files *f)
 {
     const struct symbols *s = travel_symbols(tr);
-    struct elf_output out;
+    struct output_file out;
     struct err err;
-    if (!s || elf_output_open(&out, f->symbols, true, &err))
+    if (!s || output_open(&out, f->symbols, true, &err))
         return false;
     if (symbols_write_elf(s, out.file, &err)) {
-        elf_output_discard(&out);
+        output_discard(&out);
         return false;
     }
-    return elf_output_commit(&out, &err) == 0;
+    return output_commit(&out, &err) == 0;
 }
 
-static pid_t start_gdb(const struct gdb_args *a, const struct files *f, bool own, struct err *err)
+static void hex(char *out, size_t room, const u8 *bytes, size_t n)
+{
+    *out = 0;
+    for (size_t i = 0; i < n && 2 * i + 2 < room; i++)
+        sprintf(out + 2 * i, "%02x", bytes[i]);
+}
+
+/* --symbols: of the kernel that runs here, as far as both say who they are. Another's would name
+ * every address wrongly, and nobody would notice. */
+static int check_symbols(struct travel *tr, const char *path, struct err *err)
+{
+    char theirs[80], ours[80];
+    struct elf_id id;
+    const struct symbols *s = travel_symbols(tr);
+    int code = elf_id_read(&id, path, err);
+    if (code)
+        return err_prefix(err, "--symbols");
+    if (!id.kernel)
+        return err_set(err, -EINVAL,
+                       "--symbols %s: that is no kernel but a program; leave --symbols out and add "
+                       "it in gdb: add-symbol-file %s",
+                       path, path);
+    if (!s || !s->build_id_size || !id.size) {
+        fprintf(stderr,
+                "reprise: --symbols %s: whether it belongs to the guest's kernel cannot be checked "
+                "(%s)\n",
+                path, id.size ? "no kernel is to be seen at this position" : "it has no build ID");
+        return 0;
+    }
+    if (id.size == s->build_id_size && !memcmp(id.build_id, s->build_id, id.size))
+        return 0;
+    hex(theirs, sizeof(theirs), id.build_id, id.size);
+    hex(ours, sizeof(ours), s->build_id, s->build_id_size);
+    return err_set(err, -EINVAL,
+                   "--symbols %s is another kernel's: its build ID is %s, that of the guest's "
+                   "(Linux %s) %s; without --symbols the guest's own are used",
+                   path, theirs, s->release, ours);
+}
+
+/* gdb, forked before we lock ourselves in, and started when there is something to look at. */
+struct waiting_gdb {
+    pid_t pid;
+    int go; /* takes a byte: 1: the symbols are our own */
+};
+
+static _Noreturn void become_gdb(const struct gdb_args *a, const struct files *f,
+                                 const char *address, int go)
 {
     const char *argv[EXTRA_MAX + 24];
-    char file[PATH_MAX + 64], target[PATH_MAX + 64];
+    char file[PATH_MAX + 64], target[PATH_MAX + 64], own;
     unsigned n = 0;
+    signal(SIGINT, SIG_IGN); /* until then it is for us */
+    if (read(go, &own, 1) != 1)
+        _exit(0);
     snprintf(file, sizeof(file), "file %s", own ? f->symbols : a->symbols ? a->symbols : "");
-    snprintf(target, sizeof(target), "target remote %s", f->socket + strlen("unix:"));
+    snprintf(target, sizeof(target), "target remote %s", address);
     argv[n++] = a->program;
     argv[n++] = "-q";
     argv[n++] = "-x";
@@ -157,58 +236,84 @@ static pid_t start_gdb(const struct gdb_args *a, const struct files *f, bool own
     for (unsigned i = 0; i < a->nextra; i++)
         argv[n++] = a->extra[i];
     argv[n] = NULL;
-    pid_t child = fork();
-    if (child < 0)
-        return err_errno(err, "cannot start %s", a->program);
-    if (child == 0) {
-        signal(SIGINT, SIG_DFL);
-        signal(SIGPIPE, SIG_DFL);
-        execvp(a->program, (char *const *)argv);
-        fprintf(stderr, "reprise: cannot start %s: %s%s\n", a->program, strerror(errno),
-                errno == ENOENT ? " (is gdb installed?)" : "");
-        _exit(127);
-    }
-    return child;
+    signal(SIGINT, SIG_DFL);
+    signal(SIGPIPE, SIG_DFL);
+    execvp(a->program, (char *const *)argv);
+    fprintf(stderr, "reprise: cannot start %s: %s%s\n", a->program, strerror(errno),
+            errno == ENOENT ? " (is gdb installed?)" : "");
+    _exit(127);
 }
 
-static volatile bool interrupted;
+static int prepare_gdb(const struct gdb_args *a, const struct files *f, const char *address,
+                       struct waiting_gdb *g, struct err *err)
+{
+    int go[2];
+    if (pipe2(go, O_CLOEXEC))
+        return err_errno(err, "cannot make a pipe");
+    fflush(NULL);
+    g->go = go[1];
+    g->pid = fork();
+    if (g->pid == 0) {
+        close(go[1]);
+        become_gdb(a, f, address, go[0]);
+    }
+    close(go[0]);
+    return g->pid < 0 ? err_errno(err, "cannot start %s", a->program) : 0;
+}
 
 int cmd_gdb(int argc, char **argv)
 {
-    static const struct argp argp = {
-        .options = options, .parser = parse, .args_doc = "DIR [-- GDB-ARGUMENT...]", .doc = doc};
+    static const struct argp argp = {.options = options,
+                                     .parser = parse,
+                                     .args_doc = "DIR [-- GDB-ARGUMENT...]",
+                                     .doc = doc,
+                                     .children = disk_option_children};
     struct gdb_args a = {.program = "gdb", .to = {.kind = POINT_END}};
-    argp_parse(&argp, argc, argv, 0, NULL, &a);
+    option_parse(&argp, argc, argv, &a);
     struct err err = {0};
     struct travel tr;
-    struct files f;
+    struct files f = {0};
+    struct waiting_gdb g = {.go = -1};
     enum timeline_stop stop;
     if (a.symbols && access(a.symbols, R_OK)) {
         err_errno(&err, "--symbols %s", a.symbols);
         return cmd_fail(&err);
     }
-    travel_catch_interrupt(&interrupted);
-    if (travel_open(&tr, a.dir, a.budget, &err))
-        return cmd_fail(&err);
-    tr.interrupted = &interrupted;
-    int code = travel_to(&tr, &a.to, &stop, &err);
+    interrupt_catch();
+    struct debug_session *session = debug_listen(NULL, &err);
+    int code = session ? make_files(&f, &err) : err.code;
     if (!code)
-        code = make_files(&f, &err);
+        code = prepare_gdb(&a, &f, debug_address(session), &g, &err);
+    sandbox_write(a.dir); /* marks */
+    if (a.symbols)
+        sandbox_read(a.symbols);
+    sandbox_outside()->renderer = true;
+    sandbox_outside()->pictures = true;
+    if (!code)
+        code = travel_open(&tr, a.dir, a.disks.spec, a.budget, &err);
     if (code) {
-        travel_close(&tr);
+        debug_drop(session);
+        remove_files(&f);
         return cmd_fail(&err);
     }
-    bool own = !a.symbols && write_symbols(&tr, &f);
-    if (!own && !a.symbols)
-        fprintf(stderr, "reprise: the guest's kernel has no symbols here; --symbols FILE gives "
-                        "some\n");
-    signal(SIGINT, SIG_IGN); /* Ctrl-C is gdb's, which tells us */
-    interrupted = false;
-    tr.progress = false; /* the terminal is gdb's too */
-    code = debug_start(&tr, f.socket, &err);
+    code = travel_to(&tr, &a.to, &stop, &err);
+    if (!code && a.symbols)
+        code = check_symbols(&tr, a.symbols, &err);
+    if (!code)
+        code = debug_start(&tr, session, &err);
+    else
+        debug_drop(session);
     if (!code) {
-        pid_t child = start_gdb(&a, &f, own, &err);
-        code = child < 0 ? cmd_fail(&err) : debug_serve(&tr, child, &err);
+        char own = !a.symbols && write_symbols(&tr, &f);
+        if (!own && !a.symbols)
+            fprintf(stderr, "reprise: the guest's kernel has no symbols here; --symbols FILE gives "
+                            "some\n");
+        interrupt_ignore();  /* Ctrl-C is gdb's, which tells us */
+        tr.progress = false; /* the terminal is gdb's too */
+        if (write(g.go, &own, 1) == 1)
+            code = debug_serve(&tr, g.pid, &err);
+        else
+            code = cmd_fail((err_errno(&err, "cannot start %s", a.program), &err));
     } else {
         code = cmd_fail(&err);
     }

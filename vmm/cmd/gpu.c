@@ -8,9 +8,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file_io.h"
+
 static const struct verb verbs[] = {
-    {"list", gpu_list}, {"show", gpu_show}, {"replay", gpu_replay},   {"diff", gpu_diff},
-    {"trim", gpu_trim}, {"who", gpu_who},   {"extract", gpu_extract},
+    {"list", gpu_list, SANDBOX_READ},
+    {"show", gpu_show, SANDBOX_READ},
+    {"replay", gpu_replay, SANDBOX_READ},
+    {"diff", gpu_diff, SANDBOX_READ},
+    {"trim", gpu_trim, SANDBOX_READ},
+    {"who", gpu_who, SANDBOX_READ},
+    {"extract", gpu_extract, SANDBOX_READ | SANDBOX_CODE},
 };
 
 static const char doc[] =
@@ -38,22 +45,21 @@ int cmd_gpu(int argc, char **argv)
 int gpu_open(const char *path, struct gpu_log_reader **out, struct err *err)
 {
     struct stat st;
+    sandbox_read(path);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return err_errno(err, "%s", path);
     if (!fstat(fd, &st) && S_ISDIR(st.st_mode)) {
-        int log = openat(fd, GPU_LOG_NAME, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-        int why = errno;
+        int log = file_open_regular(fd, GPU_LOG_NAME, NEVER, NULL, err);
         close(fd);
         fd = log;
-        if (fd < 0 && why == ENOENT)
+        if (fd == -ENOENT)
             return err_set(err, -ENOENT,
                            "%s: there is no " GPU_LOG_NAME " in it: no recording, or one made "
                            "without a GPU, or without this log (`reprise gpu extract` makes it)",
                            path);
-        errno = why;
         if (fd < 0)
-            return err_errno(err, "%s/" GPU_LOG_NAME, path);
+            return err_prefix(err, "%s", path);
     }
     int code = gpu_log_open(out, fd, err);
     return code ? err_prefix(err, "%s", path) : 0;
@@ -61,8 +67,8 @@ int gpu_open(const char *path, struct gpu_log_reader **out, struct err *err)
 
 int gpu_end(const struct gpu_log_reader *r)
 {
-    const struct gpu_log_damage *d = gpu_log_damage(r);
-    if (d->state == GPU_LOG_COMPLETE)
+    const struct chunk_damage *d = gpu_log_damage(r);
+    if (d->state == CHUNKS_COMPLETE)
         return EX_FINE;
     fflush(stdout);
     fprintf(stderr, "reprise: the GPU log ends early: %s\n", d->text);

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "host/output_file.h"
 #include "virtio-gpu-log/picture.h"
 #include "virtio-gpu-log/print.h"
 
@@ -192,7 +193,7 @@ static int targets_differ(struct diff *d, bool compare, struct err *err)
 {
     const struct gpu_track *a = gpu_player_track(d->side[0].p);
     const struct gpu_track *b = gpu_player_track(d->side[1].p);
-    for (u32 i = 0; i < TRACK_BUCKETS; i++)
+    for (u32 i = 0; i < GPU_BUCKETS; i++)
         for (struct track_resource *r = a->resources[i]; r; r = r->next) {
             struct track_resource *other = gpu_track_resource(b, r->id);
             if (!other || !comparable(r) || !comparable(other) ||
@@ -464,7 +465,7 @@ static int run(struct diff *d)
         printf("%" PRIu64 " frames are the same\n", frames);
     int ended = EX_FINE;
     for (int i = 0; i < 2 && !ended; i++)
-        if (gpu_log_damage(d->side[i].log)->state != GPU_LOG_READING)
+        if (gpu_log_damage(d->side[i].log)->state != CHUNKS_READING)
             ended = gpu_end(d->side[i].log);
     return ended;
 }
@@ -476,8 +477,16 @@ int gpu_diff(int argc, char **argv)
     struct diff_args a = {.frames = {1, UINT64_MAX, false}};
     struct diff d = {.a = &a};
     struct err err;
-    argp_parse(&argp, argc, argv, 0, NULL, &a);
+    option_parse(&argp, argc, argv, &a);
     int code = EX_FINE;
+    struct output_file probe = OUTPUT_CLOSED;
+    if (a.output && output_open(&probe, a.output, a.force, &err))
+        return cmd_fail(&err);
+    output_discard(&probe);
+    for (int i = 0; i < 2; i++) {
+        sandbox_read(a.path[i]);
+        sandbox_outside()->driver[i] = a.driver[i];
+    }
     for (int i = 0; i < 2 && !code; i++)
         if (gpu_play_open(a.path[i], a.driver[i], 0, false, &d.side[i].log, &d.side[i].p, &err))
             code = cmd_fail(&err);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "cmd/gpu.h"
+#include "cmd/interrupt.h"
 #include "cmd/travel.h"
 #include "replay/gpu_recorder.h"
 
@@ -31,12 +32,14 @@ static const char doc[] =
 struct extract_args {
     const char *dir, *output;
     bool force, json;
+    struct disk_names disks;
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct extract_args *a = state->input;
     switch (key) {
+    case ARGP_KEY_INIT: state->child_inputs[0] = &a->disks; break;
     case 'o': a->output = arg; break;
     case O_FORCE: a->force = true; break;
     case O_JSON: a->json = true; break;
@@ -63,14 +66,12 @@ static void on_emit(void *opaque, enum dev_emit kind, unsigned unit, const void 
         gpu_recorder_emit(x->log, x->m, data);
 }
 
-static volatile bool interrupted;
-
-static int extract(struct extraction *x, struct travel *tr, struct elf_output *file,
+static int extract(struct extraction *x, struct travel *tr, struct output_file *file,
                    struct err *err)
 {
     enum timeline_stop stop;
     const struct machine_description *d = &timeline_recording(tr->t)->desc;
-    if (!d->gpu_width)
+    if (!d->gpu.width)
         return err_set(err, -ENOENT, "this was recorded without a GPU (record --gpu)");
     int fd = dup(fileno(file->file));
     if (fd < 0)
@@ -92,14 +93,13 @@ static int extract(struct extraction *x, struct travel *tr, struct elf_output *f
     return code ? code : unfinished;
 }
 
-static int run(const struct extract_args *a, struct elf_output *file)
+static int run(const struct extract_args *a, struct output_file *file)
 {
     struct extraction x = {0};
     struct travel tr;
     struct err err = {0};
-    travel_catch_interrupt(&interrupted);
-    int code = travel_open(&tr, a->dir, 0, &err);
-    tr.interrupted = &interrupted;
+    interrupt_catch();
+    int code = travel_open(&tr, a->dir, a->disks.spec, 0, &err);
     if (!code)
         code = extract(&x, &tr, file, &err);
     int result = code ? EX_ERROR : travel_end_code(&tr);
@@ -108,7 +108,7 @@ static int run(const struct extract_args *a, struct elf_output *file)
     travel_close(&tr);
     char *name = strdup(file->path);
     if (!code)
-        code = elf_output_commit(file, &err);
+        code = output_commit(file, &err);
     if (code) {
         free(name);
         return cmd_fail(&err);
@@ -126,18 +126,21 @@ static int run(const struct extract_args *a, struct elf_output *file)
 
 int gpu_extract(int argc, char **argv)
 {
-    static const struct argp argp = {
-        .options = options, .parser = parse, .args_doc = "DIR", .doc = doc};
+    static const struct argp argp = {.options = options,
+                                     .parser = parse,
+                                     .args_doc = "DIR",
+                                     .doc = doc,
+                                     .children = disk_option_children};
     struct extract_args a = {0};
-    struct elf_output file = {0};
+    struct output_file file = OUTPUT_CLOSED;
     struct err err = {0};
     char *beside = NULL;
-    argp_parse(&argp, argc, argv, 0, NULL, &a);
+    option_parse(&argp, argc, argv, &a);
     if (!a.output && asprintf(&beside, "%s/" GPU_LOG_NAME, a.dir) < 0)
         return cmd_fail((err_set(&err, -ENOMEM, "no memory"), &err));
-    int code = elf_output_open(&file, a.output ? a.output : beside, a.force, &err) ? cmd_fail(&err)
-                                                                                   : run(&a, &file);
-    elf_output_discard(&file);
+    int code = output_open(&file, a.output ? a.output : beside, a.force, &err) ? cmd_fail(&err)
+                                                                               : run(&a, &file);
+    output_discard(&file);
     free(beside);
     return code;
 }

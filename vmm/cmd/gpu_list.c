@@ -95,25 +95,29 @@ static u64 ranges_bytes(const struct gpu_ranges *ranges)
     return sum;
 }
 
-/* "12 commands: 3 DRAW_VBO, 1 CLEAR" */
+/* "12 commands: 3 DRAW_VBO, 1 CLEAR": how many there are, and those that may change what resources
+ * hold, by effect. */
 static void print_summary(const struct gpu_command *c)
 {
-    static const u32 named[] = {VIRGL_CCMD_DRAW_VBO, VIRGL_CCMD_LAUNCH_GRID, VIRGL_CCMD_CLEAR,
-                                VIRGL_CCMD_BLIT, VIRGL_CCMD_TRANSFER3D};
     u32 counts[256] = {0}, all = 0;
+    bool some[GPU_EFFECTS] = {0};
     struct virgl_walk w;
     struct virgl_command v;
     const char *sep = ": ";
     virgl_walk_start(&w, c->payload, c->payload_size);
     while (virgl_next(&w, &v)) {
         counts[v.id]++;
+        some[virgl_effect(&v)] = true;
         all++;
     }
     printf(" %u commands", all);
-    for (u32 i = 0; i < ARRAY_SIZE(named); i++)
-        if (counts[named[i]]) {
-            printf("%s%u %s", sep, counts[named[i]], virgl_desc(named[i], 0)->name);
-            sep = ", ";
+    for (u32 effect = GPU_DRAWS; effect < GPU_EFFECTS; effect++)
+        for (u32 i = 0; some[effect] && i < virgl_table_size; i++) {
+            const struct gpu_desc *d = &virgl_table[i];
+            if (d->effect == effect && counts[d->number]) {
+                printf("%s%u %s", sep, counts[d->number], d->name);
+                sep = ", ";
+            }
         }
 }
 
@@ -354,7 +358,7 @@ static bool stats_command(struct stats *s, const struct gpu_record *rec,
         in->count++;
         in->bytes += 4 + (u64)v.length * 4;
         in->refused += v.problem || v.desc->treatment == GPU_REFUSE;
-        if (ctx && (v.id == VIRGL_CCMD_DRAW_VBO || v.id == VIRGL_CCMD_LAUNCH_GRID))
+        if (ctx && virgl_effect(&v) == GPU_DRAWS)
             ctx->draws++;
     }
     return true;
@@ -569,8 +573,8 @@ int gpu_list(int argc, char **argv)
     struct list_args a = {0};
     struct err err = {0};
     struct gpu_log_reader *r;
-    argp_parse(&argp, argc, argv, 0, NULL, &a);
-    if (gpu_open(a.path, &r, &err))
+    option_parse(&argp, argc, argv, &a);
+    if (gpu_open(a.path, &r, &err) || sandbox_enter(&err))
         return cmd_fail(&err);
     int code = a.stats ? stats_run(r, &a) : list_run(r, &a);
     gpu_log_reader_destroy(r);

@@ -8,9 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file_io.h"
 #include "host/clock.h"
 #include "host/picture.h"
-#include "replay/symbols.h"
+#include "host/output_file.h"
 
 void option_frames(struct argp_state *state, const char *arg, struct frame_range *out)
 {
@@ -39,17 +40,16 @@ u32 gpu_option_scanout(struct argp_state *state, const char *arg)
     return (u32)n;
 }
 
-int gpu_play_open(const char *path, const char *driver, u64 keyframes, bool compare,
-                  struct gpu_log_reader **log, struct gpu_player **out, struct err *err)
+int gpu_play_start(struct gpu_log_reader **log, const char *driver, u64 keyframes, bool compare,
+                   struct gpu_player **out, struct err *err)
 {
     struct gpu_player_config config = {.renderer = {.driver = driver, .lenient = true},
                                        .keyframes = keyframes,
                                        .compare = compare};
+    int code = sandbox_enter(err);
     *out = NULL;
-    int code = gpu_open(path, log, err);
-    if (code)
-        return code;
-    code = gpu_player_create(out, *log, &config, err);
+    if (!code)
+        code = gpu_player_create(out, *log, &config, err);
     if (code) {
         gpu_log_reader_destroy(*log);
         *log = NULL;
@@ -62,6 +62,18 @@ int gpu_play_open(const char *path, const char *driver, u64 keyframes, bool comp
     return 0;
 }
 
+int gpu_play_open(const char *path, const char *driver, u64 keyframes, bool compare,
+                  struct gpu_log_reader **log, struct gpu_player **out, struct err *err)
+{
+    struct outside_rules *outside = sandbox_outside();
+    outside->renderer = true;
+    if (!outside->driver[0])
+        outside->driver[0] = driver;
+    *out = NULL;
+    int code = gpu_open(path, log, err);
+    return code ? code : gpu_play_start(log, driver, keyframes, compare, out, err);
+}
+
 static void shot_row(void *opaque, u32 y, u8 *rgb)
 {
     const struct gpu_shot *s = opaque;
@@ -70,23 +82,23 @@ static void shot_row(void *opaque, u32 y, u8 *rgb)
 
 int gpu_shot_write(const struct gpu_shot *s, const char *path, bool force, struct err *err)
 {
-    struct elf_output out;
+    struct output_file out;
     if (!s->width)
         return err_set(err, -ENODATA, "the screen is off there: the guest shows nothing");
-    int code = elf_output_open(&out, path, force, err);
+    int code = output_open(&out, path, force, err);
     if (!code)
         code = picture_write(out.file, s->width, s->height, shot_row,
                              (struct gpu_shot *)(uintptr_t)s, err);
     if (!code)
-        code = elf_output_commit(&out, err);
-    elf_output_discard(&out);
+        code = output_commit(&out, err);
+    output_discard(&out);
     return code;
 }
 
 int gpu_pictures_directory(const char *path, struct err *err)
 {
     struct stat st;
-    if (!mkdir(path, 0777))
+    if (!mkdir(path, DIRECTORY_PRIVATE))
         return 0;
     if (errno != EEXIST)
         return err_errno(err, "cannot make the directory '%s'", path);

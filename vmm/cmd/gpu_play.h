@@ -21,6 +21,9 @@ u32 gpu_option_scanout(struct argp_state *state, const char *arg);
  * all the same, with a line on stderr. */
 int gpu_play_open(const char *path, const char *driver, u64 keyframes, bool compare,
                   struct gpu_log_reader **log, struct gpu_player **out, struct err *err);
+/* The second half of it, for a log that is open; with an error *log is closed. */
+int gpu_play_start(struct gpu_log_reader **log, const char *driver, u64 keyframes, bool compare,
+                   struct gpu_player **out, struct err *err);
 
 /* Who drew a pixel, in words or as a JSON object: the command, its shaders, what it drew to. `path`
  * is the log's; the log is read anew. */

@@ -187,7 +187,7 @@ static int run(const struct replay_args *a, struct gpu_log_reader *log, struct g
     }
     summary(&r, host_ns() - began);
     gpu_player_tally(p, &t);
-    int ended = gpu_log_damage(log)->state == GPU_LOG_READING ? EX_FINE : gpu_end(log);
+    int ended = gpu_log_damage(log)->state == CHUNKS_READING ? EX_FINE : gpu_end(log);
     return ended ? ended : t.different ? EX_DIVERGED : EX_FINE;
 }
 
@@ -199,7 +199,8 @@ int gpu_replay(int argc, char **argv)
     struct gpu_log_reader *log;
     struct gpu_player *p;
     struct err err;
-    argp_parse(&argp, argc, argv, 0, NULL, &a);
+    option_parse(&argp, argc, argv, &a);
+    sandbox_outside()->directory = a.output;
     if ((a.output && gpu_pictures_directory(a.output, &err)) ||
         gpu_play_open(a.path, a.driver, 0, true, &log, &p, &err))
         return cmd_fail(&err);

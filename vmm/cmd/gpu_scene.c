@@ -7,7 +7,7 @@
 
 #include "base/json.h"
 #include "cmd/gpu.h"
-#include "machine.h"
+#include "machine/machine.h"
 #include "virtio-gpu-log/print.h"
 
 static void note(struct gpu_scene *p, const struct gpu_record *rec, const struct gpu_command *c)
@@ -28,7 +28,7 @@ static void note(struct gpu_scene *p, const struct gpu_record *rec, const struct
     virgl_walk_start(&w, c->payload, c->payload_size);
     while (virgl_next(&w, &v)) {
         last->inner++;
-        last->draws += v.id == VIRGL_CCMD_DRAW_VBO || v.id == VIRGL_CCMD_CLEAR;
+        last->draws += virgl_draws(&v);
     }
 }
 
@@ -44,7 +44,7 @@ int gpu_scene_find(struct gpu_scene *out, const char *dir, struct machine *m, st
     int code = gpu_open(dir, &log, err);
     if (code)
         return code;
-    out->state = gpu_state_create();
+    out->state = gpu_stream_create();
     if (!out->state)
         code = err_set(err, -ENOMEM, "no memory for the GPU's state");
     while (!code && gpu_log_next(log, &rec)) {
@@ -54,7 +54,7 @@ int gpu_scene_find(struct gpu_scene *out, const char *dir, struct machine *m, st
             gpu_record_command(&rec, &c);
             note(out, &rec, &c);
         }
-        code = gpu_state_step(out->state, log, &rec, GPU_NO_DWORD, err);
+        code = gpu_stream_step(out->state, log, &rec, GPU_NO_DWORD, err);
     }
     if (!code && out->commands < screen.commands)
         code = err_set(err, -EIO, "%s/" GPU_LOG_NAME " ends before this place: %s", dir,
@@ -67,7 +67,7 @@ int gpu_scene_find(struct gpu_scene *out, const char *dir, struct machine *m, st
 
 void gpu_scene_free(struct gpu_scene *p)
 {
-    gpu_state_destroy(p->state);
+    gpu_stream_destroy(p->state);
     memset(p, 0, sizeof(*p));
 }
 
@@ -85,7 +85,7 @@ static u32 objects_of(const struct gpu_stream_context *c, u32 *subs)
 }
 
 /* Resources in the order of their ids. */
-static const struct gpu_stream_resource *next_resource(const struct gpu_state *s, u64 from)
+static const struct gpu_stream_resource *next_resource(const struct gpu_stream *s, u64 from)
 {
     const struct gpu_stream_resource *next = NULL;
     for (u32 i = 0; i < GPU_BUCKETS; i++)
@@ -95,7 +95,7 @@ static const struct gpu_stream_resource *next_resource(const struct gpu_state *s
     return next;
 }
 
-static const struct gpu_stream_context *next_context(const struct gpu_state *s, u64 from)
+static const struct gpu_stream_context *next_context(const struct gpu_stream *s, u64 from)
 {
     const struct gpu_stream_context *next = NULL;
     for (const struct gpu_stream_context *c = s->contexts; c; c = c->next)
@@ -118,7 +118,7 @@ static const struct gpu_scene_command *oldest(const struct gpu_scene *p, u64 *n)
 
 void gpu_scene_print(FILE *out, const struct gpu_scene *p)
 {
-    const struct gpu_state *s = p->state;
+    const struct gpu_stream *s = p->state;
     char text[128];
     u64 n;
     fprintf(out, "%" PRIu64 " commands, %" PRIu64 " frames; %u contexts, %u resources", p->commands,
@@ -161,7 +161,7 @@ void gpu_scene_print(FILE *out, const struct gpu_scene *p)
 
 void gpu_scene_json(FILE *out, const struct gpu_scene *p)
 {
-    const struct gpu_state *s = p->state;
+    const struct gpu_stream *s = p->state;
     const char *comma = "";
     u64 n;
     fprintf(out, "{\"commands\":%" PRIu64 ",\"frames\":%" PRIu64 ",\"shown\":%u,\"contexts\":[",

@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "base/err.h"
-#include "virtio-gpu-log/state.h"
+#include "virtio-gpu-log/stream.h"
 
 struct machine;
 
@@ -19,7 +19,7 @@ struct gpu_scene_command {
 };
 
 struct gpu_scene {
-    struct gpu_state *state;
+    struct gpu_stream *state;
     u64 commands, frames;
     struct gpu_scene_command last[GPU_SCENE_COMMANDS]; /* command N at N % GPU_SCENE_COMMANDS */
 };

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "host/picture.h"
-#include "replay/symbols.h"
+#include "host/output_file.h"
 #include "virtio-gpu-log/picture.h"
 #include "virtio-gpu-log/print.h"
 
@@ -98,7 +98,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 /* The command that is shown, and what belongs to it. Its bytes are kept: the log moves on. */
 struct shown {
     struct gpu_log_reader *log;
-    struct gpu_state *state;
+    struct gpu_stream *state;
     pos_t position;
     vns_t time;
     u64 frame;
@@ -116,8 +116,7 @@ static bool is_inner(const struct shown *s)
 
 static bool draws(const struct shown *s)
 {
-    return is_inner(s) && (s->inner.id == VIRGL_CCMD_DRAW_VBO || s->inner.id == VIRGL_CCMD_CLEAR ||
-                           s->inner.id == VIRGL_CCMD_LAUNCH_GRID);
+    return is_inner(s) && virgl_draws(&s->inner);
 }
 
 static int find_inner(const struct show_args *a, struct shown *s, struct err *err)
@@ -296,9 +295,9 @@ static void resource_row(void *opaque, u32 y, u8 *rgb)
 
 static int write_png(const struct show_args *a, const struct shown *s, struct err *err)
 {
-    struct elf_output out;
+    struct output_file out;
     u32 id = named_resource(a, s);
-    const struct gpu_stream_resource *r = gpu_state_resource(s->state, id);
+    const struct gpu_stream_resource *r = gpu_stream_resource(s->state, id);
     if (!id)
         return err_set(err, -EINVAL, "the command names no resource; say which with --resource");
     if (!r)
@@ -311,13 +310,13 @@ static int write_png(const struct show_args *a, const struct shown *s, struct er
                                         : "of an unknown format");
     if (!r->contents)
         return err_set(err, -ENODATA, "nothing was uploaded to resource %u by then", id);
-    int code = elf_output_open(&out, a->png, a->force, err);
+    int code = output_open(&out, a->png, a->force, err);
     if (!code &&
         picture_write(out.file, r->shape.width, r->shape.height, resource_row, (void *)r, err))
         code = err_prefix(err, "%s", a->png);
     if (!code)
-        code = elf_output_commit(&out, err);
-    elf_output_discard(&out);
+        code = output_commit(&out, err);
+    output_discard(&out);
     if (!code && !a->json)
         printf("%s: resource %u, %ux%u %s\n", a->png, id, r->shape.width, r->shape.height, f->name);
     return code;
@@ -343,12 +342,12 @@ static int seek(const struct show_args *a, struct shown *s, struct gpu_record *r
             if (a->has_dword && find_inner(a, s, err))
                 return err->code;
         }
-        int code = gpu_state_step(s->state, s->log, rec,
-                                  found && a->has_dword ? a->dword : GPU_NO_DWORD, err);
+        int code = gpu_stream_step(s->state, s->log, rec,
+                                   found && a->has_dword ? a->dword : GPU_NO_DWORD, err);
         if (code || found)
             return code;
     }
-    const struct gpu_log_damage *d = gpu_log_damage(s->log);
+    const struct chunk_damage *d = gpu_log_damage(s->log);
     struct gpu_log_sizes sizes;
     gpu_log_reader_sizes(s->log, &sizes);
     return err_set(err, -ENOENT, "there is no command %" PRIu64 ": the log has %" PRIu64 "%s%s",
@@ -395,7 +394,7 @@ static int show(const struct show_args *a, struct shown *s, struct err *err)
     if (!code)
         code = print_reply(a, s, err);
     if (!code && s->answered && a->png)
-        code = gpu_state_readback(s->state, s->log, &s->command, &s->reply, err);
+        code = gpu_stream_readback(s->state, s->log, &s->command, &s->reply, err);
     if (a->json)
         puts("}");
     return code ? code : a->png ? write_png(a, s, err) : 0;
@@ -408,19 +407,19 @@ int gpu_show(int argc, char **argv)
     struct show_args a = {0};
     struct shown s = {0};
     struct err err = {0};
-    argp_parse(&argp, argc, argv, 0, NULL, &a);
-    struct elf_output probe;
+    option_parse(&argp, argc, argv, &a);
+    struct output_file probe;
     /* Before anything is printed. */
-    if (a.png && elf_output_open(&probe, a.png, a.force, &err))
+    if (a.png && output_open(&probe, a.png, a.force, &err))
         return cmd_fail(&err);
     if (a.png)
-        elf_output_discard(&probe);
-    if (gpu_open(a.path, &s.log, &err))
+        output_discard(&probe);
+    if (gpu_open(a.path, &s.log, &err) || sandbox_enter(&err))
         return cmd_fail(&err);
-    s.state = gpu_state_create();
+    s.state = gpu_stream_create();
     int code = s.state ? show(&a, &s, &err)
                        : err_set(&err, -ENOMEM, "no memory for the state of the GPU stream");
-    gpu_state_destroy(s.state);
+    gpu_stream_destroy(s.state);
     gpu_log_reader_destroy(s.log);
     free(s.words);
     return code ? cmd_fail(&err) : EX_FINE;

@@ -13,8 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/check.h"
-#include "replay/symbols.h"
+#include "host/output_file.h"
+#include "virtio-gpu-log/play/grow.h"
 #include "virtio-gpu-log/play/keyframe.h"
 
 enum { O_FRAMES = 256, O_DRIVER, O_FORCE, O_NO_VERIFY, O_JSON, O_SCANOUT };
@@ -80,17 +80,24 @@ struct trim {
     struct gpu_log_mark mark;
     u64 last; /* frame */
     u64 *hashes;
-    u64 hash_count, hash_room;
+    u64 hash_count;
+    size_t hash_room;
     struct gpu_log_writer *out;
     u8 *bytes;
     u64 bytes_room;
     /* Numbers of commands, in FILE, by number in the stream less that of the first. */
     u64 *numbers;
-    u64 number_count, number_room, waiting;
+    u64 number_count, waiting;
+    size_t number_room;
     u64 set_up; /* commands of the keyframe */
     struct gpu_log_sizes sizes;
     struct gpu_progress progress;
 };
+
+static int no_memory(struct err *err)
+{
+    return err_set(err, -ENOMEM, "no memory for the part of the GPU log");
+}
 
 /* --- Which keyframe --- */
 
@@ -100,13 +107,13 @@ static int remember(struct trim *t, struct err *err)
     int code = gpu_player_shot(t->p, t->a->scanout, &shot, err);
     if (code)
         return code;
-    if (t->hash_count == t->hash_room) {
-        t->hash_room = t->hash_room ? t->hash_room * 2 : 256;
-        t->hashes = realloc(t->hashes, t->hash_room * sizeof(*t->hashes));
-        CHECK(t->hashes, "out of memory");
-    }
-    t->hashes[t->hash_count++] = shot.hash;
+    u64 hash = shot.hash;
     gpu_shot_free(&shot);
+    u64 *hashes = list_grow(t->hashes, t->hash_count, &t->hash_room, sizeof(*hashes));
+    if (!hashes)
+        return no_memory(err);
+    t->hashes = hashes;
+    hashes[t->hash_count++] = hash;
     return 0;
 }
 
@@ -178,11 +185,13 @@ static int load_ranges(struct trim *t, const struct gpu_ranges *ranges, struct g
     if (size > t->bytes_room) {
         free(t->bytes);
         t->bytes = malloc(size);
-        t->bytes_room = size;
-        CHECK(t->bytes, "out of memory");
+        t->bytes_room = t->bytes ? size : 0;
+        if (!t->bytes)
+            return no_memory(err);
     }
     *list = calloc(n ? n : 1, sizeof(**list));
-    CHECK(*list, "out of memory");
+    if (!*list)
+        return no_memory(err);
     int code = 0;
     for (u32 i = 0; !code && gpu_ranges_next(ranges, &i, &range);) {
         code = load(t, &range.bytes, at, err);
@@ -200,14 +209,14 @@ static bool is_flush(const struct gpu_record *rec)
 }
 
 /* Notes which number a command has in FILE; NEVER: it is not there. */
-static void map(struct trim *t, u64 number)
+static int map(struct trim *t, u64 number, struct err *err)
 {
-    if (t->number_count == t->number_room) {
-        t->number_room = t->number_room ? t->number_room * 2 : 4096;
-        t->numbers = realloc(t->numbers, t->number_room * sizeof(*t->numbers));
-        CHECK(t->numbers, "out of memory");
-    }
-    t->numbers[t->number_count++] = number;
+    u64 *numbers = list_grow(t->numbers, t->number_count, &t->number_room, sizeof(*numbers));
+    if (!numbers)
+        return no_memory(err);
+    t->numbers = numbers;
+    numbers[t->number_count++] = number;
+    return 0;
 }
 
 static int write_command(struct trim *t, const struct gpu_record *rec, struct err *err)
@@ -216,7 +225,8 @@ static int write_command(struct trim *t, const struct gpu_record *rec, struct er
     u32 count;
     const struct gpu_rec_command *c = &rec->command;
     int code = load_ranges(t, &c->uploads, &list, &count, 0, err);
-    map(t, gpu_log_next_number(t->out));
+    if (!code)
+        code = map(t, gpu_log_next_number(t->out), err);
     t->waiting++;
     if (!code)
         code = gpu_log_command(t->out, rec->position, rec->time, (u32)c->queue, c->words.data,
@@ -297,11 +307,11 @@ static int write_rest(struct trim *t, struct err *err)
         bool command = rec.type == GPU_REC_COMMAND;
         if (rec.type == GPU_REC_END || (frames == t->last && rec.type != GPU_REC_REPLY)) {
             if (command)
-                map(t, NEVER);
+                code = map(t, NEVER, err);
             continue;
         }
         if (command && frames + 1 < t->a->frames.first && is_flush(&rec))
-            map(t, NEVER); /* frames that are not asked for are drawn, not shown */
+            code = map(t, NEVER, err); /* frames that are not asked for are drawn, not shown */
         else if (command)
             code = write_command(t, &rec, err);
         else if (rec.type == GPU_REC_REPLY)
@@ -339,11 +349,16 @@ static int write_all(struct trim *t, int fd, struct err *err)
 
 /* --- Verifying --- */
 
-static int verify(struct trim *t, const char *path, struct err *err)
+static int verify(struct trim *t, int written, struct err *err)
 {
-    struct gpu_log_reader *log;
+    struct gpu_log_reader *log = NULL;
     struct gpu_player *p;
-    int code = gpu_play_open(path, t->a->driver, 0, false, &log, &p, err);
+    int fd = fcntl(written, F_DUPFD_CLOEXEC, 3);
+    if (fd < 0 || lseek(fd, 0, SEEK_SET))
+        return err_errno(err, "cannot read what was written");
+    int code = gpu_log_open(&log, fd, err);
+    if (!code)
+        code = gpu_play_start(&log, t->a->driver, 0, false, &p, err);
     if (code)
         return code;
     for (u64 i = 0; !code && i < t->hash_count; i++) {
@@ -388,21 +403,21 @@ static void report(const struct trim *t, u64 size)
 
 static int run(struct trim *t)
 {
-    struct elf_output out;
+    struct output_file out;
     struct err err;
     /* Before an hour of drawing. */
-    int code = elf_output_open(&out, t->a->output, t->a->force, &err);
+    int code = output_open(&out, t->a->output, t->a->force, &err);
     gpu_progress_start(&t->progress);
     code = code ? code : choose(t, &err);
     code = code ? code : write_all(t, fileno(out.file), &err);
     off_t size = code ? 0 : lseek(fileno(out.file), 0, SEEK_END);
     if (!code && !t->a->no_verify)
-        code = verify(t, out.temporary, &err);
+        code = verify(t, fileno(out.file), &err);
     gpu_progress_end(&t->progress);
-    code = code ? code : elf_output_commit(&out, &err);
+    code = code ? code : output_commit(&out, &err);
     if (!code)
         report(t, (u64)size);
-    elf_output_discard(&out);
+    output_discard(&out);
     return code ? cmd_fail(&err) : EX_FINE;
 }
 
@@ -413,7 +428,11 @@ int gpu_trim(int argc, char **argv)
     struct trim_args a = {0};
     struct trim t = {.a = &a};
     struct err err;
-    argp_parse(&argp, argc, argv, 0, NULL, &a);
+    option_parse(&argp, argc, argv, &a);
+    struct output_file probe;
+    if (output_open(&probe, a.output, a.force, &err))
+        return cmd_fail(&err);
+    output_discard(&probe);
     if (gpu_play_open(a.path, a.driver, 0, false, &t.log, &t.p, &err))
         return cmd_fail(&err);
     int code = run(&t);

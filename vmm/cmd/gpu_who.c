@@ -77,7 +77,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 }
 
 /* The state right after the command. */
-static int state_after(struct gpu_log_reader *log, const struct gpu_who *w, struct gpu_state *s,
+static int state_after(struct gpu_log_reader *log, const struct gpu_who *w, struct gpu_stream *s,
                        u32 *ctx, char *name, size_t size, struct err *err)
 {
     struct gpu_record rec;
@@ -87,7 +87,7 @@ static int state_after(struct gpu_log_reader *log, const struct gpu_who *w, stru
     gpu_log_rewind(log);
     while (gpu_log_next(log, &rec)) {
         bool it = rec.type == GPU_REC_COMMAND && rec.number == w->number;
-        if (gpu_state_step(s, log, &rec, it ? w->dword : GPU_NO_DWORD, err))
+        if (gpu_stream_step(s, log, &rec, it ? w->dword : GPU_NO_DWORD, err))
             return err->code;
         if (!it)
             continue;
@@ -103,14 +103,15 @@ static int state_after(struct gpu_log_reader *log, const struct gpu_who *w, stru
     return err_set(err, -EIO, "the GPU log changed while it was read");
 }
 
-static const struct gpu_sub *sub_of(const struct gpu_state *s, u32 ctx)
+static const struct gpu_sub *sub_of(const struct gpu_stream *s, u32 ctx)
 {
-    const struct gpu_stream_context *c = gpu_state_context(s, ctx);
+    const struct gpu_stream_context *c = gpu_stream_context(s, ctx);
     return c ? c->current : NULL;
 }
 
 /* Shaders and targets that were bound. */
-static void bound(FILE *out, const struct gpu_who *w, const struct gpu_state *s, u32 ctx, bool json)
+static void bound(FILE *out, const struct gpu_who *w, const struct gpu_stream *s, u32 ctx,
+                  bool json)
 {
     const struct gpu_sub *sub = sub_of(s, ctx);
     const char *comma = "";
@@ -118,8 +119,8 @@ static void bound(FILE *out, const struct gpu_who *w, const struct gpu_state *s,
     if (json)
         fputs(",\"shaders\":[", out);
     for (u32 stage = 0; sub && stage < VIRGL_SHADERS && w->dword != GPU_WHO_COMMAND; stage++) {
-        const struct gpu_bound *b = gpu_state_bound(sub, VIRGL_CCMD_BIND_SHADER, stage, 0);
-        const struct gpu_object *o = b ? gpu_state_object(sub, virgl_word(&b->command, 1)) : NULL;
+        const struct gpu_bound *b = gpu_stream_bound(sub, VIRGL_CCMD_BIND_SHADER, stage, 0);
+        const struct gpu_object *o = b ? gpu_stream_object(sub, virgl_word(&b->command, 1)) : NULL;
         if (!o)
             continue;
         gpu_value_text(GPU_ENUM_shader, stage, text, sizeof(text));
@@ -135,9 +136,9 @@ static void bound(FILE *out, const struct gpu_who *w, const struct gpu_state *s,
     if (json)
         fputs("],\"targets\":[", out);
     const struct gpu_bound *fb =
-        sub ? gpu_state_bound(sub, VIRGL_CCMD_SET_FRAMEBUFFER_STATE, 0, 0) : NULL;
+        sub ? gpu_stream_bound(sub, VIRGL_CCMD_SET_FRAMEBUFFER_STATE, 0, 0) : NULL;
     for (u32 i = 2; fb && w->dword != GPU_WHO_COMMAND && i <= fb->command.length; i++) {
-        const struct gpu_object *o = gpu_state_object(sub, virgl_word(&fb->command, i));
+        const struct gpu_object *o = gpu_stream_object(sub, virgl_word(&fb->command, i));
         if (!o)
             continue;
         const char *what = i == 2 ? "depth" : "colour";
@@ -156,7 +157,7 @@ static void bound(FILE *out, const struct gpu_who *w, const struct gpu_state *s,
 int gpu_who_report(FILE *out, const char *path, const struct gpu_who *w, struct gpu_log_reader *log,
                    bool json, struct err *err)
 {
-    struct gpu_state *s = gpu_state_create();
+    struct gpu_stream *s = gpu_stream_create();
     char name[96] = "", number[40];
     u32 ctx = 0;
     int code = s ? state_after(log, w, s, &ctx, name, sizeof(name), err)
@@ -189,7 +190,7 @@ int gpu_who_report(FILE *out, const char *path, const struct gpu_who *w, struct 
         bound(out, w, s, ctx, false);
         fprintf(out, "`reprise gpu show %s %s` has all of it\n", path, number);
     }
-    gpu_state_destroy(s);
+    gpu_stream_destroy(s);
     return code;
 }
 
@@ -200,7 +201,7 @@ static int run(const struct who_args *a, struct gpu_log_reader *log, struct gpu_
     int code = a->frame          ? gpu_player_seek_frame(p, a->frame, &err)
                : a->has_position ? gpu_player_seek_instant(p, a->position, NEVER, &err)
                                  : gpu_player_seek_instant(p, NEVER, NEVER, &err);
-    bool damaged = gpu_log_damage(log)->state > GPU_LOG_COMPLETE;
+    bool damaged = gpu_log_damage(log)->state > CHUNKS_COMPLETE;
     code = code ? code : gpu_who_drew(p, a->scanout, a->x, a->y, &w, &err);
     code = code ? code : gpu_who_report(stdout, a->path, &w, log, a->json, &err);
     if (code)
@@ -220,7 +221,7 @@ int gpu_who(int argc, char **argv)
     struct gpu_log_reader *log;
     struct gpu_player *p;
     struct err err;
-    argp_parse(&argp, argc, argv, 0, NULL, &a);
+    option_parse(&argp, argc, argv, &a);
     if (gpu_play_open(a.path, a.driver, 0, false, &log, &p, &err))
         return cmd_fail(&err);
     int code = run(&a, log, p);

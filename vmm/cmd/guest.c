@@ -1,6 +1,9 @@
 /* See guest.h. */
 #define _GNU_SOURCE /* memmem */
 #include "cmd/guest.h"
+#include "base/text.h"
+#include "board/interp.h"
+#include "cmd/cmd.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -11,8 +14,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "host/bootdisk.h"
+#include "boot/bootdisk.h"
+#include "host/disk_spec.h"
 #include "host/net_options.h"
+#include "replay/disk_sources.h"
 #include "version.h"
 
 static int read_user_file(const char *path, const char *what, u64 max, void **out, size_t *size,
@@ -113,6 +118,29 @@ static int load_kernel(struct guest *g, const char *path, struct err *err)
     return code ? code : take_kernel(g, path, size, err);
 }
 
+/* In the guest its shell would say "not found", of the program. */
+static void warn_loader(void *opaque, const char *program, const char *loader)
+{
+    char a[512], b[512];
+    fprintf(stderr,
+            "reprise: /%s is linked dynamically, and its loader %s is not in the initrd: link it "
+            "statically, or --add loader and libraries\n",
+            text_printable(program, a, sizeof(a)), text_printable(loader, b, sizeof(b)));
+}
+
+/* A guest that fills its memory takes as much of the host's. */
+static void warn_memory(u64 memory)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    u64 host = pages > 0 && page > 0 ? (u64)pages * (u64)page : 0;
+    char a[32], b[32];
+    if (host && memory > host)
+        fprintf(stderr,
+                "reprise: --memory: the guest has %s and this host %s; when the guest uses more "
+                "than there is, the recording is killed\n",
+                text_bytes(memory, a), text_bytes(host, b));
+}
+
 /* `file`, of a boot entry, or NULL: becomes ours. */
 static int load_initrd(struct guest *g, const struct guest_config *c, void *file, size_t size,
                        struct err *err)
@@ -131,58 +159,18 @@ static int load_initrd(struct guest *g, const struct guest_config *c, void *file
     if (!code)
         code = initrd_init(&g->builder, file, size, err);
     free(file);
+    size_t own = g->builder.size;
     for (size_t i = 0; i < c->nadd && !code; i++)
         code = initrd_add(&g->builder, c->add[i], err);
     if (!code)
         code = initrd_finish(&g->builder, &g->initrd, &g->initrd_size, err);
+    if (!code && c->nadd)
+        interp_missing(g->initrd, g->initrd_size, own, warn_loader, NULL);
     if (!code && g->initrd_size) {
         g->desc.initrd_size = g->initrd_size;
         description_hash(g->initrd, g->initrd_size, g->desc.initrd_hash);
     }
     return code;
-}
-
-/* FILE[,OPTION]...; a comma in FILE is doubled. Cut at the comma; what follows it is returned. */
-static const char *cut_file(const char *spec, char *file)
-{
-    for (; *spec && (*spec != ',' || spec[1] == ','); spec++) {
-        spec += *spec == ',';
-        *file++ = *spec;
-    }
-    *file = 0;
-    return spec;
-}
-
-/* The value of an option NAME=VALUE of `n` bytes, if it has that name and 1 to room - 1 bytes. */
-static bool option_value(const char *option, size_t n, const char *name, char *out, size_t room)
-{
-    size_t len = strlen(name);
-    if (n <= len || strncmp(option, name, len) || n - len >= room)
-        return false;
-    snprintf(out, room, "%.*s", (int)(n - len), option + len);
-    return true;
-}
-
-static int disk_option(struct description_disk *k, unsigned *timeout, const char *spec,
-                       const char *option, size_t n, struct err *err)
-{
-    char number[8];
-    if (n == 8 && !strncmp(option, "readonly", n)) {
-        k->readonly = 1;
-        return 0;
-    }
-    if (option_value(option, n, "serial=", k->serial, sizeof(k->serial)) ||
-        option_value(option, n, "format=", k->format, sizeof(k->format)))
-        return 0;
-    if (option_value(option, n, "timeout=", number, sizeof(number)) &&
-        strspn(number, "0123456789") == strlen(number) && strtoul(number, NULL, 10)) {
-        *timeout = (unsigned)strtoul(number, NULL, 10);
-        return 0;
-    }
-    return err_set(err, -EINVAL,
-                   "--disk %s: '%.*s' is none of format=NAME, readonly, serial=TEXT of at most 20 "
-                   "bytes and timeout=SECONDS",
-                   spec, (int)n, option);
 }
 
 /* What the recording calls it: an absolute path, or the URI as it is. */
@@ -201,42 +189,30 @@ static int name_disk(struct description_disk *k, const struct disk *d, const cha
     return code;
 }
 
-static int load_disk(struct guest *g, const char *spec, struct err *err)
+static int load_disk(struct guest *g, const char *text, struct err *err)
 {
     struct description_disk *k = &g->desc.disk[g->ndisks];
     struct disk *d = &g->disks[g->ndisks];
-    unsigned timeout = 0;
-    char *file = malloc(strlen(spec) + 1);
-    if (!file)
-        return err_set(err, -ENOMEM, "out of memory");
-    const char *from = cut_file(spec, file);
-    int code = 0;
-    while (*from == ',' && !code) {
-        size_t n = strcspn(++from, ",");
-        code = disk_option(k, &timeout, spec, from, n, err);
-        from += n;
-    }
-    struct disk_config config = {.file = file,
-                                 .format = k->format[0] ? k->format : NULL,
-                                 .serial = k->serial,
-                                 .readonly = k->readonly,
-                                 .timeout = timeout};
+    struct disk_spec spec;
+    int code = disk_spec_parse(&spec, text, true, err);
+    if (code)
+        return code;
+    struct disk_config config = {.file = spec.file,
+                                 .format = spec.format[0] ? spec.format : NULL,
+                                 .serial = spec.serial,
+                                 .readonly = spec.readonly,
+                                 .backing = spec.backing,
+                                 .timeout = spec.timeout};
+    code = disk_open(d, &config, err);
     if (!code)
-        code = disk_open(d, &config, err);
-    if (!code)
-        code = name_disk(k, d, file, err);
-    if (!code)
+        code = name_disk(k, d, spec.file, err);
+    if (!code) {
+        k->readonly = spec.readonly;
+        strcpy(k->serial, spec.serial);
         g->ndisks++;
-    free(file);
+    }
+    disk_spec_free(&spec);
     return code;
-}
-
-static int open_bootdisk(struct bootdisk **b, const struct guest *g, struct err *err)
-{
-    struct bootdisk_image images[DESCRIPTION_DISKS];
-    for (unsigned i = 0; i < g->ndisks; i++)
-        images[i] = (struct bootdisk_image){g->disks[i].path, g->disks[i].format};
-    return bootdisk_open(b, images, g->ndisks, err);
 }
 
 /*
@@ -265,7 +241,7 @@ static int load_entry(struct guest *g, const struct guest_config *c, u8 **initrd
     struct bootdisk *b;
     const struct boot_entry *e = NULL;
     size_t size;
-    int code = open_bootdisk(&b, g, err);
+    int code = bootdisk_open(&b, g->disks, g->ndisks, err);
     if (!code && !(e = bootdisk_choose(b, c->boot_entry, err)))
         code = err->code;
     if (!code)
@@ -273,7 +249,7 @@ static int load_entry(struct guest *g, const struct guest_config *c, u8 **initrd
     if (!code && !c->initrd)
         code = bootdisk_initrd(b, e, INITRD_MAX_SIZE, initrd, initrd_size, err);
     if (!code) {
-        char *text = bootdisk_describe(b, e), *append = entry_append(e, c->hvc0, c->append);
+        char *text = bootdisk_describe(b, e), *append = entry_append(e, c->is.hvc0, c->append);
         if (!text || !append)
             code = err_set(err, -ENOMEM, "no memory for the boot entry");
         else
@@ -297,7 +273,7 @@ int guest_list_entries(const struct guest_config *c, struct err *err)
     for (unsigned i = 0; i < c->ndisks && !code; i++)
         code = load_disk(&g, c->disk[i], err);
     if (!code)
-        code = open_bootdisk(&b, &g, err);
+        code = bootdisk_open(&b, g.disks, g.ndisks, err);
     if (!code)
         bootdisk_list(b, stdout);
     bootdisk_close(b);
@@ -355,55 +331,44 @@ static int open_gpu(struct guest *g, const struct guest_config *c, struct err *e
     struct machine_description *d = &g->desc;
     /* softpipe lacks some of the model: to be seen in what is drawn, not in what guests are told.
      */
-    struct renderer_config config = {
-        .driver = c->gpu_driver,
-        .hang_timeout = 1000 * (c->gpu_timeout ? c->gpu_timeout : GPU_TIMEOUT),
-        .lenient = c->gpu_driver && !strcmp(c->gpu_driver, "softpipe")};
+    struct renderer_config config = {.driver = c->gpu_driver[0] ? c->gpu_driver : NULL,
+                                     .hang_timeout =
+                                         1000 * (c->gpu_timeout ? c->gpu_timeout : GPU_TIMEOUT),
+                                     .lenient = !strcmp(c->gpu_driver, "softpipe")};
     if (!c->virgl)
         return 0;
     int code = gpu_host_create(&g->gpu, &config, err);
     if (code)
         return err_prefix(err, "--gpu=virgl");
     const struct renderer_about *about = gpu_host_about(g->gpu);
-    static_assert(sizeof(d->capset) >= sizeof(about->capset), "room for it");
-    d->capset_id = about->capset_id;
-    d->capset_version = about->capset_version;
-    d->capset_size = about->capset_size;
-    memcpy(d->capset, about->capset, about->capset_size);
+    static_assert(sizeof(d->gpu.capset) >= sizeof(about->capset), "room for it");
+    d->gpu.capset_id = about->capset_id;
+    d->gpu.capset_version = about->capset_version;
+    d->gpu.capset_size = about->capset_size;
+    memcpy(d->gpu.capset, about->capset, about->capset_size);
     return 0;
 }
 
 int guest_load(struct guest *g, const struct guest_config *c, struct err *err)
 {
     struct machine_description *d = &g->desc;
-    description_init(d);
+    *d = c->is;
     snprintf(d->creator, sizeof(d->creator), "reprise %s", REPRISE_VERSION);
-    snprintf(d->cpu_model, sizeof(d->cpu_model), "%s", c->cpu);
-    d->memory = c->memory;
-    d->seed = c->seed;
-    d->wall_clock = (u64)time(NULL);
-    d->realtime = c->realtime;
+    warn_memory(d->memory);
     g->engine = c->engine;
-    if (c->engine != ENGINE_DBT) {
-        snprintf(d->engine, sizeof(d->engine), "%s", engine_kind_name(c->engine));
+    snprintf(d->engine, sizeof(d->engine), "%s", engine_kind_name(c->engine));
+    if (c->engine != ENGINE_DBT)
         snprintf(d->counter, sizeof(d->counter), c->unit == UNIT_BRANCH ? "pmu" : "step");
-    }
     if (c->unit == UNIT_BRANCH) {
         snprintf(d->position_unit, sizeof(d->position_unit), "branch");
         d->branch_ns = MACHINE_BRANCH_NS;
         d->event_ns = MACHINE_EVENT_NS;
-        d->guest_tsc = c->guest_tsc;
         d->tsc_step = MACHINE_TSC_STEP;
     }
-    d->gpu_width = c->gpu_width;
-    d->gpu_height = c->gpu_height;
-    d->gpu_hz = c->gpu_hz;
-    d->hvc0 = c->hvc0;
-    d->input = c->input || c->keyboard;
-    const char *lacks = cpu_model_host_lacks(cpu_model_find(c->cpu));
+    const char *lacks = cpu_model_host_lacks(cpu_model_find(d->cpu_model));
     if (lacks)
         return err_set(err, -ENOTSUP, "this host's CPU lacks %s, which the model %s has", lacks,
-                       c->cpu);
+                       d->cpu_model);
     bool from_disk = !strcmp(c->kernel, GUEST_KERNEL_AUTO);
     u8 *initrd = NULL;
     size_t initrd_size = 0;
@@ -412,6 +377,8 @@ int guest_load(struct guest *g, const struct guest_config *c, struct err *err)
         code = make_append(g, c->append, err);
     for (unsigned i = 0; i < c->ndisks && !code; i++)
         code = load_disk(g, c->disk[i], err);
+    if (g->ndisks)
+        disk_sources_identify(&g->desc);
     if (!code && from_disk)
         code = load_entry(g, c, &initrd, &initrd_size, err);
     for (unsigned i = 0; i < c->nnets && !code; i++) {
@@ -440,28 +407,17 @@ int guest_load(struct guest *g, const struct guest_config *c, struct err *err)
 int guest_create_machine(struct guest *g, struct machine **m, struct err *err)
 {
     struct disk *disks[DESCRIPTION_DISKS];
-    struct machine_net nets[DESCRIPTION_NETS];
     for (unsigned i = 0; i < g->ndisks; i++)
         disks[i] = &g->disks[i];
-    struct machine_config config = {
-        .disks = disks,
-        .ndisks = g->ndisks,
-        .nets = nets,
-        .nnets = machine_nets(&g->desc, nets),
-        .memory = g->desc.memory,
-        .model = cpu_model_find(g->desc.cpu_model),
-        .engine = g->engine,
-        .seed = g->desc.seed,
-        .wall_clock = g->desc.wall_clock,
-        .append = g->desc.append,
-        .kernel = g->image.elf,
-        .kernel_size = g->image.elf_size,
-        .kernel_header = g->image.header,
-        .kernel_header_size = g->image.header_size,
-        .initrd = g->initrd_size ? g->initrd : NULL,
-        .initrd_size = g->initrd_size,
-    };
-    machine_peripherals(&g->desc, &config);
+    struct machine_config config = {.is = &g->desc,
+                                    .engine = g->engine,
+                                    .kernel = g->image.elf,
+                                    .kernel_size = g->image.elf_size,
+                                    .kernel_header = g->image.header,
+                                    .kernel_header_size = g->image.header_size,
+                                    .initrd = g->initrd_size ? g->initrd : NULL,
+                                    .initrd_size = g->initrd_size,
+                                    .disks = disks};
     return machine_create(m, &config, err);
 }
 

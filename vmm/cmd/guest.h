@@ -9,16 +9,17 @@
 #include "board/kernel.h"
 #include "cmd/cmd.h"
 #include "host/disk.h"
-#include "host/gpu.h"
-#include "host/input_file.h"
+#include "live/gpu.h"
+#include "live/input_file.h"
 #include "host/net.h"
-#include "host/port.h"
+#include "live/port.h"
 
 /* Kernel, initrd and command line are those of the disks' own boot entry. */
 #define GUEST_KERNEL_AUTO "auto"
 
 struct guest_config {
-    const char *kernel, *initrd, *append, *cpu;
+    struct machine_description is; /* as far as options say it */
+    const char *kernel, *initrd, *append;
     const char *boot_entry; /* with GUEST_KERNEL_AUTO as kernel; NULL: the default one */
     const char **add;
     size_t nadd;
@@ -26,21 +27,14 @@ struct guest_config {
     unsigned ndisks;
     const char *net[DESCRIPTION_NETS]; /* as --net */
     unsigned nnets;
-    bool hvc0;                           /* the console is the virtio console's */
     const char *port[DESCRIPTION_PORTS]; /* as --port, from 1 on */
     unsigned nports;                     /* with port 0 */
     const char *input;                   /* file of events; NULL: none */
-    bool keyboard;                       /* keyboard and tablet also without it */
-    u64 memory, seed;
     enum engine_kind engine;
     enum position_unit unit;
-    bool guest_tsc;
-    bool realtime;
-    u32 gpu_width, gpu_height; /* 0: no GPU */
-    u32 gpu_hz;                /* 0: as usual */
-    bool virgl;                /* with 3D */
-    const char *gpu_driver;    /* of the renderer; NULL: as usual */
-    u32 gpu_timeout; /* seconds without a sign of it, when it is waited for; 0: as usual */
+    bool virgl;           /* the GPU has 3D */
+    char gpu_driver[256]; /* of the renderer; "": as usual */
+    u32 gpu_timeout;      /* seconds without a sign of it, when it is waited for; 0: as usual */
 };
 
 struct guest {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cmd/cmd.h"
+#include "cmd/notes.h"
 #include "replay/point.h"
 
 enum { O_JSON = 256 };
@@ -34,11 +35,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return 0;
 }
 
-static const char *state_name(enum log_state state)
+static const char *state_name(enum chunk_state state)
 {
     static const char *const names[] = {
-        [LOG_READING] = "reading", [LOG_COMPLETE] = "complete",   [LOG_CUT] = "cut",
-        [LOG_KILLED] = "killed",   [LOG_TRUNCATED] = "truncated", [LOG_DAMAGED] = "damaged",
+        [CHUNKS_READING] = "reading",
+        [CHUNKS_COMPLETE] = "complete",
+        [CHUNKS_CUT] = "cut",
+        [CHUNKS_KILLED] = "killed",
+        [CHUNKS_TRUNCATED] = "truncated",
+        [CHUNKS_DAMAGED] = "damaged",
     };
     return names[state];
 }
@@ -47,6 +52,61 @@ static void hash_line(const u8 *bytes, char out[HASH_TEXT])
 {
     struct hash128 h = description_hash128(bytes);
     hash_text(&h, out);
+}
+
+/* What the recorder noted for people (cmd/notes.h), in the log's order. */
+static const struct {
+    const char *what, *title;
+} notes[] = {{NOTE_BEGAN, "recorded on"},
+             {NOTE_HOST, "host"},
+             {NOTE_COMMAND, "command"},
+             {NOTE_PANIC, "panic"},
+             {NOTE_LACKING, "hint"}};
+
+#define NOTE_TEXT 4200 /* bytes that are shown of one */
+
+/* The last note of that name; false: none. */
+static bool find_note(const char *dir, const char *what, char out[NOTE_TEXT])
+{
+    struct opened o;
+    struct record rec;
+    struct err ignored;
+    bool found = false;
+    if (open_recording(&o, dir, &ignored))
+        return false;
+    while (log_next(o.log, &rec))
+        if (rec.type == REC_NOTE && rec.note.what.len == strlen(what) &&
+            !memcmp(rec.note.what.data, what, rec.note.what.len)) {
+            snprintf(out, NOTE_TEXT, "%.*s", (int)MIN(rec.note.text.len, NOTE_TEXT - 1),
+                     (const char *)rec.note.text.data);
+            found = true;
+        }
+    close_recording(&o);
+    return found;
+}
+
+static void print_notes(const char *dir)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(notes); i++) {
+        char text[NOTE_TEXT], shown[NOTE_TEXT];
+        if (find_note(dir, notes[i].what, text))
+            printf("%-13s %s\n", notes[i].title, text_printable(text, shown, sizeof(shown)));
+    }
+}
+
+static void print_notes_json(const char *dir)
+{
+    bool first = true;
+    fputs(",\"notes\":{", stdout);
+    for (size_t i = 0; i < ARRAY_SIZE(notes); i++) {
+        char text[NOTE_TEXT];
+        if (!find_note(dir, notes[i].what, text))
+            continue;
+        printf("%s\"%s\":", first ? "" : ",", notes[i].what);
+        json_text(stdout, text);
+        first = false;
+    }
+    putchar('}');
 }
 
 /* What was added to a recording later: checkpoints and marks. */
@@ -73,54 +133,112 @@ static void find_additions(const struct opened *o, struct additions *a)
     marks_each(o->rec.path, count_mark, a, &ignored);
 }
 
-static const char *unit_text(const char *unit)
+/* Of "a|b": a if the value is 0 or "", else b; of a text without | all of it. */
+static const char *choice(const char *text, bool value, int *len)
 {
-    return strcmp(unit, "insn") ? "branches and events" : "instructions";
+    size_t n = strcspn(text, "|");
+    const char *at = value && text[n] ? text + n + 1 : text;
+    *len = (int)strcspn(at, "|");
+    return at;
+}
+
+/* A property's value, for people. false: there is none. */
+static bool row_text(const struct machine_description *d, const struct description_row *r,
+                     char *out, size_t size)
+{
+    static const u8 none[DESCRIPTION_HASH_SIZE];
+    const void *field = (const u8 *)d + r->offset;
+    const u8 *b = field;
+    u64 value;
+    switch (r->kind) {
+    case DESCRIPTION_NUMBER:
+    case DESCRIPTION_FLAG:
+        value = description_number(d, r);
+        if (r->arg && !strcmp(r->arg, "SIZE"))
+            text_bytes(value, out);
+        else
+            snprintf(out, size, "%" PRIu64, value);
+        return value;
+    case DESCRIPTION_TEXT:
+        text_printable(field, out, size);
+        /* Of words that are said otherwise the first one is 0. */
+        return r->values && !strchr(r->show, '%')
+                   ? strncmp(field, r->values, strcspn(r->values, "|")) != 0
+                   : *b;
+    case DESCRIPTION_HASH: hash_line(field, out); return memcmp(field, none, sizeof(none));
+    case DESCRIPTION_BYTES: break;
+    }
+    *out = 0;
+    for (u32 i = 0; i < r->size && 3 * i + 3 < size; i++)
+        snprintf(out + 3 * i - (i != 0), size - 3 * i, "%s%02x", i ? ":" : "", b[i]);
+    return true;
+}
+
+/* What a row says on its line, appended to *line. false: nothing. */
+static bool show_row(const struct machine_description *d, const struct description_row *r,
+                     FILE *line)
+{
+    char value[sizeof(d->append)];
+    int len;
+    bool some = row_text(d, r, value, sizeof(value));
+    const char *show = choice(r->show, some, &len);
+    const char *at = memchr(show, '%', (size_t)len);
+    if (!len)
+        return false;
+    if (at)
+        fprintf(line, "%.*s%s%.*s", (int)(at - show), show, value, len - 1 - (int)(at - show),
+                at + 1);
+    else
+        fprintf(line, "%.*s", len, show);
+    return true;
+}
+
+/* The number at the end of the name of a node of which there are several; 0: it has none. */
+static char node_number(const struct description_row *r)
+{
+    const char *name = description_node(r);
+    char last = *name ? name[strlen(name) - 1] : 0;
+    return last >= '0' && last <= '9' ? last : 0;
+}
+
+/* The line of that number, if there is what it is of. */
+static void print_line(const struct machine_description *d, enum description_line line, char number)
+{
+    const char *name = description_line_label[line];
+    char label[32], *text = NULL;
+    size_t size;
+    bool there = false, said = false;
+    FILE *out = open_memstream(&text, &size);
+    for (int first = 1; out && first >= 0; first--)
+        for (size_t i = 0; i < description_row_count; i++) {
+            const struct description_row *r = &description_rows[i];
+            if (r->line != line || node_number(r) != number || r->first != first)
+                continue;
+            there |= description_there(d, r);
+            said |= show_row(d, r, out);
+        }
+    if (out)
+        fclose(out);
+    snprintf(label, sizeof(label), number ? "%s %c" : "%s", name, number);
+    if (there && said && text)
+        printf("%-13s %s\n", label, text);
+    free(text);
+}
+
+static void print_machine(const struct machine_description *d)
+{
+    for (unsigned line = LINE_NONE + 1; line < LINE_COUNT; line++)
+        for (char number = '0' - 1; number <= '9'; number++)
+            print_line(d, (enum description_line)line, number < '0' ? 0 : number);
 }
 
 static void print_text(const char *dir, const struct opened *o, const struct log_summary *s,
                        const char *files)
 {
     struct additions added;
-    const struct machine_description *d = &o->desc;
-    char a[32], b[32], hash[HASH_TEXT], how[256], name[sizeof(d->append)];
+    char a[32], b[32], how[256];
     printf("recording     %s\n", dir);
-    printf("recorded by   %s, on a CPU by %s\n", d->creator, d->host_cpu);
-    printf("engine        %s%s%s, positions are %s\n", d->engine[0] ? d->engine : "dbt",
-           d->engine[0] ? " with counter " : "", d->counter, unit_text(d->position_unit));
-    printf("machine       %s of RAM, CPU model %s, seed %" PRIu64 "\n", text_bytes(d->memory, a),
-           d->cpu_model, d->seed);
-    hash_line(d->kernel_hash, hash);
-    printf("kernel        %s, %s, %s\n", text_printable(d->kernel_name, name, sizeof(name)),
-           text_bytes(d->kernel_size, a), hash);
-    if (d->initrd_size) {
-        hash_line(d->initrd_hash, hash);
-        printf("initrd        %s, %s\n", text_bytes(d->initrd_size, a), hash);
-    }
-    if (d->gpu_width)
-        printf("display       %u by %u, %u Hz, %s\n", d->gpu_width, d->gpu_height,
-               d->gpu_hz ? d->gpu_hz : MACHINE_GPU_HZ, d->capset_size ? "3D (virgl)" : "2D");
-    for (unsigned i = 0; i < DESCRIPTION_NETS && d->net[i].mtu; i++) {
-        const u8 *e = d->net[i].mac;
-        printf("network %u     %s, %02x:%02x:%02x:%02x:%02x:%02x, MTU %u\n", i,
-               text_printable(d->net[i].backend, name, sizeof(name)), e[0], e[1], e[2], e[3], e[4],
-               e[5], d->net[i].mtu);
-    }
-    if (d->hvc0)
-        puts("console       hvc0 (virtio)");
-    for (unsigned i = 1; i < DESCRIPTION_PORTS && d->port[i].name[0]; i++) {
-        printf("port %u        %s", i, text_printable(d->port[i].name, name, sizeof(name)));
-        printf(", %s\n", text_printable(d->port[i].backend, name, sizeof(name)));
-    }
-    if (d->input)
-        puts("input         keyboard, tablet");
-    for (unsigned i = 0; i < DESCRIPTION_DISKS && d->disk[i].size; i++)
-        printf("disk %u        %s, %s, %s%s\n", i,
-               text_printable(d->disk[i].path, name, sizeof(name)),
-               text_printable(d->disk[i].format, b, sizeof(b)), text_bytes(d->disk[i].size, a),
-               d->disk[i].readonly ? ", read-only" : "");
-    printf("command line  %s\n", text_printable(d->append, name, sizeof(name)));
-    printf("pacing        %s\n", d->realtime ? "real time while there is live input" : "off");
+    print_machine(&o->desc);
     if (s->has_end) {
         struct run_end end = {(enum run_reason)s->end_reason, (u32)s->end_arg};
         run_end_sentence(&end, false, how, sizeof(how));
@@ -128,6 +246,7 @@ static void print_text(const char *dir, const struct opened *o, const struct log
         snprintf(how, sizeof(how), "unknown: the log ends early");
     }
     printf("end           %s\n", how);
+    print_notes(dir);
     printf("length        %" PRIu64 " positions, %s of virtual time, %s of host time\n",
            s->last_position, text_seconds(s->last_time, a), text_seconds(s->host_ns, b));
     printf("log           %s, %s unpacked, %u chunks, %" PRIu64 " records\n",
@@ -155,47 +274,42 @@ static void json_member(const char *name, const char *value)
     putchar(',');
 }
 
-static void json_engine(const struct machine_description *d)
+/* What rows have a key for; what a machine has not is left out. */
+static void print_machine_json(const struct machine_description *d)
 {
-    json_member("engine", d->engine[0] ? d->engine : "dbt");
-    if (d->counter[0])
-        json_member("counter", d->counter);
-    json_member("position_unit", d->position_unit);
+    for (size_t i = 0; i < description_row_count; i++) {
+        const struct description_row *r = &description_rows[i];
+        char value[HASH_TEXT];
+        const char *field = (const char *)d + r->offset;
+        if (!r->json)
+            continue;
+        if (r->kind == DESCRIPTION_NUMBER)
+            printf("\"%s\":%" PRIu64 ",", r->json, description_number(d, r));
+        else if (r->kind == DESCRIPTION_FLAG)
+            printf("\"%s\":%s,", r->json, description_number(d, r) ? "true" : "false");
+        else if (r->kind == DESCRIPTION_TEXT && (*field || description_there(d, r)))
+            json_member(r->json, field);
+        else if (r->kind == DESCRIPTION_HASH && row_text(d, r, value, sizeof(value)))
+            json_member(r->json, value);
+    }
 }
 
-static void print_json(const struct opened *o, const struct log_summary *s, const char *files)
+static void print_json(const char *dir, const struct opened *o, const struct log_summary *s,
+                       const char *files)
 {
     const struct machine_description *d = &o->desc;
-    char hash[HASH_TEXT];
     struct additions added;
     find_additions(o, &added);
     putchar('{');
-    json_member("creator", d->creator);
-    json_member("host_cpu", d->host_cpu);
-    json_member("cpu", d->cpu_model);
-    json_engine(d);
-    json_member("append", d->append);
-    json_member("kernel", d->kernel_name);
-    hash_line(d->kernel_hash, hash);
-    json_member("kernel_hash", hash);
-    if (d->initrd_size) {
-        hash_line(d->initrd_hash, hash);
-        json_member("initrd_hash", hash);
-    }
+    print_machine_json(d);
     json_member("end", s->has_end ? run_reason_name(s->end_reason) : "unknown");
     if (s->has_end && s->end_reason == RUN_QUIT)
         json_member("why", quit_reason_name(s->end_arg));
     json_member("state", state_name(s->damage.state));
     json_member("damage", s->damage.text);
     json_member("files_damage", files);
-    printf("\"memory\":%" PRIu64 ",\"seed\":%" PRIu64 ",\"wall_clock\":%" PRIu64
-           ",\"realtime\":%s,\"kernel_size\":%" PRIu64 ",\"initrd_size\":%" PRIu64,
-           d->memory, d->seed, d->wall_clock, d->realtime ? "true" : "false", d->kernel_size,
-           d->initrd_size);
-    printf(",\"checkpoints\":%u,\"checkpoint_bytes\":%" PRIu64 ",\"marks\":%u", added.checkpoints,
-           added.bytes, added.marks);
-    printf(",\"hvc0\":%s,\"input\":%s,\"ports\":[", d->hvc0 ? "true" : "false",
-           d->input ? "true" : "false");
+    printf("\"checkpoints\":%u,\"checkpoint_bytes\":%" PRIu64 ",\"marks\":%u,\"ports\":[",
+           added.checkpoints, added.bytes, added.marks);
     for (unsigned i = 1; i < DESCRIPTION_PORTS && d->port[i].name[0]; i++) {
         fputs(i > 1 ? "," : "", stdout);
         json_text(stdout, d->port[i].name);
@@ -208,7 +322,9 @@ static void print_json(const struct opened *o, const struct log_summary *s, cons
            s->chunks, s->records);
     for (size_t i = 0; i < record_table_size; i++)
         printf("%s\"%s\":%" PRIu64, i ? "," : "", record_table[i].name, s->counts[i]);
-    puts("}}");
+    putchar('}');
+    print_notes_json(dir);
+    puts("}");
 }
 
 /* The first kept file that is missing or changed; "" when all are as they were. */
@@ -218,11 +334,10 @@ static void check_files(struct opened *o, struct err *err)
     struct hash128 kernel = description_hash128(d->kernel_hash);
     struct hash128 initrd = description_hash128(d->initrd_hash);
     void *data;
-    size_t size;
-    if (recording_load(&o->rec, &kernel, "kernel", &data, &size, err))
+    if (recording_load(&o->rec, &kernel, d->kernel_size, "kernel", &data, err))
         return;
     free(data);
-    if (!d->initrd_size || recording_load(&o->rec, &initrd, "initrd", &data, &size, err))
+    if (!d->initrd_size || recording_load(&o->rec, &initrd, d->initrd_size, "initrd", &data, err))
         return;
     free(data);
 }
@@ -232,18 +347,19 @@ int cmd_info(int argc, char **argv)
     static const struct argp argp = {
         .options = options, .parser = parse, .args_doc = "DIR", .doc = doc};
     struct info_args a = {0};
-    argp_parse(&argp, argc, argv, 0, NULL, &a);
+    option_parse(&argp, argc, argv, &a);
     struct err err = {0}, files = {0};
     struct opened o;
     struct log_summary summary;
-    if (open_recording(&o, a.dir, &err))
+    sandbox_read(a.dir);
+    if (sandbox_enter(&err) || open_recording(&o, a.dir, &err))
         return cmd_fail(&err);
     log_summarise(o.log, &summary);
     check_files(&o, &files);
     if (a.json)
-        print_json(&o, &summary, files.text);
+        print_json(a.dir, &o, &summary, files.text);
     else
         print_text(a.dir, &o, &summary, files.text);
     close_recording(&o);
-    return files.code ? EX_ERROR : summary.damage.state != LOG_COMPLETE ? EX_DAMAGE : EX_FINE;
+    return files.code ? EX_ERROR : summary.damage.state != CHUNKS_COMPLETE ? EX_DAMAGE : EX_FINE;
 }

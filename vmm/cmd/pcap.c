@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cmd/interrupt.h"
 #include "cmd/travel.h"
 #include "replay/pcapng.h"
 #include "version.h"
@@ -37,6 +38,7 @@ struct pcap_args {
     struct point from, to;
     bool has_from, has_net, force, json;
     unsigned net;
+    struct disk_names disks;
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -44,6 +46,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     struct pcap_args *a = state->input;
     u64 n;
     switch (key) {
+    case ARGP_KEY_INIT: state->child_inputs[0] = &a->disks; break;
     case 'o': a->output = arg; break;
     case O_FROM:
         option_point(state, arg, "--from", &a->from);
@@ -209,18 +212,20 @@ static void print_text(FILE *to, const struct pcap_args *a, const struct capture
             text_bytes(c->in.bytes, in), c->sent.frames, text_bytes(c->sent.bytes, out));
 }
 
-static volatile bool interrupted;
-
 /* Exit code. */
-static int run(const struct pcap_args *a, struct elf_output *file)
+static int run(const struct pcap_args *a, struct output_file *file)
 {
     bool pipe = !file->file;
-    struct capture c = {.out = pipe ? stdout : file->file};
+    /* Packets are no text: past the guard of standard output. */
+    struct capture c = {.out = pipe ? fdopen(dup(STDOUT_FILENO), "w") : file->file};
     struct travel tr;
     struct err err = {0};
-    travel_catch_interrupt(&interrupted);
-    int code = travel_open(&tr, a->dir, 0, &err);
-    tr.interrupted = &interrupted;
+    if (!c.out) {
+        err_errno(&err, "cannot write standard output");
+        return cmd_fail(&err);
+    }
+    interrupt_catch();
+    int code = travel_open(&tr, a->dir, a->disks.spec, 0, &err);
     if (!code)
         code = begin(&c, a, &tr, &err);
     if (!code)
@@ -229,10 +234,12 @@ static int run(const struct pcap_args *a, struct elf_output *file)
     if (!code && result)
         fprintf(stderr, "reprise: %s\n", timeline_end_text(tr.t));
     travel_close(&tr);
+    if (pipe)
+        fflush(c.out);
     if (!code && ferror(c.out))
         code = err_set(&err, -EIO, "cannot write %s", pipe ? "standard output" : a->output);
     if (!code && !pipe)
-        code = elf_output_commit(file, &err);
+        code = output_commit(file, &err);
     if (code)
         return cmd_fail(&err);
     if (a->json)
@@ -244,15 +251,18 @@ static int run(const struct pcap_args *a, struct elf_output *file)
 
 int cmd_pcap(int argc, char **argv)
 {
-    static const struct argp argp = {
-        .options = options, .parser = parse, .args_doc = "DIR", .doc = doc};
+    static const struct argp argp = {.options = options,
+                                     .parser = parse,
+                                     .args_doc = "DIR",
+                                     .doc = doc,
+                                     .children = disk_option_children};
     struct pcap_args a = {.to = {.kind = POINT_END}};
-    struct elf_output file = {0};
+    struct output_file file = OUTPUT_CLOSED;
     struct err err = {0};
-    argp_parse(&argp, argc, argv, 0, NULL, &a);
-    if (strcmp(a.output, "-") && elf_output_open(&file, a.output, a.force, &err))
+    option_parse(&argp, argc, argv, &a);
+    if (strcmp(a.output, "-") && output_open(&file, a.output, a.force, &err))
         return cmd_fail(&err);
     int code = run(&a, &file);
-    elf_output_discard(&file);
+    output_discard(&file);
     return code;
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "cpu/vcpu.h"
+#include "inspect/backtrace.h"
 #include "replay/record.h"
 
 #define MEMORY_MAX (1u << 20) /* bytes of one --mem */
@@ -65,6 +66,7 @@ void print_place(FILE *out, struct travel *tr, unsigned lines)
     struct machine *m = timeline_machine(tr->t);
     const struct vcpu *c = machine_vcpu(m);
     struct instant now = timeline_now(tr->t);
+    struct process runs;
     struct run_end end;
     char name[256];
     fprintf(out, "position      %" PRIu64 "\n", now.position);
@@ -74,6 +76,9 @@ void print_place(FILE *out, struct travel *tr, unsigned lines)
             symbol(tr, c->rip, name, sizeof(name)));
     fprintf(out, "CPL           %u%s%s\n", cpl(c), cpl(c) == 3 ? " (user)" : "",
             c->halted ? ", halted" : "");
+    travel_process(tr, &runs);
+    if (runs.task)
+        fprintf(out, "process       %s (pid %d)\n", runs.comm, runs.pid);
     if (timeline_branched(tr->t))
         fputs("branch        what-if: not what was recorded (`monitor back` returns)\n", out);
     if (timeline_at_end(tr->t, &end)) {
@@ -83,6 +88,40 @@ void print_place(FILE *out, struct travel *tr, unsigned lines)
                 *timeline_end_text(tr->t) ? timeline_end_text(tr->t) : how);
     }
     print_console_tail(out, tr->t, lines);
+}
+
+/* Programs, and guests that are no Linux, have no symbols that are worth reading. */
+static unsigned callers(struct travel *tr, struct backtrace_frame frame[BACKTRACE_MAX])
+{
+    struct machine *m = timeline_machine(tr->t);
+    const struct vcpu *c = machine_vcpu(m);
+    return backtrace_read(m, c->rip >> 63 && cpl(c) == 0 ? travel_symbols(tr) : NULL, frame);
+}
+
+void print_backtrace(FILE *out, struct travel *tr)
+{
+    struct backtrace_frame frame[BACKTRACE_MAX];
+    unsigned n = callers(tr, frame);
+    for (unsigned i = 0; n > 1 && i < n; i++) {
+        char name[256];
+        fprintf(out, "%-14s#%-2u %016" PRIx64 "  %s\n", i ? "" : "backtrace", i, frame[i].address,
+                frame[i].user ? "(user)" : symbol(tr, frame[i].address, name, sizeof(name)));
+    }
+}
+
+static void json_backtrace(FILE *out, struct travel *tr)
+{
+    struct backtrace_frame frame[BACKTRACE_MAX];
+    unsigned n = callers(tr, frame);
+    fputs(",\"backtrace\":[", out);
+    for (unsigned i = 0; i < n; i++) {
+        char name[256];
+        fprintf(out, "%s{\"address\":\"%" PRIx64 "\",\"user\":%s,\"symbol\":", i ? "," : "",
+                frame[i].address, frame[i].user ? "true" : "false");
+        json_text(out, symbol(tr, frame[i].address, name, sizeof(name)));
+        fputc('}', out);
+    }
+    fputc(']', out);
 }
 
 static const char *const gpr_names[16] = {"rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi",
@@ -132,48 +171,110 @@ void print_console(FILE *out, const struct timeline *t, unsigned lines)
     size_t known, now;
     const char *text = timeline_output(t, OUT_CONSOLE, &known, &now);
     size_t at = lines ? last_lines(text, now, lines) : 0;
-    fwrite(text + at, 1, now - at, out);
+    /* A terminal's line ends are two characters, a file's one. */
+    for (; at < now; at++)
+        if (text[at] != '\r' || at + 1 == now || text[at + 1] != '\n')
+            fputc(text[at], out);
     if (now && text[now - 1] != '\n')
         fputc('\n', out);
 }
 
 /* ---- memory ---- */
 
+#define MEMORY_LENGTH 64 /* bytes, unless it says how many */
+
 struct memory_spec {
     bool physical;
-    u64 address, len;
+    char name[256]; /* of a register or symbol; "": none */
+    u64 address;    /* from it */
+    u64 len;
 };
+
+/* All that can be said of it before the machine is there. */
+static int split_memory(const char *spec, struct memory_spec *out, struct err *err)
+{
+    char *end;
+    const char *comma = strrchr(spec, ',');
+    const char *at = spec;
+    *out = (struct memory_spec){.physical = strncmp(spec, "phys:", 5) == 0, .len = MEMORY_LENGTH};
+    if (out->physical)
+        at += 5;
+    size_t n = comma && comma >= at ? (size_t)(comma - at) : strlen(at);
+    char text[sizeof(out->name)];
+    if (!n || n >= sizeof(text))
+        return err_set(err, -EINVAL, "'%s': memory is given as ADDR[,LEN]", spec);
+    snprintf(text, sizeof(text), "%.*s", (int)n, at);
+    errno = 0;
+    if (comma && comma >= at) {
+        out->len = isdigit((unsigned char)comma[1]) ? strtoull(comma + 1, &end, 0) : 0;
+        if (!out->len || errno || *end)
+            return err_set(err, -EINVAL, "'%s': the length is a number of bytes from 1 on", spec);
+        if (out->len > MEMORY_MAX)
+            return err_set(err, -EINVAL, "'%s': at most %u bytes at a time", spec, MEMORY_MAX);
+    }
+    if (isdigit((unsigned char)*text)) {
+        out->address = strtoull(text, &end, 0);
+        return errno || *end ? err_set(err, -EINVAL, "'%s' is no address", text) : 0;
+    }
+    size_t name = strcspn(text, "+-");
+    char sign = text[name];
+    if (sign) {
+        const char *digits = text + name + 1;
+        u64 offset = isdigit((unsigned char)*digits) ? strtoull(digits, &end, 0) : 0;
+        if (!isdigit((unsigned char)*digits) || errno || *end)
+            return err_set(err, -EINVAL, "'%s': the offset is a number", spec);
+        out->address = sign == '-' ? 0 - offset : offset;
+    }
+    if (!name)
+        return err_set(err, -EINVAL, "'%s': memory is given as ADDR[,LEN]", spec);
+    snprintf(out->name, sizeof(out->name), "%.*s", (int)name, text);
+    return 0;
+}
+
+int check_memory(const char *spec, struct err *err)
+{
+    struct memory_spec ignored;
+    return split_memory(spec, &ignored, err);
+}
+
+static bool register_value(struct machine *m, const char *name, u64 *out)
+{
+    const struct vcpu *c = machine_vcpu(m);
+    struct named sys[24];
+    unsigned n = system_registers(m, c, sys);
+    for (unsigned i = 0; i < 16; i++)
+        if (!strcmp(name, gpr_names[i])) {
+            *out = c->gpr[i];
+            return true;
+        }
+    for (unsigned i = 0; i < n; i++)
+        if (!strcmp(name, sys[i].name)) {
+            *out = sys[i].value;
+            return true;
+        }
+    return false;
+}
 
 static int parse_memory(struct travel *tr, const char *spec, struct memory_spec *out,
                         struct err *err)
 {
-    char name[256], *end;
-    const char *comma = strrchr(spec, ',');
-    const char *at = spec;
-    *out = (struct memory_spec){.physical = strncmp(spec, "phys:", 5) == 0};
-    if (out->physical)
-        at += 5;
-    if (!comma || comma <= at || (size_t)(comma - at) >= sizeof(name))
-        return err_set(err, -EINVAL, "'%s': memory is given as ADDR,LEN", spec);
-    snprintf(name, sizeof(name), "%.*s", (int)(comma - at), at);
-    errno = 0;
-    out->len = isdigit((unsigned char)comma[1]) ? strtoull(comma + 1, &end, 0) : 0;
-    if (!out->len || errno || *end)
-        return err_set(err, -EINVAL, "'%s': the length is a number of bytes from 1 on", spec);
-    if (out->len > MEMORY_MAX)
-        return err_set(err, -EINVAL, "'%s': at most %u bytes at a time", spec, MEMORY_MAX);
-    if (isdigit((unsigned char)*name)) {
-        out->address = strtoull(name, &end, 0);
-        if (errno || *end)
-            return err_set(err, -EINVAL, "'%s' is no address", name);
-        return 0;
+    u64 base = 0;
+    int code = split_memory(spec, out, err);
+    if (code || !out->name[0])
+        return code;
+    if (!register_value(timeline_machine(tr->t), out->name, &base)) {
+        const struct symbols *s = travel_symbols(tr);
+        if (!s)
+            return err_set(err, -ENOENT,
+                           "'%s' is no number and no register, and the guest's kernel has no "
+                           "symbols here",
+                           out->name);
+        if (!symbols_address(s, out->name, &base))
+            return err_set(err, -ENOENT,
+                           "the guest's kernel has no symbol '%s', and the CPU no such register",
+                           out->name);
     }
-    const struct symbols *s = travel_symbols(tr);
-    if (!s)
-        return err_set(err, -ENOENT,
-                       "'%s' is no number, and the guest's kernel has no symbols here", name);
-    if (!symbols_address(s, name, &out->address))
-        return err_set(err, -ENOENT, "the guest's kernel has no symbol '%s'", name);
+    out->address += base;
     return 0;
 }
 
@@ -248,6 +349,7 @@ void print_place_json(FILE *out, struct travel *tr, bool registers, bool console
     struct machine *m = timeline_machine(tr->t);
     const struct vcpu *c = machine_vcpu(m);
     struct instant now = timeline_now(tr->t);
+    struct process runs;
     struct run_end end;
     char name[256];
     size_t known, printed;
@@ -257,10 +359,18 @@ void print_place_json(FILE *out, struct travel *tr, bool registers, bool console
             "{\"position\":%" PRIu64 ",\"time\":%" PRIu64 ",\"rip\":\"%" PRIx64 "\",\"symbol\":",
             now.position, now.time, c->rip);
     json_text(out, symbol(tr, c->rip, name, sizeof(name)));
-    fprintf(out, ",\"cpl\":%u,\"halted\":%s,\"ended\":", cpl(c), c->halted ? "true" : "false");
+    fprintf(out, ",\"cpl\":%u,\"halted\":%s", cpl(c), c->halted ? "true" : "false");
+    travel_process(tr, &runs);
+    if (runs.task) {
+        fprintf(out, ",\"process\":{\"pid\":%d,\"tgid\":%d,\"comm\":", runs.pid, runs.tgid);
+        json_text(out, runs.comm);
+        fputc('}', out);
+    }
+    fputs(",\"ended\":", out);
     json_text(out, ended ? run_reason_name(end.reason) : "");
     fputs(",\"end_text\":", out);
     json_text(out, ended ? timeline_end_text(tr->t) : "");
+    json_backtrace(out, tr);
     size_t at = console ? 0 : last_lines(text, printed, 1);
     fprintf(out, ",\"console_bytes\":%zu,\"%s\":", printed, console ? "console" : "console_last");
     json_string(out, text + at, printed - at);

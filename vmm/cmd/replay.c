@@ -11,6 +11,7 @@
 #include "cmd/displays.h"
 #include "cmd/replay_screen.h"
 #include "cmd/visit.h"
+#include "replay/disk_sources.h"
 #include "host/clock.h"
 #include "replay/player.h"
 #include "replay/recorder.h"
@@ -47,9 +48,9 @@ static const struct argp_option options[] = {
     {NULL, 0, NULL, 0, "Going to a point:", 1},
     {"to", O_TO, "POINT", 0, "Stop there and say where that is", 1},
     {"regs", O_REGS, NULL, 0, "Print the registers there", 1},
-    {"mem", O_MEM, "ADDR,LEN", 0, "Print memory there; ADDR is a virtual address or a symbol of the guest's kernel, phys:ADDR a physical address", 1},
+    {"mem", O_MEM, "ADDR[,LEN]", 0, "Print memory there (64 bytes); ADDR is a virtual address, a register or a symbol of the guest's kernel, the latter two with +N or -N; phys:ADDR a physical address", 1},
     {"console", O_CONSOLE, NULL, 0, "Print what the console showed up to there", 1},
-    {"gdb", O_GDB, "ENDPOINT", OPTION_ARG_OPTIONAL, "Wait there for gdb: HOST:PORT (default 127.0.0.1 and any free port), unix:PATH, or - for stdin and stdout", 1},
+    {"gdb", O_GDB, "ENDPOINT", OPTION_ARG_OPTIONAL, "Wait there for gdb: unix:PATH (default: a socket of this user, which is printed), [HOST:]PORT (this user's processes on this host; with ,open whoever connects), or - for stdin and stdout", 1},
     {"screenshot", O_SCREENSHOT, "FILE", 0, "Write what the screen shows there to a PNG file", 1},
     {"checkpoint-memory", O_BUDGET, "SIZE", 0, "Memory for checkpoints (default: a quarter of what is free)", 1},
     {0},
@@ -68,12 +69,14 @@ struct replay_args {
     struct visit visit;
     enum engine_kind engine;
     bool visits;
+    struct disk_names disks;
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct replay_args *a = state->input;
     switch (key) {
+    case ARGP_KEY_INIT: state->child_inputs[0] = &a->disks; break;
     case O_ENGINE: {
         int kind = engine_kind_find(arg);
         if (kind < 0)
@@ -91,12 +94,16 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         break;
     case O_REGS: a->visit.registers = a->visits = true; break;
     case O_CONSOLE: a->visit.console = a->visits = true; break;
-    case O_MEM:
+    case O_MEM: {
         if (a->visit.nmemory == VISIT_MEMORIES)
             argp_error(state, "--mem: at most %d of them", VISIT_MEMORIES);
+        struct err bad = {0};
+        if (check_memory(arg, &bad))
+            argp_error(state, "--mem: %s", bad.text);
         a->visit.memory[a->visit.nmemory++] = arg;
         a->visits = true;
         break;
+    }
     case O_SCREENSHOT:
         a->visit.screenshot = arg;
         a->visits = true;
@@ -105,8 +112,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case O_REALTIME: a->realtime = true; break;
     case O_INSTRUCTIONS: a->instructions = true; break;
     case O_GDB:
-        a->visit.gdb = arg ? arg : option_endpoint(state);
-        a->visits = true;
+        a->visit.endpoint = arg ? arg : option_endpoint(state);
+        a->visit.gdb = a->visits = true;
         break;
     case O_BUDGET:
         a->visit.budget = option_size(state, arg, "--checkpoint-memory");
@@ -138,6 +145,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         if (a->visit.budget && !a->visits)
             argp_error(state, "--checkpoint-memory is for --to and --gdb");
         a->visit.dir = a->dir;
+        a->visit.named = a->disks.spec;
         a->visit.json = a->json;
         a->visit.engine = a->engine;
         break;
@@ -153,13 +161,12 @@ static void on_output(void *opaque, enum dev_output channel, const void *data, s
 }
 
 /* A copy of a kept file of one recording in another. */
-static int copy_kept(struct opened *o, struct recording *to, const u8 *hash, const char *what,
-                     struct err *err)
+static int copy_kept(struct opened *o, struct recording *to, const u8 *hash, u64 size,
+                     const char *what, struct err *err)
 {
     void *data;
-    size_t size;
     struct hash128 h = description_hash128(hash);
-    int code = recording_load(&o->rec, &h, what, &data, &size, err);
+    int code = recording_load(&o->rec, &h, size, what, &data, err);
     if (code)
         return code;
     code = recording_keep(to, data, size, &h, err);
@@ -174,6 +181,8 @@ static int count_instructions(struct opened *o, struct err *err)
     if (strcmp(d->position_unit, "branch"))
         return err_set(err, -EINVAL, "--instructions: positions of %s are instructions", o->quoted);
     snprintf(d->position_unit, sizeof(d->position_unit), "insn");
+    if (d->disk[0].size) /* another machine.dtb: what was noted of this one is not found by it */
+        disk_sources_identify(d);
     return 0;
 }
 
@@ -184,20 +193,21 @@ static int write_machine(const struct opened *o, const struct replay_args *a, st
     if (!a->instructions)
         return recording_write_machine(to, o->rec.machine, o->rec.machine_size, err);
     u8 *dtb = malloc(DESCRIPTION_MAX_SIZE);
+    struct err note;
     int code = dtb ? description_write(&o->desc, dtb, &size, err)
                    : err_set(err, -ENOMEM, "no memory for the machine description");
     if (!code)
         code = recording_write_machine(to, dtb, size, err);
     free(dtb);
+    if (!code && disk_sources_note(to, &o->desc, o->disks, &note))
+        fprintf(stderr, "reprise: %s\n", note.text);
     return code;
 }
 
-/* Records the replay: the player stands where the live input was. */
-static int record_again(struct opened *o, const struct replay_args *a, struct recording *to,
-                        struct player *player, struct machine *m, struct recorder **out,
-                        struct err *err)
+/* The recording that a replay becomes: made before the machine is, as nothing can be made later. */
+static int begin_again(struct opened *o, const struct replay_args *a, struct recording *to,
+                       struct log_writer **log, struct err *err)
 {
-    struct log_writer *log;
     struct stat from, there;
     if (!fstat(o->rec.dir, &from) && !stat(a->output, &there) && from.st_dev == there.st_dev &&
         from.st_ino == there.st_ino)
@@ -206,21 +216,27 @@ static int record_again(struct opened *o, const struct replay_args *a, struct re
     int code = recording_create(to, a->output, a->force, err);
     if (code)
         return code;
-    code = copy_kept(o, to, o->desc.kernel_hash, "kernel", err);
+    sandbox_write(a->output); /* to take it back */
+    outside_remove(a->output);
+    code = copy_kept(o, to, o->desc.kernel_hash, o->desc.kernel_size, "kernel", err);
     if (!code && o->desc.initrd_size)
-        code = copy_kept(o, to, o->desc.initrd_hash, "initrd", err);
+        code = copy_kept(o, to, o->desc.initrd_hash, o->desc.initrd_size, "initrd", err);
     if (!code)
         code = write_machine(o, a, to, err);
     if (!code)
-        code = recording_create_log(to, &log, err);
-    if (!code) {
-        struct recorder_config config = {
-            .log = log, .live = player_source(player), .machine = to->machine_hash};
-        code = recorder_create(out, &config, m, err);
-    }
+        code = recording_create_log(to, log, err);
     if (code)
         recording_discard(to);
     return code;
+}
+
+/* The player stands where the live input was. */
+static int record_again(struct recording *to, struct log_writer *log, struct player *player,
+                        struct machine *m, struct recorder **out, struct err *err)
+{
+    struct recorder_config config = {
+        .log = log, .live = player_source(player), .machine = to->machine_hash};
+    return recorder_create(out, &config, m, err);
 }
 
 static const char *result_name(enum player_result result)
@@ -314,27 +330,32 @@ static int run(const struct replay_args *a, struct machine *m, struct player *pl
     return code;
 }
 
-static int open_displays(struct opened *o, const struct replay_args *a, struct machine *m,
+/* They start programs and make directories: before the machine is there. */
+static int open_displays(struct opened *o, const struct replay_args *a,
                          struct replay_screen *screen, struct displays *displays, struct err *err)
 {
-    if (a->display.n && !o->desc.gpu_width)
+    if (a->display.n && !o->desc.gpu.width)
         return err_set(err, -ENOTSUP, "this was recorded without a display (record --gpu)");
     if (!screen)
         return err_set(err, -ENOMEM, "no memory for the screen");
-    struct display_config c = {.source = o->desc.capset_size ? screen_of_replay(screen, m)
-                                                             : screen_of_machine(m),
+    if (a->display.n && o->desc.gpu.capset_size)
+        sandbox_outside()->renderer = true;
+    struct display_config c = {.source = screen_of_replay(screen),
                                .recording = a->dir,
-                               .width = o->desc.gpu_width,
-                               .height = o->desc.gpu_height};
+                               .width = o->desc.gpu.width,
+                               .height = o->desc.gpu.height};
     return displays_open(displays, &a->display, &c, err);
 }
 
 int cmd_replay(int argc, char **argv)
 {
-    static const struct argp argp = {
-        .options = options, .parser = parse, .args_doc = "DIR", .doc = doc};
+    static const struct argp argp = {.options = options,
+                                     .parser = parse,
+                                     .args_doc = "DIR",
+                                     .doc = doc,
+                                     .children = disk_option_children};
     struct replay_args a = {0};
-    argp_parse(&argp, argc, argv, 0, NULL, &a);
+    option_parse(&argp, argc, argv, &a);
     if (a.visits)
         return visit(&a.visit);
     struct err err = {0};
@@ -342,6 +363,7 @@ int cmd_replay(int argc, char **argv)
     struct machine *m = NULL;
     struct player *player = NULL;
     struct recorder *recorder = NULL;
+    struct log_writer *log = NULL;
     struct recording to = RECORDING_CLOSED;
     struct displays displays = {.n = 0};
     struct log_summary summary;
@@ -351,24 +373,41 @@ int cmd_replay(int argc, char **argv)
     struct replay_screen *screen = replay_screen_create(a.dir);
     log_summarise(o.log, &summary);
     o.engine = a.engine;
+    o.named = a.disks.spec;
     if (a.instructions)
         code = count_instructions(&o, &err);
     if (!code)
-        code = build_machine(&o, &m, &err);
+        code = open_displays(&o, &a, screen, &displays, &err);
+    if (!code && a.output)
+        code = begin_again(&o, &a, &to, &log, &err);
     if (!code)
-        code = open_displays(&o, &a, m, screen, &displays, &err);
+        code = build_machine(&o, &m, &err);
+    for (unsigned i = 0; !code && i < o.nseen; i++)
+        if (o.seen[i].changed)
+            fprintf(stderr, "reprise: %s\n", o.seen[i].changed);
     if (!code) {
+        replay_screen_on(screen, m);
         const char *perturb = getenv("REPRISE_TEST_PERTURB");
         struct player_config config = {.log = o.log,
                                        .dir = o.quoted,
+                                       .disks = o.seen,
+                                       .ndisks = o.nseen,
                                        .verify = a.verify,
                                        .by_branch = a.instructions,
                                        .perturb = perturb ? strtoull(perturb, NULL, 10) : 0};
         o.log = NULL;
         code = player_create(&player, &config, m, &err);
     }
-    if (!code && a.output)
-        code = record_again(&o, &a, &to, player, m, &recorder, &err);
+    if (!code && a.output) {
+        code = record_again(&to, log, player, m, &recorder, &err);
+        log = NULL;
+    }
+    if (code && a.output) {
+        struct err ignored;
+        if (log)
+            log_writer_close(log, &ignored);
+        recording_discard(&to);
+    }
     code = code ? cmd_fail(&err) : run(&a, m, player, recorder, &displays, summary.last_position);
     displays_close(&displays);
     replay_screen_destroy(screen);

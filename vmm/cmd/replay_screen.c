@@ -117,7 +117,7 @@ const char *replay_screen_note(const struct replay_screen *s)
 static bool show(void *opaque, struct dev_screen *out)
 {
     struct replay_screen *s = opaque;
-    return machine_screen(s->m, out);
+    return s->m && machine_screen(s->m, out);
 }
 
 /* What cannot be drawn is black: a display has no other way to say it. */
@@ -134,8 +134,12 @@ static void row(void *opaque, u32 y, u8 *rgb)
     replay_screen_row(opaque, y, rgb);
 }
 
-struct screen_source screen_of_replay(struct replay_screen *s, struct machine *m)
+void replay_screen_on(struct replay_screen *s, struct machine *m)
 {
     s->m = m;
+}
+
+struct screen_source screen_of_replay(struct replay_screen *s)
+{
     return (struct screen_source){s, show, fetch, row};
 }

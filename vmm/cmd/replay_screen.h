@@ -6,7 +6,7 @@
 #define REPRISE_CMD_REPLAY_SCREEN_H
 
 #include "base/err.h"
-#include "host/screen.h"
+#include "live/screen.h"
 
 struct replay_screen;
 
@@ -27,7 +27,8 @@ void replay_screen_row(struct replay_screen *s, u32 y, u8 *rgb);
 /* What should be known about the picture that was taken last; "" for nothing. */
 const char *replay_screen_note(const struct replay_screen *s);
 
-/* The same for displays. */
-struct screen_source screen_of_replay(struct replay_screen *s, struct machine *m);
+/* The same for displays: it shows nothing before replay_screen_on(). */
+struct screen_source screen_of_replay(struct replay_screen *s);
+void replay_screen_on(struct replay_screen *s, struct machine *m);
 
 #endif

@@ -12,7 +12,7 @@ static void screen_row(void *opaque, u32 y, u8 *rgb)
 
 int write_screenshot(struct travel *tr, const char *path, bool force, struct err *err)
 {
-    struct elf_output out;
+    struct output_file out;
     struct dev_screen screen;
     if (!tr->screen)
         tr->screen = replay_screen_create(timeline_recording(tr->t)->rec.path);
@@ -24,11 +24,11 @@ int write_screenshot(struct travel *tr, const char *path, bool force, struct err
     if (screen.drawn && timeline_branched(tr->t))
         return err_set(err, -ENOTSUP,
                        "what a renderer drew is known for the recording, not for a what-if branch");
-    code = elf_output_open(&out, path, force, err);
+    code = output_open(&out, path, force, err);
     if (!code)
         code = picture_write(out.file, screen.width, screen.height, screen_row, tr->screen, err);
     if (!code)
-        code = elf_output_commit(&out, err);
-    elf_output_discard(&out);
+        code = output_commit(&out, err);
+    output_discard(&out);
     return code;
 }

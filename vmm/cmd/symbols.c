@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "cmd/travel.h"
-#include "replay/guest_linux.h"
+#include "inspect/guest_linux.h"
 
 enum { O_AT = 256, O_FORCE, O_JSON };
 
@@ -28,12 +28,14 @@ struct symbols_args {
     const char *dir, *output;
     struct point at;
     bool force, json;
+    struct disk_names disks;
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct symbols_args *a = state->input;
     switch (key) {
+    case ARGP_KEY_INIT: state->child_inputs[0] = &a->disks; break;
     case O_AT: option_point(state, arg, "--at", &a->at); break;
     case O_FORCE: a->force = true; break;
     case O_JSON: a->json = true; break;
@@ -91,14 +93,14 @@ static void print_written(const struct symbols_args *a, const struct symbols *s,
 
 static int write_file(const struct symbols_args *a, const struct symbols *s, pos_t position)
 {
-    struct elf_output out;
+    struct output_file out;
     struct err err = {0};
-    int code = elf_output_open(&out, a->output, a->force, &err);
+    int code = output_open(&out, a->output, a->force, &err);
     if (!code && symbols_write_elf(s, out.file, &err))
         code = err_prefix(&err, "%s", a->output);
     if (!code)
-        code = elf_output_commit(&out, &err);
-    elf_output_discard(&out);
+        code = output_commit(&out, &err);
+    output_discard(&out);
     if (code)
         return cmd_fail(&err);
     print_written(a, s, position);
@@ -107,19 +109,22 @@ static int write_file(const struct symbols_args *a, const struct symbols *s, pos
 
 int cmd_symbols(int argc, char **argv)
 {
-    static const struct argp argp = {
-        .options = options, .parser = parse, .args_doc = "DIR", .doc = doc};
+    static const struct argp argp = {.options = options,
+                                     .parser = parse,
+                                     .args_doc = "DIR",
+                                     .doc = doc,
+                                     .children = disk_option_children};
     struct symbols_args a = {.at = {.kind = POINT_END}};
-    argp_parse(&argp, argc, argv, 0, NULL, &a);
+    option_parse(&argp, argc, argv, &a);
     struct err err = {0};
-    struct elf_output probe = {0};
+    struct output_file probe = OUTPUT_CLOSED;
     struct travel tr;
     struct symbols s;
     /* Before the replay, which may take long. */
-    if (a.output && elf_output_open(&probe, a.output, a.force, &err))
+    if (a.output && output_open(&probe, a.output, a.force, &err))
         return cmd_fail(&err);
-    elf_output_discard(&probe);
-    int code = travel_open_at(&tr, a.dir, &a.at);
+    output_discard(&probe);
+    int code = travel_open_at(&tr, a.dir, a.disks.spec, &a.at);
     struct machine *m = tr.t ? timeline_machine(tr.t) : NULL;
     if (code == EX_FINE || code == EX_DAMAGE) {
         int done;

@@ -3,17 +3,23 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <Zydis/Zydis.h>
 
+#include "cmd/trace_line.h"
+#include "cmd/trace_only.h"
 #include "cmd/travel.h"
 #include "cpu/vcpu.h"
 
-enum { O_FROM = 256, O_TO, O_JSON };
+enum { O_FROM = 256, O_TO, O_ONLY, O_JSON };
+
+#define WORDS_MAX 64 /* of --only */
+/* Until the kernel says what it runs: how far to go before looking again. */
+#define LOOK_AGAIN 1000000u
 
 /* clang-format off */
 static const struct argp_option options[] = {
     {"from", O_FROM, "POINT", 0, "Where to begin (default 0)", 0},
     {"to", O_TO, "POINT", 0, "Last position (required)", 0},
+    {"only", O_ONLY, "RANGE|FUNCTION|PROCESS", 0, "Only the instructions in a range of addresses (FIRST..LAST, hexadecimal), of a function of the guest's kernel, or of a process (its number or its name); may be repeated. Places and processes: both must hold. pid:N, comm:NAME and function:NAME say which is meant", 0},
     {"json", O_JSON, NULL, 0, "One JSON object a line", 0},
     {0},
 };
@@ -22,18 +28,24 @@ static const struct argp_option options[] = {
 static const char doc[] =
     "Replays a recording up to a point and then prints every instruction executed: position "
     "(first and last, of REP iterations), "
-    "privilege level, RIP, bytes, disassembly, and the registers it changed. " POINT_HELP EXIT_HELP;
+    "privilege level, RIP, bytes, disassembly; the registers it changed, the memory it read "
+    "(r8[ADDRESS]=VALUE) and wrote "
+    "(w8[...]); where it is in the guest's kernel, and the process that ran. " POINT_HELP EXIT_HELP;
 
 struct trace_args {
     const char *dir;
     struct point from, to;
     bool has_from, has_to, json;
+    struct disk_names disks;
+    const char *only[WORDS_MAX];
+    unsigned nonly;
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct trace_args *a = state->input;
     switch (key) {
+    case ARGP_KEY_INIT: state->child_inputs[0] = &a->disks; break;
     case O_FROM:
         option_point(state, arg, "--from", &a->from);
         a->has_from = true;
@@ -42,6 +54,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         option_point(state, arg, "--to", &a->to);
         a->has_to = true;
         break;
+    case O_ONLY: {
+        struct err err = {0};
+        if (a->nonly == WORDS_MAX)
+            argp_error(state, "--only: at most %d of them", WORDS_MAX);
+        if (only_check(arg, &err))
+            argp_error(state, "--only: %s", err.text);
+        a->only[a->nonly++] = arg;
+        break;
+    }
     case O_JSON: a->json = true; break;
     case ARGP_KEY_ARG: option_recording(state, arg, &a->dir); break;
     case ARGP_KEY_END:
@@ -57,168 +78,139 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return 0;
 }
 
-struct tracer {
-    bool json;
-    bool open; /* there is an instruction whose changes are not known yet */
-    bool rep, by_branch;
-    pos_t position;
-    char text[160], hex[31];
-    struct vcpu before;
-    ZydisFormatter formatter;
+struct tracing {
+    struct travel *tr;
+    struct only only;
+    struct running running;
+    struct tracer *tracer;
 };
 
-/* What every instruction changes, or only the machine sees, is left out. */
-static bool hidden(const char *field)
+static bool wants(void *opaque, const struct running_task *task)
 {
-    static const char *const names[] = {"position", "rip", "shadow", "rep_resume"};
-    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-        if (!strcmp(field, names[i]))
-            return true;
-    return false;
+    const struct tracing *g = opaque;
+    return only_wants(&g->only, task);
 }
 
-static const char *const gpr_names[16] = {"rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi",
-                                          "r8",  "r9",  "r10", "r11", "r12", "r13", "r14", "r15"};
-
-static void print_change(struct tracer *t, const char *name, u64 value, bool first)
+/* The kernel's symbols, and where it says what it runs: at the beginning, or if there was no kernel
+ * yet, where the trace ends. They are the same everywhere. */
+static int learn(struct tracing *g, struct instant last, struct err *err)
 {
-    if (t->json)
-        printf("%s\"%s\":\"%" PRIx64 "\"", first ? "" : ",", name, value);
-    else
-        printf(" %s=%" PRIx64, name, value);
+    enum timeline_stop stop;
+    struct timeline *t = g->tr->t;
+    struct machine *m = timeline_machine(t);
+    struct instant first = timeline_now(t);
+    const struct symbols *s = travel_symbols(g->tr);
+    if ((s && running_learn(&g->running, m, s)) || machine_by_branch(m))
+        return 0; /* by branches an instruction has no position of its own to come back to */
+    int code = timeline_seek(t, last, &stop, err);
+    if (code)
+        return code;
+    if (!s)
+        s = travel_symbols(g->tr);
+    if (s)
+        running_learn(&g->running, m, s);
+    return timeline_seek(t, first, &stop, err);
 }
 
-/* Every element that differs; state_diff names only a field's first. */
-static void print_changes(struct tracer *t, const struct vcpu *now)
+static int understand(struct tracing *g, const struct trace_args *a, struct err *err)
 {
-    const struct state_desc *desc = &vcpu_state_desc;
-    bool first = true;
-    for (size_t i = 0; i < desc->nfields; i++) {
-        const struct state_field *f = &desc->fields[i];
-        const u8 *a = (const u8 *)&t->before + f->offset, *b = (const u8 *)now + f->offset;
-        bool bytes =
-            f->elem == 1 && f->count > 1; /* the XSAVE image: only where it begins to differ */
-        for (unsigned k = 0; k < f->count && !hidden(f->name); k++) {
-            char name[64];
-            u64 v = 0;
-            if (!memcmp(a + (size_t)k * f->elem, b + (size_t)k * f->elem, f->elem))
-                continue;
-            memcpy(&v, b + (size_t)k * f->elem, f->elem);
-            if (!strcmp(f->name, "gpr"))
-                snprintf(name, sizeof(name), "%s", gpr_names[k]);
-            else if (f->count > 1)
-                snprintf(name, sizeof(name), "%s[%u]", f->name, k);
-            else
-                snprintf(name, sizeof(name), "%s", f->name);
-            print_change(t, name, v, first);
-            first = false;
-            if (bytes)
-                break;
-        }
+    const struct symbols *s = g->tr->have_symbols ? &g->tr->symbols : NULL;
+    for (unsigned i = 0; i < a->nonly; i++) {
+        int code = only_add(&g->only, a->only[i], s, err);
+        if (code)
+            return code;
     }
-}
-
-/* REP instructions count one position an iteration, and one if there is none. */
-static pos_t last_position(const struct tracer *t, const struct vcpu *now)
-{
-    u64 iterations = t->rep && !t->by_branch ? t->before.gpr[1] - now->gpr[1] : 1;
-    return t->position + (iterations ? iterations - 1 : 0);
-}
-
-static void finish_line(struct tracer *t, const struct vcpu *now)
-{
-    if (!t->open)
-        return;
-    t->open = false;
-    unsigned cpl = t->before.seg_sel[SEG_CS] & 3;
-    pos_t last = last_position(t, now);
-    if (t->json) {
-        printf("{\"position\":%" PRIu64 ",\"last\":%" PRIu64 ",\"cpl\":%u,\"rip\":\"%" PRIx64
-               "\",\"bytes\":\"%s\",\"text\":\"%s\",\"changed\":{",
-               t->position, last, cpl, t->before.rip, t->hex, t->text);
-    } else {
-        printf("%" PRIu64, t->position);
-        if (last != t->position)
-            printf("-%" PRIu64, last);
-        printf(" %u %016" PRIx64 " %-20s %-36s  ;", cpl, t->before.rip, t->hex, t->text);
-    }
-    print_changes(t, now);
-    puts(t->json ? "}}" : "");
-}
-
-/* The bytes at RIP: fewer than 15 when the next page is not there. */
-static size_t fetch(struct machine *m, gva_t rip, u8 out[15])
-{
-    size_t in_page = PAGE_SIZE - (rip & (PAGE_SIZE - 1));
-    if (machine_peek(m, rip, out, 15))
-        return 15;
-    if (in_page < 15 && machine_peek(m, rip, out, in_page))
-        return in_page;
+    only_finish(&g->only);
+    if (g->only.nprocesses && !g->running.known)
+        return err_set(err, -ENOENT,
+                       "--only: what process runs cannot be seen here: the guest is no Linux with "
+                       "BTF, or it has not booted so far");
     return 0;
 }
 
-static void on_instruction(void *opaque, struct machine *m)
+/* Stops when another task runs, or when the one that runs is called otherwise. */
+static int watch_tasks(struct tracing *g, bool known, struct err *err)
 {
-    struct tracer *t = opaque;
-    const struct vcpu *cpu = machine_vcpu(m);
-    t->by_branch = machine_by_branch(m);
-    finish_line(t, cpu);
-    u16 cs = cpu->seg_attr[SEG_CS];
-    bool wide = cs & ATTR_L && cpu->efer & EFER_LMA;
-    gva_t rip = wide ? cpu->rip : (u32)(cpu->rip + cpu->seg_base[SEG_CS]);
-    u8 bytes[15];
-    size_t len = fetch(m, rip, bytes);
-    ZydisDecoder decoder;
-    ZydisDecodedInstruction insn;
-    ZydisDecodedOperand operands[ZYDIS_MAX_OPERAND_COUNT];
-    strcpy(t->text, "(not in memory)");
-    t->rep = false;
-    ZydisDecoderInit(&decoder,
-                     wide           ? ZYDIS_MACHINE_MODE_LONG_64
-                     : cs & ATTR_DB ? ZYDIS_MACHINE_MODE_LEGACY_32
-                                    : ZYDIS_MACHINE_MODE_LEGACY_16,
-                     wide           ? ZYDIS_STACK_WIDTH_64
-                     : cs & ATTR_DB ? ZYDIS_STACK_WIDTH_32
-                                    : ZYDIS_STACK_WIDTH_16);
-    if (len && ZYAN_SUCCESS(ZydisDecoderDecodeFull(&decoder, bytes, len, &insn, operands))) {
-        len = insn.length;
-        ZydisFormatterFormatInstruction(&t->formatter, &insn, operands, insn.operand_count_visible,
-                                        t->text, sizeof(t->text), cpu->rip, NULL);
-        t->rep = insn.attributes &
-                 (ZYDIS_ATTRIB_HAS_REP | ZYDIS_ATTRIB_HAS_REPE | ZYDIS_ATTRIB_HAS_REPNE);
-    } else if (len) {
-        strcpy(t->text, "(no instruction)");
-    }
-    t->hex[0] = 0;
-    for (size_t i = 0; i < len; i++)
-        snprintf(t->hex + 2 * i, 3, "%02x", bytes[i]);
-    t->position = machine_position(m);
-    t->before = *cpu;
-    t->open = true;
+    struct debug_point points[2] = {
+        {.kind = DEBUG_WRITE, .physical = true, .address = g->running.variable_at, .length = 8},
+        {.kind = DEBUG_WRITE, .physical = true, .address = g->running.comm_at, .length = 16}};
+    return timeline_set_points(g->tr->t, points, !known ? 0 : g->only.by_name ? 2 : 1, err);
 }
 
-static int run(const struct trace_args *a, struct travel *tr, struct err *err)
+/* Goes on to `last`. What is not wanted runs at the engine's speed. */
+static int trace_to(struct tracing *g, struct instant last, struct err *err)
 {
-    struct tracer t = {.json = a->json};
+    struct timeline *t = g->tr->t;
+    struct machine *m = timeline_machine(t);
+    struct machine_trace trace = {.before = tracer_before,
+                                  .after = tracer_after,
+                                  .opaque = g->tracer,
+                                  .only = g->only.place,
+                                  .n = g->only.nplaces};
+    enum timeline_stop stop = TIMELINE_HIT;
+    int code = 0;
+    while (!code && timeline_now(t).position < last.position) {
+        struct running_task task;
+        struct instant to = last;
+        bool by_process = g->only.nprocesses;
+        bool known = by_process && running_look(&g->running, m, &task);
+        if (by_process)
+            code = watch_tasks(g, known, err);
+        if (by_process && !known)
+            to.position = MIN(to.position, timeline_now(t).position + LOOK_AGAIN);
+        bool on = !by_process || (known && only_wants(&g->only, &task));
+        if (!code && machine_set_trace(m, on ? &trace : NULL))
+            code = err_set(err, -ENOMEM, "no memory for the trace");
+        if (!code)
+            code = timeline_forward(t, to, true, &stop, err);
+        if (stop != TIMELINE_HIT && stop != TIMELINE_REACHED)
+            break;
+    }
+    machine_set_trace(m, NULL);
+    return code;
+}
+
+static int trace_all(const struct trace_args *a, struct travel *tr, pos_t to, struct err *err)
+{
+    struct instant last = {to + 1, 0};
+    struct tracing *g = calloc(1, sizeof(*g));
+    if (!g)
+        return err_set(err, -ENOMEM, "no memory for the trace");
+    g->tr = tr;
+    int code = learn(g, last, err);
+    tr->progress = false;
+    if (!code)
+        code = understand(g, a, err);
+    if (!code) {
+        g->tracer =
+            tracer_create(stdout, a->json, tr->have_symbols ? &tr->symbols : NULL, &g->running);
+        if (!g->tracer)
+            code = err_set(err, -ENOMEM, "no memory for the trace");
+    }
+    if (!code) {
+        tracer_set_wants(g->tracer, wants, g);
+        code = trace_to(g, last, err);
+        if (!code && a->nonly && !tracer_lines(g->tracer))
+            fputs("reprise: of what --only names nothing ran there\n", stderr);
+    }
+    tracer_free(g->tracer);
+    free(g);
+    return code;
+}
+
+static int run(const struct trace_args *a, pos_t to, struct travel *tr, struct err *err)
+{
     enum timeline_stop stop = TIMELINE_REACHED;
     struct machine *m = timeline_machine(tr->t);
     struct run_end end;
-    pos_t to;
-    ZydisFormatterInit(&t.formatter, ZYDIS_FORMATTER_STYLE_INTEL);
-    int code = point_position(a->dir, &a->to, &to, err);
-    if (!code && a->has_from)
+    int code = 0;
+    if (a->has_from)
         code = travel_to(tr, &a->from, &stop, err);
     if (!code && to < timeline_now(tr->t).position)
         code = err_set(err, -EINVAL, "--to, position %" PRIu64 ", lies before --from, %" PRIu64, to,
                        timeline_now(tr->t).position);
-    if (!code) {
-        struct instant last = {to + 1, 0};
-        tr->progress = false;
-        machine_set_trace(m, on_instruction, &t);
-        code = timeline_forward(tr->t, last, false, &stop, err);
-        machine_set_trace(m, NULL, NULL);
-        finish_line(&t, machine_vcpu(m));
-    }
+    if (!code)
+        code = trace_all(a, tr, to, err);
     if (code)
         return cmd_fail(err);
     if (timeline_at_end(tr->t, &end)) {
@@ -240,15 +232,20 @@ static int run(const struct trace_args *a, struct travel *tr, struct err *err)
 
 int cmd_trace(int argc, char **argv)
 {
-    static const struct argp argp = {
-        .options = options, .parser = parse, .args_doc = "DIR", .doc = doc};
+    static const struct argp argp = {.options = options,
+                                     .parser = parse,
+                                     .args_doc = "DIR",
+                                     .doc = doc,
+                                     .children = disk_option_children};
     struct trace_args a = {0};
-    argp_parse(&argp, argc, argv, 0, NULL, &a);
+    option_parse(&argp, argc, argv, &a);
     struct err err = {0};
     struct travel tr;
-    if (travel_open(&tr, a.dir, 0, &err))
+    pos_t to;
+    if (point_position(a.dir, a.disks.spec, &a.to, &to, &err) ||
+        travel_open(&tr, a.dir, a.disks.spec, 0, &err))
         return cmd_fail(&err);
-    int code = run(&a, &tr, &err);
+    int code = run(&a, to, &tr, &err);
     travel_close(&tr);
     return code;
 }

@@ -1,6 +1,7 @@
 /*
  * What the commands that go to a point in a recording share: opening its timeline with the user
- * in sight (progress, warnings, Ctrl-C), going there, and saying where that is.
+ * in sight (progress, warnings, an end by Ctrl-C: interrupt.h), going there, and saying where that
+ * is.
  */
 #ifndef REPRISE_CMD_TRAVEL_H
 #define REPRISE_CMD_TRAVEL_H
@@ -8,8 +9,11 @@
 #include <stdio.h>
 
 #include "cmd/cmd.h"
+#include "cmd/disk_option.h"
+#include "host/output_file.h"
 #include "replay/point.h"
-#include "replay/symbols.h"
+#include "inspect/process.h"
+#include "inspect/symbols.h"
 
 struct travel {
     struct timeline *t;
@@ -17,23 +21,26 @@ struct travel {
     bool drawn;
     u64 began, next; /* host time */
     pos_t from;
-    volatile bool *interrupted; /* NULL: none */
     bool (*also)(void *opaque); /* looked at with it; NULL: nothing */
     void *opaque;
     bool (*holds)(void *opaque, unsigned point);
     struct symbols symbols;
     bool have_symbols;
+    struct process_layout layout; /* travel_process's */
     struct replay_screen *screen; /* NULL: never looked at */
 };
 
-/* `memory`: bytes for checkpoints, 0: default. tr is zeroed first. */
-int travel_open(struct travel *tr, const char *dir, u64 memory, struct err *err);
+/* `named`: images that the user named (disk_option.h), or NULL. `memory`: bytes for checkpoints, 0:
+ * default. tr is zeroed first. */
+int travel_open(struct travel *tr, const char *dir, const struct disk_spec *named, u64 memory,
+                struct err *err);
 /* The same on another engine than dbt. */
-int travel_open_on(struct travel *tr, const char *dir, enum engine_kind engine, u64 memory,
-                   struct err *err);
+int travel_open_on(struct travel *tr, const char *dir, const struct disk_spec *named,
+                   enum engine_kind engine, u64 memory, struct err *err);
 /* Both in one, for commands that then do one thing; the error is printed. EX_DAMAGE: at the end of
  * a damaged recording, and said so. Close it in any case. */
-int travel_open_at(struct travel *tr, const char *dir, const struct point *p);
+int travel_open_at(struct travel *tr, const char *dir, const struct disk_spec *named,
+                   const struct point *p);
 /* EX_FINE, or at the end of a recording that is damaged or diverges what that means. */
 int travel_end_code(const struct travel *tr);
 void travel_close(struct travel *tr); /* safe on zeros */
@@ -44,18 +51,22 @@ int travel_to(struct travel *tr, const struct point *p, enum timeline_stop *stop
 /* Removes the progress line before something else is printed. */
 void travel_quiet(struct travel *tr);
 
-/* Ctrl-C sets *flag and only that; a second one ends the process. */
-void travel_catch_interrupt(volatile bool *flag);
-
 /* The guest's kernel symbols, read once; NULL if there are none (yet). */
 const struct symbols *travel_symbols(struct travel *tr);
 
+/* Which process runs here, as far as can be known. */
+void travel_process(struct travel *tr, struct process *out);
+
 /* A few lines: position, time, RIP, CPL, what the console showed last. `lines` of console. */
 void print_place(FILE *out, struct travel *tr, unsigned lines);
+/* The kernel's frames, if there are callers. */
+void print_backtrace(FILE *out, struct travel *tr);
 void print_registers(FILE *out, struct machine *m);
 /* What was printed on the console up to here: its last `lines`, 0: everything. */
 void print_console(FILE *out, const struct timeline *t, unsigned lines);
-/* ADDR,LEN with ADDR a number, a kernel symbol, or either behind "phys:". */
+/* ADDR[,LEN] with ADDR a number, a register or a kernel symbol, the latter two with +N or -N, each
+ * perhaps after "phys:". check_memory: can it be one, wherever the machine stands? */
+int check_memory(const char *spec, struct err *err);
 int print_memory(FILE *out, struct travel *tr, const char *spec, struct err *err);
 /* What the screen shows, as a PNG file; replay_screen_note(tr->screen) may have something to say.
  */
@@ -64,8 +75,10 @@ int write_screenshot(struct travel *tr, const char *path, bool force, struct err
 void print_place_json(FILE *out, struct travel *tr, bool registers, bool console,
                       const char *const *memory, size_t nmemory);
 
-/* The position of a point; for console:TEXT the recording is replayed up to there. */
-int point_position(const char *dir, const struct point *p, pos_t *out, struct err *err);
+/* The position of a point; for console:TEXT the recording is replayed up to there, by a process of
+ * its own: before this one locks itself in. */
+int point_position(const char *dir, const struct disk_spec *named, const struct point *p,
+                   pos_t *out, struct err *err);
 
 /* argp options with a point or a size. */
 void option_point(struct argp_state *state, const char *arg, const char *what, struct point *out);

@@ -1,42 +1,53 @@
 /* See visit.h. */
 #include "cmd/visit.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "cmd/interrupt.h"
 #include "cmd/replay_screen.h"
-
-static volatile bool interrupted;
 
 int visit(const struct visit *v)
 {
     struct travel tr;
     struct err err = {0};
     enum timeline_stop stop = TIMELINE_REACHED;
-    bool piped = v->gdb && !strcmp(v->gdb, "-");
+    bool piped = v->gdb && v->endpoint && !strcmp(v->endpoint, "-");
     if (piped) /* gdb interrupts through its packets; a Ctrl-C of its terminal is not ours */
-        signal(SIGINT, SIG_IGN);
+        interrupt_ignore();
     else
-        travel_catch_interrupt(&interrupted);
-    int code = travel_open_on(&tr, v->dir, v->engine, v->budget, &err);
-    if (code)
+        interrupt_catch();
+    /* What the user named is opened before anything of the recording is. */
+    struct debug_session *session = NULL;
+    int code = 0;
+    if (v->gdb) {
+        sandbox_write(v->dir); /* marks */
+        session = debug_listen(v->endpoint, &err);
+        code = session ? 0 : err.code;
+    }
+    if (!code && v->screenshot) {
+        struct output_file probe;
+        code = output_open(&probe, v->screenshot, v->force, &err);
+        output_discard(&probe);
+    }
+    if (v->screenshot || v->gdb)
+        sandbox_outside()->renderer = true;
+    if (!code)
+        code = travel_open_on(&tr, v->dir, v->named, v->engine, v->budget, &err);
+    if (code) {
+        debug_drop(session);
         return cmd_fail(&err);
+    }
     if (piped)
         tr.progress = false;
-    tr.interrupted = &interrupted;
-    if (v->screenshot) { /* before the replay, which may take long */
-        struct elf_output probe;
-        code = elf_output_open(&probe, v->screenshot, v->force, &err);
-        elf_output_discard(&probe);
-    }
-    if (!code && v->have_to)
+    if (v->have_to)
         code = travel_to(&tr, &v->to, &stop, &err);
     if (code) {
         travel_quiet(&tr);
+        debug_drop(session);
         cmd_fail(&err);
     } else if (v->gdb) {
-        code = debug_start(&tr, v->gdb, &err);
+        code = debug_start(&tr, session, &err);
         code = code ? cmd_fail(&err) : debug_serve(&tr, 0, &err);
         debug_end(&tr);
     } else if (v->json) {
@@ -45,6 +56,7 @@ int visit(const struct visit *v)
         if (v->console)
             print_console(stdout, tr.t, 0);
         print_place(v->console ? stderr : stdout, &tr, v->console ? 0 : 4);
+        print_backtrace(v->console ? stderr : stdout, &tr);
         if (v->registers)
             print_registers(stdout, timeline_machine(tr.t));
         for (size_t i = 0; !code && i < v->nmemory; i++)

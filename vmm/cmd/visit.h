@@ -8,6 +8,7 @@
 
 struct visit {
     const char *dir;
+    const struct disk_spec *named; /* images (travel_open) */
     struct point to;
     bool have_to;
     enum engine_kind engine;
@@ -15,7 +16,8 @@ struct visit {
     bool registers, console, json;
     const char *memory[VISIT_MEMORIES];
     size_t nmemory;
-    const char *gdb;        /* endpoint; NULL: no gdb */
+    bool gdb;
+    const char *endpoint;   /* of gdb's server; NULL: a socket of its own */
     const char *screenshot; /* PNG file; NULL: none */
     bool force;             /* replace it */
 };
@@ -23,8 +25,16 @@ struct visit {
 /* Exit code. */
 int visit(const struct visit *v);
 
-/* Listens for gdb; `tr` stands where the session starts. <0 with a text. */
-int debug_start(struct travel *tr, const char *endpoint, struct err *err);
+struct debug_session;
+
+/* Listens for gdb, before the recording is opened. `endpoint`: see gdb_server_create. NULL with a
+ * text. debug_drop: it came to nothing; NULL is safe. */
+struct debug_session *debug_listen(const char *endpoint, struct err *err);
+void debug_drop(struct debug_session *s);
+/* What to give gdb's `target remote`. */
+const char *debug_address(const struct debug_session *s);
+/* `tr` stands where the session starts. <0 with a text. The session is its, to debug_end(). */
+int debug_start(struct travel *tr, struct debug_session *s, struct err *err);
 /* Serves gdb until the user ends it. `child`: the process of gdb itself, whose end ends the
  * session; 0: none. Exit code. */
 int debug_serve(struct travel *tr, int child, struct err *err);

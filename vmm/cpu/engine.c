@@ -51,9 +51,14 @@ void engine_changed(struct engine *e)
     e->ops->changed(e);
 }
 
-pos_t engine_position(const struct engine *e)
+bool engine_lost(const struct engine *e, struct err *err)
 {
-    return e->ops->position(e);
+    return e->ops->lost && e->ops->lost(e, err);
+}
+
+pos_t engine_count(const struct engine *e)
+{
+    return e->ops->count(e);
 }
 
 pos_t engine_branches(const struct engine *e)
@@ -66,9 +71,10 @@ void engine_set_branches(struct engine *e, pos_t branches)
     e->ops->set_branches(e, branches);
 }
 
-enum engine_exit engine_run(struct engine *e, pos_t stop_at, struct err *err)
+enum engine_exit engine_run(struct engine *e, u64 budget, struct err *err)
 {
-    return e->ops->run(e, stop_at, err);
+    pos_t now = engine_count(e);
+    return e->ops->run(e, budget > NEVER - now ? NEVER : now + budget, err);
 }
 
 void engine_place(struct engine *e, struct engine_place *out)
@@ -126,9 +132,14 @@ void engine_ram_written(struct engine *e, gpa_t gpa, u64 len)
     e->ops->ram_written(e, gpa, len);
 }
 
-void engine_set_trace(struct engine *e, void (*fn)(void *opaque), void *opaque)
+int engine_set_trace(struct engine *e, const struct engine_trace *trace)
 {
-    e->ops->set_trace(e, fn, opaque);
+    return e->ops->set_trace(e, trace);
+}
+
+const struct engine_accesses *engine_accesses(const struct engine *e)
+{
+    return e->ops->accesses(e);
 }
 
 bool engine_linear_to_physical(struct engine *e, gva_t va, gpa_t *gpa)

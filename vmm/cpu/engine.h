@@ -1,35 +1,38 @@
 /*
- * The engine interface: what runs the guest's instructions. machine.c is its only user besides the
- * tests. Implementations: dbt/ (portable), kvm/ (stock /dev/kvm); engine.c hands each call to the
- * one that was created. An engine owns its vCPU and knows nothing of devices: everything outside
- * the CPU and RAM is reached through engine_env.
+ * The engine interface: what runs the guest's instructions. The machine is its only user besides
+ * the tests. Implementations: dbt/ (portable), kvm/ (stock /dev/kvm); engine.c hands each call to
+ * the one that was created. An engine owns its vCPU and knows nothing of devices: everything
+ * outside the CPU and RAM is reached through engine_env.
  */
 #ifndef REPRISE_ENGINE_H
 #define REPRISE_ENGINE_H
 
 #include "base/err.h"
-#include "board/ram.h"
 #include "cpu/model.h"
 #include "cpu/stats.h"
 #include "cpu/unit.h"
 #include "cpu/vcpu.h"
 
-/* What the engine asks of the machine. During these calls engine_position() is exact: the count
- * before the instruction that makes the access retires. */
+/* What the engine asks of the machine, with its vCPU's opaque pointer: so the machine knows who
+ * asks. During these calls engine_count() is exact: the count before the instruction that makes the
+ * access retires. */
 struct engine_env {
-    void *machine;
-    u32 (*pio_read)(void *machine, u16 port, unsigned size);
-    void (*pio_write)(void *machine, u16 port, unsigned size, u32 value);
-    u64 (*mmio_read)(void *machine, gpa_t gpa, unsigned size); /* size 1, 2, 4, 8 */
-    void (*mmio_write)(void *machine, gpa_t gpa, unsigned size, u64 value);
+    void *cpu;
+    u32 (*pio_read)(void *cpu, u16 port, unsigned size);
+    void (*pio_write)(void *cpu, u16 port, unsigned size, u32 value);
+    u64 (*mmio_read)(void *cpu, gpa_t gpa, unsigned size); /* size 1, 2, 4, 8 */
+    void (*mmio_write)(void *cpu, gpa_t gpa, unsigned size, u64 value);
     /* MSRs that the CPU core does not own: IA32_APIC_BASE, TSC_DEADLINE, x2APIC. false: #GP. */
-    bool (*rdmsr)(void *machine, u32 msr, u64 *value);
-    bool (*wrmsr)(void *machine, u32 msr, u64 value);
-    u64 (*get_cr8)(void *machine);
-    void (*set_cr8)(void *machine, u64 value);
-    vns_t (*now)(void *machine); /* what the TSC shows: TSC = now + tsc_adjust */
-    /* UNIT_BRANCH: an event was counted (cpu/unit.h); engine_position() includes it. */
-    void (*counted)(void *machine);
+    bool (*rdmsr)(void *cpu, u32 msr, u64 *value);
+    bool (*wrmsr)(void *cpu, u32 msr, u64 value);
+    u64 (*get_cr8)(void *cpu);
+    void (*set_cr8)(void *cpu, u64 value);
+    vns_t (*now)(void *cpu); /* what the TSC shows: TSC = now + tsc_adjust */
+    /* UNIT_BRANCH: an event was counted (cpu/unit.h); engine_count() includes it. */
+    void (*counted)(void *cpu);
+    /* A program in ring 3 is about to get #UD for an instruction that the model lacks and `has`
+     * has; `text` is it. Never affects the guest. May be NULL. */
+    void (*lacking)(void *cpu, const char *text, enum cpu_model has);
 };
 
 enum engine_exit {
@@ -50,6 +53,8 @@ enum engine_exit {
 
 enum engine_kind { ENGINE_DBT, ENGINE_KVM };
 
+struct ram;
+
 struct engine_config {
     enum cpu_model model;
     struct ram *ram;
@@ -57,7 +62,6 @@ struct engine_config {
     enum engine_kind kind;
     enum position_unit unit; /* 0: UNIT_INSN */
     bool guest_tsc;          /* kvm, UNIT_BRANCH: it may run freely once MSR_GUEST_TSC says so */
-    bool branches;           /* UNIT_INSN: engine_branches() is wanted too (dbt) */
 };
 
 struct engine;
@@ -77,23 +81,29 @@ enum engine_kind engine_best(struct err *why);
 
 /* The vCPU. After engine_sync() it is canonical; after changing it call engine_changed(). */
 struct vcpu *engine_vcpu(struct engine *e);
-/* Stores all live state: registers, x87/SSE/AVX, flags masked by liveness (see dbt/flags.h). */
+/* Stores all live state: registers, x87/SSE/AVX, flags masked by liveness (see x86/flags.c). */
 void engine_sync(struct engine *e);
 void engine_changed(struct engine *e);
 
-pos_t engine_position(const struct engine *e);
-/* The position in UNIT_BRANCH, also of an engine that counts instructions and branches besides. */
+/* Did a call that cannot say so fail in the host's KVM, since the last engine_changed()? Then the
+ * vCPU is not what it should be, and the next run ends with ENGINE_LOST. The text is in err. */
+bool engine_lost(const struct engine *e, struct err *err);
+
+/* What this vCPU has counted since power-on, in the unit that it was created with (cpu/unit.h);
+ * positions of the machine are made of it. */
+pos_t engine_count(const struct engine *e);
+/* The same in UNIT_BRANCH, also of an engine that counts instructions and branches besides. */
 pos_t engine_branches(const struct engine *e);
-/* After a change of state that has another one. Not in UNIT_BRANCH, where it is the position. */
+/* After a change of state that has another one. Only in UNIT_BOTH. */
 void engine_set_branches(struct engine *e, pos_t branches);
 
 /*
- * Runs until position == stop_at at the latest (ENGINE_STOP comes earlier if it was kicked, or so
- * slow that the host is to be looked at); stops exactly there: in UNIT_BRANCH directly behind what
- * makes it so. (An instruction that counts more than one, as an access to a device in pieces, may
- * leave some positions out.)
+ * Runs until `budget` more were counted, at the latest (ENGINE_STOP comes earlier if it was kicked,
+ * or so slow that the host is to be looked at); stops exactly there: in UNIT_BRANCH directly after
+ * what makes it so. (An instruction that counts more than one, as an access to a device in pieces,
+ * may leave some positions out.) engine_count() says how many there were.
  */
-enum engine_exit engine_run(struct engine *e, pos_t stop_at, struct err *err);
+enum engine_exit engine_run(struct engine *e, u64 budget, struct err *err);
 
 /* UNIT_BRANCH: what tells instants of the same position apart. */
 struct engine_place {
@@ -128,8 +138,40 @@ int engine_nmi(struct engine *e);
 /* RAM [gpa, gpa+len) was written from outside the CPU (call after the write). */
 void engine_ram_written(struct engine *e, gpa_t gpa, u64 len);
 
-/* Instruction trace: called before each instruction, which then run one at a time. */
-void engine_set_trace(struct engine *e, void (*fn)(void *opaque), void *opaque);
+/*
+ * Instruction trace. The instructions to be traced run one at a time, all others as usual; the
+ * guest cannot see it.
+ */
+struct engine_range {
+    u64 first, last; /* linear addresses of instructions */
+};
+struct engine_trace {
+    void (*before)(void *opaque); /* in front of the instruction */
+    void (*after)(void *opaque);  /* after it, and after the delivery of its fault */
+    void *opaque;
+    const struct engine_range *only; /* ascending, apart from each other; copied */
+    unsigned n;                      /* 0: all instructions */
+};
+/* NULL: none. -ENOMEM: none is set. */
+int engine_set_trace(struct engine *e, const struct engine_trace *trace);
+
+/* What the traced instruction read and wrote so far: from after() all of it. Accesses that lie side
+ * by side, as those of REP strings, are one. What the CPU reads and writes of itself (page tables,
+ * descriptors, an exception's frame) does not count. Of dbt; nothing while KVM steps. */
+#define ENGINE_ACCESSES     16
+#define ENGINE_ACCESS_BYTES 64
+struct engine_access {
+    u64 address;
+    u64 size;
+    bool write;
+    u8 value[ENGINE_ACCESS_BYTES]; /* if it fits */
+};
+struct engine_accesses {
+    u32 n;
+    u32 lost; /* accesses that found no room */
+    struct engine_access list[ENGINE_ACCESSES];
+};
+const struct engine_accesses *engine_accesses(const struct engine *e);
 
 /* Linear to physical without side effects; false if not mapped. */
 bool engine_linear_to_physical(struct engine *e, gva_t va, gpa_t *gpa);
@@ -141,20 +183,31 @@ bool engine_peek(struct engine *e, gva_t va, void *out, size_t len);
  * Debug points: what stops the run for a debugger. The guest cannot see them.
  *
  * DEBUG_EXEC stops in front of the instruction at a linear address (of a REP string: in front of
- * its first iteration). The others stop behind the instruction, iteration or delivery of an
+ * its first iteration). The others stop after the instruction, iteration or delivery of an
  * exception or interrupt that accesses a byte of [address, address + length), whatever it stored.
  * The processor's own accesses to page tables do not count.
+ *
+ * DEBUG_TO_USER and DEBUG_FROM_USER stop after the instruction or delivery that enters or leaves
+ * ring 3, wherever it leads. Of several such points of one kind the last counts.
  */
-enum debug_kind { DEBUG_EXEC, DEBUG_WRITE, DEBUG_READ, DEBUG_ACCESS };
+enum debug_kind {
+    DEBUG_EXEC,
+    DEBUG_WRITE,
+    DEBUG_READ,
+    DEBUG_ACCESS,
+    DEBUG_TO_USER,
+    DEBUG_FROM_USER
+};
 struct debug_point {
     enum debug_kind kind;
-    bool physical; /* not for DEBUG_EXEC */
-    u64 address, length;
+    bool physical;       /* of data only */
+    u64 address, length; /* of code and data */
 };
 struct debug_hit {
     unsigned point; /* its index */
     bool write;
-    u64 address;    /* first byte of the access, linear or physical as the point is */
+    u64 address;    /* first byte of the access, linear or physical as the point is; RIP where the
+                       point is of another kind */
     pos_t position; /* before the instruction: of an access, one less than where the run stopped */
 };
 /* Replaces all points; they are copied. -ENOMEM: none are set. */
@@ -170,7 +223,8 @@ void engine_debug_pass(struct engine *e, bool pass);
  * reset and costs a slow path for the first write to each page.
  */
 const u32 *engine_written(const struct engine *e, size_t *n);
-/* Marks all pages as not written. -ENOMEM only from the first call. */
+/* Marks all pages as not written. Fails from the first call only. A host that cannot say which were
+ * written makes all of them written. */
 int engine_written_reset(struct engine *e);
 
 void engine_stats(const struct engine *e, struct machine_stats *out);

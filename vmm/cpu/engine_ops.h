@@ -9,9 +9,11 @@ struct engine_ops {
     struct vcpu *(*vcpu)(struct engine *e);
     void (*sync)(struct engine *e);
     void (*changed)(struct engine *e);
-    pos_t (*position)(const struct engine *e);
+    bool (*lost)(const struct engine *e, struct err *err); /* NULL: never */
+    pos_t (*count)(const struct engine *e);
     pos_t (*branches)(const struct engine *e);
     void (*set_branches)(struct engine *e, pos_t branches);
+    /* Until engine_count() is stop_at. */
     enum engine_exit (*run)(struct engine *e, pos_t stop_at, struct err *err);
     void (*place)(struct engine *e, struct engine_place *out);
     int (*settle)(struct engine *e, const struct engine_place *to, struct err *err);
@@ -24,7 +26,8 @@ struct engine_ops {
     int (*interrupt)(struct engine *e, u8 vector);
     int (*nmi)(struct engine *e);
     void (*ram_written)(struct engine *e, gpa_t gpa, u64 len);
-    void (*set_trace)(struct engine *e, void (*fn)(void *opaque), void *opaque);
+    int (*set_trace)(struct engine *e, const struct engine_trace *trace);
+    const struct engine_accesses *(*accesses)(const struct engine *e);
     bool (*linear_to_physical)(struct engine *e, gva_t va, gpa_t *gpa);
     bool (*peek)(struct engine *e, gva_t va, void *out, size_t len);
     int (*debug_set)(struct engine *e, const struct debug_point *points, unsigned n);

@@ -5,11 +5,8 @@
 #include <errno.h>
 #include <string.h>
 
-#define F(t, n)    STATE_FIELD(vcpu, t, n)
-#define A(t, n, c) STATE_FIELD_ARRAY(vcpu, t, n, c)
-static const struct state_field vcpu_fields[] = {VCPU_STATE(F, A)};
-#undef F
-#undef A
+typedef struct vcpu state_here;
+static const struct state_field vcpu_fields[] = {VCPU_STATE(STATE_FIELD, STATE_FIELD_ARRAY)};
 
 const struct state_desc vcpu_state_desc = {"cpu", vcpu_fields, ARRAY_SIZE(vcpu_fields),
                                            sizeof(struct vcpu)};

@@ -44,18 +44,7 @@
     F(u8, sci)                                                                                     \
     F(u64, half) /* halves of the timer's range seen: TMR_STS is set when bit 31 changes */
 
-struct acpi_pm_state {
-    ACPI_PM_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
-};
-
-#define F(t, n)    STATE_FIELD(acpi_pm_state, t, n)
-#define A(t, n, c) STATE_FIELD_ARRAY(acpi_pm_state, t, n, c)
-static const struct state_field acpi_pm_fields[] = {ACPI_PM_STATE(F, A)};
-#undef F
-#undef A
-
-static const struct state_desc acpi_pm_desc = {
-    "acpi_pm", acpi_pm_fields, ARRAY_SIZE(acpi_pm_fields), sizeof(struct acpi_pm_state)};
+STATE(acpi_pm, "acpi_pm", ACPI_PM_STATE);
 
 static void acpi_pm_reset(struct device *dev)
 {
@@ -152,7 +141,7 @@ static void acpi_pm_write8(struct device *dev, u16 port, u8 v)
         if (v == ACPI_ENABLE_CMD)
             s->cnt |= CNT_SCI_EN;
         else if (v == ACPI_DISABLE_CMD)
-            s->cnt &= ~CNT_SCI_EN;
+            s->cnt &= (u16)~CNT_SCI_EN;
         break;
     case APM_STATUS: s->apm_sts = v; break;
     case ACPI_RESET:
@@ -229,6 +218,11 @@ static const struct io_range acpi_pm_ranges[] = {
     {ACPI_GPE0, 4, false},    {ACPI_SMI_CMD, 2, false}, {ACPI_RESET, 1, false},
 };
 
+static void acpi_pm_input(struct device *dev, const struct input *in)
+{
+    acpi_power_button(dev);
+}
+
 static const struct device_ops acpi_pm_ops = {
     .name = "acpi_pm",
     .state = &acpi_pm_desc,
@@ -240,14 +234,10 @@ static const struct device_ops acpi_pm_ops = {
     .deadline = acpi_pm_deadline,
     .expire = acpi_pm_expire,
     .loaded = acpi_pm_loaded,
+    .input = acpi_pm_input,
 };
 
 int acpi_pm_create(struct device *dev, const struct dev_env *env, struct err *err)
 {
     return dev_alloc(dev, &acpi_pm_ops, env, sizeof(struct acpi_pm_state), err);
-}
-
-void acpi_pm_destroy(struct device *dev)
-{
-    dev_free(dev);
 }

@@ -5,7 +5,6 @@
 #include "dev/device.h"
 
 int acpi_pm_create(struct device *dev, const struct dev_env *env, struct err *err);
-void acpi_pm_destroy(struct device *dev);
 
 /* The user pressed the power button: sets PWRBTN_STS, raises the SCI if the guest enabled it. */
 void acpi_power_button(struct device *dev);

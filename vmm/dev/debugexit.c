@@ -11,18 +11,7 @@
     F(u32, value)                                                                                  \
     F(u32, writes)
 
-struct debugexit_state {
-    DEBUGEXIT_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
-};
-
-#define F(t, n)    STATE_FIELD(debugexit_state, t, n)
-#define A(t, n, c) STATE_FIELD_ARRAY(debugexit_state, t, n, c)
-static const struct state_field debugexit_fields[] = {DEBUGEXIT_STATE(F, A)};
-#undef F
-#undef A
-
-static const struct state_desc debugexit_desc = {
-    "debugexit", debugexit_fields, ARRAY_SIZE(debugexit_fields), sizeof(struct debugexit_state)};
+STATE(debugexit, "debugexit", DEBUGEXIT_STATE);
 
 static void debugexit_reset(struct device *dev)
 {
@@ -61,9 +50,4 @@ static const struct device_ops debugexit_ops = {
 int debugexit_create(struct device *dev, const struct dev_env *env, struct err *err)
 {
     return dev_alloc(dev, &debugexit_ops, env, sizeof(struct debugexit_state), err);
-}
-
-void debugexit_destroy(struct device *dev)
-{
-    dev_free(dev);
 }

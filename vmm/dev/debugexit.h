@@ -5,6 +5,5 @@
 #include "dev/device.h"
 
 int debugexit_create(struct device *dev, const struct dev_env *env, struct err *err);
-void debugexit_destroy(struct device *dev);
 
 #endif

@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "base/state.h"
 #include "base/types.h"
+#include "dev/input.h"
 
 enum dev_output {
     OUT_CONSOLE, /* the machine's console: the serial port, or port 0 of the virtio console */
@@ -52,7 +53,7 @@ struct dev_gpu {
     const struct gpu_range *ranges;
     u32 count;
     u32 response;     /* TAKEN: why it is refused, or 0; ANSWERED */
-    const void *body; /* ANSWERED: behind its header; LOST, FAULT: text */
+    const void *body; /* ANSWERED: after its header; LOST, FAULT: text */
     u32 size;
 };
 
@@ -127,12 +128,18 @@ struct device_ops {
     void (*expire)(struct device *dev, vns_t now);
     /* After state_load: refuses values that no guest could have produced. NULL: anything goes. */
     int (*loaded)(struct device *dev, struct err *err);
+    /* Of kinds that dev/inputs.def gives it: bytes that it can take now, at most INPUT_MAX; kinds
+     * without bytes: 1 or 0. NULL: 1. */
+    u32 (*room)(const struct device *dev, enum input_kind kind, u32 unit);
+    void (*input)(struct device *dev, const struct input *in);
+    /* Gives back what `host` owns, before it is freed. Also of a device that was half created. */
+    void (*destroy)(struct device *dev);
 };
 
 struct device {
     const struct device_ops *ops;
     void *state;   /* struct described by ops->state */
-    void *host;    /* what is not saved; NULL if the device has none */
+    void *host;    /* what is not saved, from malloc; NULL if the device has none */
     char name[16]; /* its component's; "": ops->name */
     const struct dev_env *env;
 };

@@ -47,18 +47,7 @@
     F(u8, select)                                                                                  \
     A(u64, redir, IOAPIC_PINS)
 
-struct ioapic_state {
-    IOAPIC_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
-};
-
-#define F(t, n)    STATE_FIELD(ioapic_state, t, n)
-#define A(t, n, c) STATE_FIELD_ARRAY(ioapic_state, t, n, c)
-static const struct state_field ioapic_fields[] = {IOAPIC_STATE(F, A)};
-#undef F
-#undef A
-
-static const struct state_desc ioapic_desc = {"ioapic", ioapic_fields, ARRAY_SIZE(ioapic_fields),
-                                              sizeof(struct ioapic_state)};
+STATE(ioapic, "ioapic", IOAPIC_STATE);
 
 static void ioapic_reset(struct device *dev)
 {
@@ -99,7 +88,8 @@ static void service_level(struct device *dev, unsigned pin)
     send(dev, rte);
 }
 
-void ioapic_set_pin(struct device *dev, unsigned pin, bool level)
+/* Level of a pin (asserted or not; the polarity bit does not invert). */
+static void ioapic_set_pin(struct device *dev, unsigned pin, bool level)
 {
     struct ioapic_state *s = dev->state;
     if (pin >= IOAPIC_PINS)
@@ -220,9 +210,4 @@ static const struct device_ops ioapic_ops = {
 int ioapic_create(struct device *dev, const struct dev_env *env, struct err *err)
 {
     return dev_alloc(dev, &ioapic_ops, env, sizeof(struct ioapic_state), err);
-}
-
-void ioapic_destroy(struct device *dev)
-{
-    dev_free(dev);
 }

@@ -9,10 +9,6 @@
 #define IOAPIC_PINS 24
 
 int ioapic_create(struct device *dev, const struct dev_env *env, struct err *err);
-void ioapic_destroy(struct device *dev);
-
-/* Level of a pin (asserted or not; the polarity bit does not invert). */
-void ioapic_set_pin(struct device *dev, unsigned pin, bool level);
 
 /* Level of a global system interrupt as devices name them: GSI 0 is wired to pin 2, all others to
  * the pin of their number. */

@@ -14,14 +14,7 @@
 
 #define VERSION (1u << 24 | (LVT_COUNT - 1) << 16 | 0x14u)
 
-#define F(t, n)    STATE_FIELD(lapic_state, t, n)
-#define A(t, n, c) STATE_FIELD_ARRAY(lapic_state, t, n, c)
-static const struct state_field lapic_fields[] = {LAPIC_STATE(F, A)};
-#undef F
-#undef A
-
-static const struct state_desc lapic_desc = {"lapic", lapic_fields, ARRAY_SIZE(lapic_fields),
-                                             sizeof(struct lapic_state)};
+STATE_DESC(lapic, "lapic", LAPIC_STATE);
 
 /* Bits a guest can write; in x2APIC mode any other than the read-only ones is #GP. */
 static const u32 lvt_writable[LVT_COUNT] = {
@@ -373,9 +366,4 @@ static const struct device_ops lapic_ops = {
 int lapic_create(struct device *dev, const struct dev_env *env, struct err *err)
 {
     return dev_alloc(dev, &lapic_ops, env, sizeof(struct lapic_state), err);
-}
-
-void lapic_destroy(struct device *dev)
-{
-    dev_free(dev);
 }

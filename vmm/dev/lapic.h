@@ -13,7 +13,6 @@
 #define MSR_X2APIC_LAST  0x8ffu
 
 int lapic_create(struct device *dev, const struct dev_env *env, struct err *err);
-void lapic_destroy(struct device *dev);
 
 /* MSRs 0x1b, 0x6e0 and 0x800 to 0x8ff; false: #GP, nothing changed (also for any other MSR). */
 bool lapic_rdmsr(struct device *dev, u32 msr, u64 *value);

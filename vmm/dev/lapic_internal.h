@@ -87,9 +87,7 @@ enum { LVT_TIMER, LVT_THERMAL, LVT_PERF, LVT_LINT0, LVT_LINT1, LVT_ERROR, LVT_CO
     F(u64, tsc_deadline) /* IA32_TSC_DEADLINE; 0: not armed */                                     \
     F(u64, tsc_adjust)
 
-struct lapic_state {
-    LAPIC_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
-};
+STATE_STRUCT(lapic, LAPIC_STATE);
 
 static inline bool lapic_is_x2(const struct lapic_state *s)
 {

@@ -15,18 +15,7 @@
 
 #define MISC_STATE(F, A) F(u8, post)
 
-struct misc_state {
-    MISC_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
-};
-
-#define F(t, n)    STATE_FIELD(misc_state, t, n)
-#define A(t, n, c) STATE_FIELD_ARRAY(misc_state, t, n, c)
-static const struct state_field misc_fields[] = {MISC_STATE(F, A)};
-#undef F
-#undef A
-
-static const struct state_desc misc_desc = {"misc", misc_fields, ARRAY_SIZE(misc_fields),
-                                            sizeof(struct misc_state)};
+STATE(misc, "misc", MISC_STATE);
 
 static void misc_reset(struct device *dev)
 {
@@ -74,9 +63,4 @@ static const struct device_ops misc_ops = {
 int misc_create(struct device *dev, const struct dev_env *env, struct err *err)
 {
     return dev_alloc(dev, &misc_ops, env, sizeof(struct misc_state), err);
-}
-
-void misc_destroy(struct device *dev)
-{
-    dev_free(dev);
 }

@@ -5,6 +5,5 @@
 #include "dev/device.h"
 
 int misc_create(struct device *dev, const struct dev_env *env, struct err *err);
-void misc_destroy(struct device *dev);
 
 #endif

@@ -15,17 +15,7 @@
     F(u16, intx) /* slots whose interrupt pin is asserted */                                       \
     A(u8, config, PCI_SLOTS *PCI_CONFIG_SIZE)
 
-struct pci_state {
-    PCI_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
-};
-
-#define F(t, n)    STATE_FIELD(pci_state, t, n)
-#define A(t, n, c) STATE_FIELD_ARRAY(pci_state, t, n, c)
-static const struct state_field pci_fields[] = {PCI_STATE(F, A)};
-#undef F
-#undef A
-static const struct state_desc pci_desc = {"pci", pci_fields, ARRAY_SIZE(pci_fields),
-                                           sizeof(struct pci_state)};
+STATE(pci, "pci", PCI_STATE);
 
 /* The state comes first, so that a device's state is also this. */
 struct pci {
@@ -264,9 +254,4 @@ static const struct device_ops pci_ops = {
 int pci_create(struct device *dev, const struct dev_env *env, struct err *err)
 {
     return dev_alloc(dev, &pci_ops, env, sizeof(struct pci), err);
-}
-
-void pci_destroy(struct device *dev)
-{
-    dev_free(dev);
 }

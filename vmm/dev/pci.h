@@ -39,7 +39,6 @@ struct pci_function {
 };
 
 int pci_create(struct device *dev, const struct dev_env *env, struct err *err);
-void pci_destroy(struct device *dev);
 /* At creation, before the machine runs. `f` is copied; its slot's BAR gets an address. */
 void pci_add(struct device *pci, unsigned slot, const struct pci_function *f);
 

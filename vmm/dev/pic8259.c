@@ -47,18 +47,7 @@ enum { INIT_DONE, INIT_ICW2, INIT_ICW3, INIT_ICW4 };
     A(u8, read_isr, 2)                                                                             \
     A(u8, poll, 2)
 
-struct pic_state {
-    PIC_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
-};
-
-#define F(t, n)    STATE_FIELD(pic_state, t, n)
-#define A(t, n, c) STATE_FIELD_ARRAY(pic_state, t, n, c)
-static const struct state_field pic_fields[] = {PIC_STATE(F, A)};
-#undef F
-#undef A
-
-static const struct state_desc pic_desc = {"pic8259", pic_fields, ARRAY_SIZE(pic_fields),
-                                           sizeof(struct pic_state)};
+STATE(pic, "pic8259", PIC_STATE);
 
 /* Chipsets wire these edge-triggered: timer, keyboard, cascade; RTC, FPU. */
 static const u8 elcr_writable[2] = {0xf8, 0xde};
@@ -190,14 +179,14 @@ static void write_ocw2(struct pic_state *s, unsigned c, u8 v)
         top = top_priority(s, c, s->special[c] ? s->isr[c] & ~s->imr[c] : s->isr[c]);
         if (top < 8) {
             level = level_of(s, c, top);
-            s->isr[c] &= ~(1u << level);
+            s->isr[c] &= (u8) ~(1u << level);
             if (v >> 5 == 5)
                 s->lowest[c] = (u8)level;
         }
         break;
     case 3: /* specific EOI; with 7 also rotate */
     case 7:
-        s->isr[c] &= ~(1u << level);
+        s->isr[c] &= (u8) ~(1u << level);
         if (v >> 5 == 7)
             s->lowest[c] = (u8)level;
         break;
@@ -339,9 +328,4 @@ static const struct device_ops pic_ops = {
 int pic8259_create(struct device *dev, const struct dev_env *env, struct err *err)
 {
     return dev_alloc(dev, &pic_ops, env, sizeof(struct pic_state), err);
-}
-
-void pic8259_destroy(struct device *dev)
-{
-    dev_free(dev);
 }

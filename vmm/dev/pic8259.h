@@ -5,7 +5,6 @@
 #include "dev/device.h"
 
 int pic8259_create(struct device *dev, const struct dev_env *env, struct err *err);
-void pic8259_destroy(struct device *dev);
 
 /* Level of interrupt input 0..15; 2 is the cascade and is ignored. */
 void pic_set_irq(struct device *dev, unsigned line, bool level);

@@ -55,18 +55,7 @@ enum { RW_LSB = 1, RW_MSB, RW_BOTH };
     F(u8, speaker)                                                                                 \
     F(u8, line)
 
-struct pit_state {
-    PIT_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
-};
-
-#define F(t, n)    STATE_FIELD(pit_state, t, n)
-#define A(t, n, c) STATE_FIELD_ARRAY(pit_state, t, n, c)
-static const struct state_field pit_fields[] = {PIT_STATE(F, A)};
-#undef F
-#undef A
-
-static const struct state_desc pit_desc = {"pit8254", pit_fields, ARRAY_SIZE(pit_fields),
-                                           sizeof(struct pit_state)};
+STATE(pit, "pit8254", PIT_STATE);
 
 /* No count is pending (`null`): firmware leaves the part programmed, and a Linux that may not use
  * the TSC waits, very early, for the count to be there. */
@@ -492,9 +481,4 @@ void pit8254_unready(struct device *dev)
 int pit8254_create(struct device *dev, const struct dev_env *env, struct err *err)
 {
     return dev_alloc(dev, &pit_ops, env, sizeof(struct pit_state), err);
-}
-
-void pit8254_destroy(struct device *dev)
-{
-    dev_free(dev);
 }

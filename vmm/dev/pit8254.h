@@ -10,6 +10,5 @@
 int pit8254_create(struct device *dev, const struct dev_env *env, struct err *err);
 /* At power-on of machine revision 0 (machine.h): counts are pending for ever. */
 void pit8254_unready(struct device *dev);
-void pit8254_destroy(struct device *dev);
 
 #endif

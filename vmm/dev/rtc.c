@@ -71,18 +71,7 @@ enum {
     F(u64, phase)  /* updates happen at virtual times congruent to it modulo one second */         \
     F(u64, synced) /* flags in register C are right up to here */
 
-struct rtc_state {
-    RTC_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
-};
-
-#define F(t, n)    STATE_FIELD(rtc_state, t, n)
-#define A(t, n, c) STATE_FIELD_ARRAY(rtc_state, t, n, c)
-static const struct state_field rtc_fields[] = {RTC_STATE(F, A)};
-#undef F
-#undef A
-
-static const struct state_desc rtc_desc = {"rtc", rtc_fields, ARRAY_SIZE(rtc_fields),
-                                           sizeof(struct rtc_state)};
+STATE(rtc, "rtc", RTC_STATE);
 
 /* dev->state points at the first member. */
 struct rtc {
@@ -368,12 +357,12 @@ static void write_register(struct rtc_state *s, unsigned reg, u8 v, vns_t now)
         store_calendar(s, now);
     switch (reg) {
     case REG_A:
-        s->cmos[REG_A] = v & ~A_UIP;
+        s->cmos[REG_A] = v & (u8)~A_UIP;
         /* The first update comes half a second after the divider leaves reset. */
         if (!was_divider && divider_runs(s))
             s->phase = (now + NS_PER_S / 2) % NS_PER_S;
         break;
-    case REG_B: s->cmos[REG_B] = v & B_SET ? v & ~B_UIE : v; break;
+    case REG_B: s->cmos[REG_B] = v & B_SET ? v & (u8)~B_UIE : v; break;
     case REG_C:
     case REG_D: return;
     default: s->cmos[reg] = v; break;
@@ -388,7 +377,7 @@ static u8 rtc_read8(struct device *dev, u16 port)
     const struct rtc_state *s = dev->state;
     if (port != PORT_DATA)
         return 0xff; /* the index is write-only */
-    return read_register(dev, s->index & ~INDEX_NMI, dev_now(dev));
+    return read_register(dev, s->index & (u8)~INDEX_NMI, dev_now(dev));
 }
 
 static void rtc_write8(struct device *dev, u16 port, u8 v)
@@ -397,7 +386,7 @@ static void rtc_write8(struct device *dev, u16 port, u8 v)
     if (port == PORT_INDEX)
         s->index = v;
     else if (port == PORT_DATA)
-        write_register(s, s->index & ~INDEX_NMI, v, dev_now(dev));
+        write_register(s, s->index & (u8)~INDEX_NMI, v, dev_now(dev));
 }
 
 static u32 rtc_read(struct device *dev, u16 port, unsigned size)
@@ -458,14 +447,7 @@ int rtc_create(struct device *dev, const struct dev_env *env, u64 wall_clock, st
     if (!r)
         return err_set(err, -ENOMEM, "no memory for device %s", rtc_ops.name);
     r->wall_clock = wall_clock;
-    dev->ops = &rtc_ops;
-    dev->env = env;
-    dev->state = &r->s;
+    *dev = (struct device){.ops = &rtc_ops, .env = env, .state = &r->s};
     rtc_reset(dev);
     return 0;
-}
-
-void rtc_destroy(struct device *dev)
-{
-    dev_free(dev);
 }

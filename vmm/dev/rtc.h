@@ -8,7 +8,6 @@
 
 /* `wall_clock`: Unix time at virtual time 0 (UTC); -EINVAL beyond the year 9999. */
 int rtc_create(struct device *dev, const struct dev_env *env, u64 wall_clock, struct err *err);
-void rtc_destroy(struct device *dev);
 
 /* Bit 7 of port 0x70: the guest keeps NMIs from the CPU. */
 bool rtc_nmi_masked(const struct device *dev);

@@ -88,18 +88,7 @@ enum { REG_DATA, REG_IER, REG_IIR_FCR, REG_LCR, REG_MCR, REG_LSR, REG_MSR, REG_S
     A(u8, rx_errors, FIFO)                                                                         \
     F(u64, timeout_at)
 
-struct uart_state {
-    UART_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
-};
-
-#define F(t, n)    STATE_FIELD(uart_state, t, n)
-#define A(t, n, c) STATE_FIELD_ARRAY(uart_state, t, n, c)
-static const struct state_field uart_fields[] = {UART_STATE(F, A)};
-#undef F
-#undef A
-
-static const struct state_desc uart_desc = {"uart16550", uart_fields, ARRAY_SIZE(uart_fields),
-                                            sizeof(struct uart_state)};
+STATE(uart, "uart16550", UART_STATE);
 
 static void uart_reset(struct device *dev)
 {
@@ -154,7 +143,7 @@ static void restart_timeout(struct device *dev)
 {
     struct uart_state *s = dev->state;
     u32 divisor = MAX((u32)s->dlm << 8 | s->dll, 1u);
-    u32 bits = 1 + 5 + (s->lcr & LCR_WLS) + !!(s->lcr & LCR_PEN) + 1 + !!(s->lcr & LCR_STB);
+    u32 bits = 1u + 5 + (s->lcr & LCR_WLS) + !!(s->lcr & LCR_PEN) + 1 + !!(s->lcr & LCR_STB);
     s->timeout = 0;
     s->timeout_at = NEVER;
     if (fifo_on(s) && s->count)
@@ -204,7 +193,7 @@ static u8 pop(struct device *dev)
     struct uart_state *s = dev->state;
     u8 c = s->rx[s->head];
     if (s->count) {
-        s->head = (s->head + 1) % FIFO;
+        s->head = (u8)((s->head + 1) % FIFO);
         s->count--;
         reveal_errors(s);
     }
@@ -239,7 +228,7 @@ static void update_modem(struct uart_state *s)
     u8 lines = modem_lines(s);
     u8 delta = ((s->msr ^ lines) >> 4) & 0x0f;
     if (lines & MSR_RI)
-        delta &= ~MSR_TERI; /* only the trailing edge of RI counts */
+        delta &= (u8)~MSR_TERI; /* only the trailing edge of RI counts */
     s->msr = lines | (s->msr & 0x0f) | delta;
 }
 
@@ -390,7 +379,7 @@ unsigned uart_room(const struct device *dev)
     bool listens = s->ier & IER_RDA && s->mcr & MCR_OUT2;
     if (!listens && s->polls < POLLS)
         return 0;
-    return (fifo_on(s) ? FIFO : 1) - s->count;
+    return (fifo_on(s) ? FIFO : 1u) - s->count;
 }
 
 void uart_receive(struct device *dev, const u8 *data, unsigned n)
@@ -414,6 +403,19 @@ void uart_break(struct device *dev)
 
 static const struct io_range uart_ranges[] = {{UART_BASE, 8, false}};
 
+static u32 uart_input_room(const struct device *dev, enum input_kind kind, u32 unit)
+{
+    return unit ? 0 : kind == INPUT_CONSOLE ? uart_room(dev) : 1;
+}
+
+static void uart_input(struct device *dev, const struct input *in)
+{
+    if (in->kind == INPUT_CONSOLE)
+        uart_receive(dev, in->data, in->len);
+    else
+        uart_break(dev);
+}
+
 static const struct device_ops uart_ops = {
     .name = "uart16550",
     .state = &uart_desc,
@@ -425,14 +427,11 @@ static const struct device_ops uart_ops = {
     .deadline = uart_deadline,
     .expire = uart_expire,
     .loaded = uart_loaded,
+    .room = uart_input_room,
+    .input = uart_input,
 };
 
 int uart16550_create(struct device *dev, const struct dev_env *env, struct err *err)
 {
     return dev_alloc(dev, &uart_ops, env, sizeof(struct uart_state), err);
-}
-
-void uart16550_destroy(struct device *dev)
-{
-    dev_free(dev);
 }

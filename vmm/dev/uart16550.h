@@ -8,7 +8,6 @@
 #define UART_GSI  4
 
 int uart16550_create(struct device *dev, const struct dev_env *env, struct err *err);
-void uart16550_destroy(struct device *dev);
 
 /* Bytes it can take now without an overrun. */
 unsigned uart_room(const struct device *dev);

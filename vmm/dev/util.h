@@ -79,23 +79,25 @@ static inline void pio_write_bytes(struct device *dev, u16 port, unsigned size, 
         write(dev, (u16)(port + i), (u8)(value >> (8 * i)));
 }
 
-/* Allocates `size` zeroed bytes as dev->state and resets; dev->state is freed by dev_free. */
+/* Frees what a device has, also of one whose creation failed half way. */
+static inline void device_destroy(struct device *dev)
+{
+    if (dev->host && dev->ops->destroy)
+        dev->ops->destroy(dev);
+    free(dev->state);
+    free(dev->host);
+    dev->state = dev->host = NULL;
+}
+
+/* Allocates `size` zeroed bytes as dev->state and resets. device_destroy() frees them. */
 static inline int dev_alloc(struct device *dev, const struct device_ops *ops,
                             const struct dev_env *env, size_t size, struct err *err)
 {
-    dev->ops = ops;
-    dev->env = env;
-    dev->state = calloc(1, size);
+    *dev = (struct device){.ops = ops, .env = env, .state = calloc(1, size)};
     if (!dev->state)
         return err_set(err, -ENOMEM, "no memory for device %s", ops->name);
     ops->reset(dev);
     return 0;
-}
-
-static inline void dev_free(struct device *dev)
-{
-    free(dev->state);
-    dev->state = NULL;
 }
 
 /* For device_ops.loaded. */

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "host/clock.h"
+#include "host/confine.h"
 
 #define DIAGNOSTICS 4096u /* bytes of stderr that are kept */
 
@@ -32,14 +33,16 @@ static void limit(int what, u64 value)
 
 /* In the child: nothing here may fail loudly, or allocate. Never returns. */
 static void become(const char *program, const char *const *argv, const struct child_limits *l,
-                   int out, int diagnostics, int failed, pid_t parent)
+                   const struct confine *confine, int out, int diagnostics, int failed,
+                   pid_t parent)
 {
-    static const char *const env[] = {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", NULL};
+    static const char *const env[] = {CHILD_PATH, "LC_ALL=C", NULL};
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     for (int s = 1; s < NSIG; s++)
         signal(s, SIG_DFL);
+    int null = open("/dev/null", O_RDONLY), code = l->confined ? confine_enter(confine) : 0;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     setpgid(0, 0);
@@ -49,10 +52,9 @@ static void become(const char *program, const char *const *argv, const struct ch
     limit(RLIMIT_CPU, l->seconds + 1);
     limit(RLIMIT_AS, l->memory);
     limit(RLIMIT_FSIZE, l->file);
-    int null = open("/dev/null", O_RDONLY);
-    if (null >= 0 && dup2(null, 0) >= 0 && dup2(out, 1) >= 0 && dup2(diagnostics, 2) >= 0)
+    if (!code && null >= 0 && dup2(null, 0) >= 0 && dup2(out, 1) >= 0 && dup2(diagnostics, 2) >= 0)
         execve(program, (char *const *)argv, (char *const *)env);
-    int code = errno;
+    code = code ? code : errno;
     if (write(failed, &code, sizeof(code)) < 0)
         _exit(126);
     _exit(127);
@@ -81,8 +83,7 @@ static bool take(struct stream *s, u64 max, int *code)
     return n > 0 && !*code;
 }
 
-/* Does somebody want us to end, whose signal waits for us to be ready for it? */
-static bool signal_pending(void)
+bool child_interrupted(void)
 {
     sigset_t pending;
     return !sigpending(&pending) &&
@@ -102,7 +103,7 @@ static int collect(pid_t child, struct stream *out, struct stream *diagnostics,
                               {.fd = talks ? diagnostics->fd : -1, .events = POLLIN}};
         if (host_ns() >= until)
             return -ETIMEDOUT;
-        if (signal_pending())
+        if (child_interrupted())
             return -EINTR;
         if (poll(p, 2, open || talks ? 100 : 1) < 0 && errno != EINTR)
             return -errno;
@@ -141,8 +142,8 @@ static int verdict(const char *name, int code, int status, int exec_error,
 {
     char line[512];
     if (exec_error) {
-        errno = exec_error;
-        return err_errno(err, "cannot run %s", name);
+        errno = abs(exec_error);
+        return err_errno(err, exec_error < 0 ? "cannot confine %s" : "cannot run %s", name);
     }
     if (code == -ETIMEDOUT)
         return err_set(err, code, "%s took longer than %u s", name, l->seconds);
@@ -162,8 +163,7 @@ static int verdict(const char *name, int code, int status, int exec_error,
     return 0;
 }
 
-/* Where the program is, malloc'ed: PATH, and where tools for administrators are; or its path. */
-static char *find(const char *name, struct err *err)
+char *child_find(const char *name, struct err *err)
 {
     const char *path = getenv("PATH");
     char *places, *rest, *dir, *found = NULL;
@@ -196,16 +196,19 @@ int child_run(const char *const *argv, const struct child_limits *limits, char *
 {
     struct stream printed = {.fd = -1}, diagnostics = {.fd = -1};
     int pipes[3][2] = {{-1, -1}, {-1, -1}, {-1, -1}}, status = 0, exec_error = 0, code = 0;
+    struct confine confine = {.npaths = 0};
     *out = NULL;
-    char *program = find(argv[0], err);
+    char *program = child_find(argv[0], err);
     if (!program)
         return err->code;
+    if (limits->confined)
+        code = confine_prepare(&confine, program, limits->reads, limits->nreads, err);
     for (unsigned i = 0; i < 3 && !code; i++)
         if (pipe2(pipes[i], O_CLOEXEC))
             code = err_errno(err, "cannot make a pipe");
     pid_t parent = getpid(), child = code ? -1 : fork();
     if (!child)
-        become(program, argv, limits, pipes[0][1], pipes[1][1], pipes[2][1], parent);
+        become(program, argv, limits, &confine, pipes[0][1], pipes[1][1], pipes[2][1], parent);
     if (!code && child < 0)
         code = err_errno(err, "cannot start a process for %s", argv[0]);
     for (unsigned i = 0; i < 3; i++)
@@ -229,6 +232,7 @@ int child_run(const char *const *argv, const struct child_limits *limits, char *
         if (pipes[i][0] >= 0)
             close(pipes[i][0]);
     free(program);
+    confine_free(&confine);
     free(diagnostics.bytes);
     if (code || !printed.bytes) {
         free(printed.bytes);

@@ -21,7 +21,7 @@ static inline u64 host_ns(void)
     return host_clock_read(CLOCK_MONOTONIC);
 }
 
-/* Up to HOST_COARSE_NS behind host_ns(), never ahead; a few nanoseconds to read. */
+/* Up to HOST_COARSE_NS after host_ns(), never ahead; a few nanoseconds to read. */
 #define HOST_COARSE_NS 10000000u
 static inline u64 host_ns_coarse(void)
 {

@@ -5,13 +5,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "host/outside.h"
 
 #define FIRST_FD 3
 #define ARGS_MAX 16u
@@ -58,7 +62,52 @@ static int spawn(pid_t *pid, const char *program, const struct companion_config 
     return e;
 }
 
+/* As spawn(), with the parent that posix_spawn() cannot give. */
+static int spawn_sibling(pid_t *pid, const char *program, const struct companion_config *c,
+                         const int *high)
+{
+    char *argv[ARGS_MAX + 2] = {(char *)(uintptr_t)program};
+    int report[2], why = 0;
+    for (unsigned i = 0; i < ARGS_MAX && c->args && c->args[i]; i++)
+        argv[i + 1] = (char *)(uintptr_t)c->args[i];
+    if (pipe2(report, O_CLOEXEC))
+        return errno;
+    *pid = (pid_t)syscall(SYS_clone, CLONE_PARENT | SIGCHLD, NULL, NULL, NULL, NULL);
+    if (*pid == 0) {
+        sigset_t none;
+        for (int s = 1; s < NSIG; s++)
+            signal(s, SIG_DFL);
+        sigemptyset(&none);
+        sigprocmask(SIG_SETMASK, &none, NULL);
+        setpgid(0, 0);
+        int told = fcntl(report[1], F_DUPFD_CLOEXEC, 100);
+        int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+        bool good = told >= 0 && null >= 0 && dup2(null, 0) >= 0 && dup2(null, 1) >= 0 &&
+                    (c->voice < 0 || dup2(c->voice, 2) >= 0);
+        for (unsigned i = 0; i < c->nfds; i++)
+            good = good && dup2(high[i], FIRST_FD + (int)i) >= 0;
+        if (good && !close_range(FIRST_FD + c->nfds, ~0u, CLOSE_RANGE_CLOEXEC))
+            execve(program, argv, environ);
+        why = errno;
+        if (write(told, &why, sizeof(why)) < 0)
+            _exit(126);
+        _exit(127);
+    }
+    int e = *pid < 0 ? errno : 0;
+    close(report[1]);
+    if (!e && read(report[0], &why, sizeof(why)) == sizeof(why))
+        e = why;
+    close(report[0]);
+    return e;
+}
+
 int companion_start(pid_t *pid, const struct companion_config *c, struct err *err)
+{
+    return outside_runs() ? outside_spawn(pid, c, err) : companion_start_here(pid, c, false, err);
+}
+
+int companion_start_here(pid_t *pid, const struct companion_config *c, bool sibling,
+                         struct err *err)
 {
     char path[4096];
     const char *program = c->program;
@@ -76,7 +125,7 @@ int companion_start(pid_t *pid, const struct companion_config *c, struct err *er
             e = errno;
     }
     if (!e)
-        e = spawn(pid, program, c, high);
+        e = sibling ? spawn_sibling(pid, program, c, high) : spawn(pid, program, c, high);
     for (unsigned i = 0; i < c->nfds; i++)
         if (high[i] >= 0)
             close(high[i]);
@@ -88,7 +137,7 @@ int companion_start(pid_t *pid, const struct companion_config *c, struct err *er
 int companion_kill(pid_t pid)
 {
     int status = 0;
-    kill(pid, SIGKILL);
+    outside_kill(pid, SIGKILL);
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
     return status;

@@ -15,7 +15,7 @@ struct companion_config {
     const char *what;        /* "the renderer", for messages */
     const char *name;        /* of the program, beside this one */
     const char *program;     /* its path instead; NULL: that */
-    const char *const *args; /* behind its name, NULL at the end */
+    const char *const *args; /* after its name, NULL at the end */
     int fds[COMPANION_FDS];  /* it has them from 3 on, and no others; they stay the caller's */
     unsigned nfds;
     int voice; /* its stderr; -1: ours */
@@ -27,6 +27,9 @@ int companion_path(const char *name, char *path, size_t size, struct err *err);
 /* Starts it, in a process group of its own (^C at the terminal is for the machine), with no
  * signals blocked. */
 int companion_start(pid_t *pid, const struct companion_config *c, struct err *err);
+/* The same in this very process, for outside.c; `sibling`: it becomes our parent's child. */
+int companion_start_here(pid_t *pid, const struct companion_config *c, bool sibling,
+                         struct err *err);
 
 /* Kills it and waits for its end. The status as waitpid's. */
 int companion_kill(pid_t pid);

@@ -14,6 +14,7 @@
 #include <linux/fs.h>
 #include <xxhash.h>
 
+#include "host/disk_chain.h"
 #include "host/nbd.h"
 
 #define LARGEST_DISK (1ull << 42)
@@ -31,10 +32,10 @@ struct disk_piece {
 
 /* ---- opening ---- */
 
-static int open_file(struct disk *d, struct err *err)
+static int open_file(struct disk *d, int fd, struct err *err)
 {
     struct stat st;
-    d->fd = open(d->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    d->fd = fd > 0 ? fd : open(d->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (d->fd < 0) {
         err_errno(err, "cannot open the disk image %s", d->path);
         d->fd = 0;
@@ -51,6 +52,11 @@ static int open_file(struct disk *d, struct err *err)
         return err_set(err, -EINVAL, "the disk image %s is neither a file nor a block device",
                        d->path);
     }
+    d->stamp = (struct disk_stamp){.bytes = d->size,
+                                   .modified = (u64)st.st_mtim.tv_sec * 1000000000u +
+                                               (u64)st.st_mtim.tv_nsec,
+                                   .device = st.st_dev,
+                                   .inode = st.st_ino};
     return 0;
 }
 
@@ -73,10 +79,19 @@ static int choose_format(struct disk *d, const char *wanted, struct err *err)
 /* Formats of others. qemu takes "x:y" for a protocol unless it is clearly a path. */
 static int open_foreign(struct disk *d, unsigned timeout, struct err *err)
 {
+    struct landlock_path files[DISK_CHAIN_MAX + 1] = {{.fd = d->fd, .may = LANDLOCK_READ}};
+    const char *driver = disk_format_driver(d->format);
+    struct disk_chain chain;
     char *real = realpath(d->path, NULL);
     if (!real)
         return err_errno(err, "cannot open the disk image %s", d->path);
-    int code = nbd_source_start(&d->nbd, real, disk_format_driver(d->format), timeout, err);
+    int code = disk_chain_find(&chain, d->fd, real, driver, d->backing, err);
+    if (!code) {
+        for (unsigned i = 0; i < chain.n; i++)
+            files[1 + i] = (struct landlock_path){.path = chain.path[i], .may = LANDLOCK_READ};
+        code = nbd_source_start(&d->nbd, real, driver, files, 1 + chain.n, timeout, err);
+        disk_chain_free(&chain);
+    }
     free(real);
     if (code)
         return err_prefix(err, "cannot open the disk image %s as %s", d->path, d->format);
@@ -88,7 +103,7 @@ static int open_base(struct disk *d, const struct disk_config *c, struct err *er
 {
     unsigned timeout = c->timeout ? c->timeout : DISK_TIMEOUT;
     int code;
-    if (nbd_source_uri(d->path)) {
+    if (!(c->fd > 0) && nbd_source_uri(d->path)) {
         if (c->format && strcmp(c->format, "auto") && strcmp(c->format, "nbd"))
             return err_set(err, -EINVAL, "the format '%s' is not for an NBD server, which sends %s",
                            c->format, "the disk's bytes as they are");
@@ -99,9 +114,9 @@ static int open_base(struct disk *d, const struct disk_config *c, struct err *er
         d->size = nbd_source_size(d->nbd);
         return 0;
     }
-    code = open_file(d, err);
+    code = open_file(d, c->fd, err);
     if (!code)
-        code = choose_format(d, c->format, err);
+        code = choose_format(d, c->fd > 0 ? "raw" : c->format, err);
     return !code && strcmp(d->format, "raw") ? open_foreign(d, timeout, err) : code;
 }
 
@@ -111,6 +126,8 @@ int disk_open(struct disk *d, const struct disk_config *c, struct err *err)
     memset(d, 0, sizeof(*d));
     d->readonly = c->readonly;
     d->again = c->again;
+    d->backing = c->backing;
+    d->timeout = c->timeout;
     snprintf(d->serial, sizeof(d->serial), "%s", c->serial);
     d->path = strdup(c->file);
     if (!d->path)
@@ -123,6 +140,7 @@ int disk_open(struct disk *d, const struct disk_config *c, struct err *err)
                        "to 4 TiB",
                        d->path, d->size, DISK_SECTOR);
     d->store.limit = DISK_MEMORY / PAGE_SIZE;
+    d->store.room.keep = c->again ? ROOM_LEAST : ROOM_DEFAULT;
     d->store.dir = (const char *const *)d->overlay_dir;
     d->store.ndirs = DISK_OVERLAY_DIRS;
     if (!code)
@@ -145,6 +163,17 @@ void disk_overlay_in(struct disk *d, const char *dir)
     free(d->overlay_dir[last]);
     memmove(d->overlay_dir + 1, d->overlay_dir, last * sizeof(d->overlay_dir[0]));
     d->overlay_dir[0] = strdup(dir);
+}
+
+void disk_overlay_room(struct disk *d, u64 keep_free, u64 limit)
+{
+    d->store.room = (struct room){.keep = keep_free, .limit = limit};
+}
+
+void disk_overlay_ready(struct disk *d)
+{
+    if (!d->readonly)
+        page_store_file(&d->store);
 }
 
 void disk_close(struct disk *d)
@@ -172,6 +201,29 @@ static int explain(struct disk *d, int error, struct err *err)
         return err_set(err, -EIO, "the disk image %s became shorter", d->path);
     errno = error;
     return err_errno(err, "cannot read the disk image %s", d->path);
+}
+
+/* The overlay could not grow: *err says which of the two, the host's or ours. */
+static int no_room(const struct disk *d, int code, struct err *err)
+{
+    char text[96];
+    errno = -code;
+    if (code == -ENOSPC && d->store.room.answer)
+        return err_set(err, code, "no room for what the guest writes to the disk %s: %s", d->path,
+                       room_text(&d->store.room, text, sizeof(text)));
+    return err_errno(err, "no room for what the guest writes to the disk %s", d->path);
+}
+
+/* Once, while there is time to do something about it. */
+static void tell(struct disk *d)
+{
+    if (d->told || d->again || !d->store.room.nearly)
+        return;
+    d->told = true;
+    fprintf(stderr,
+            "reprise: what the guest wrote to the disk %s takes four fifths of the room that it "
+            "has on this host; with the rest gone the guest gets I/O errors\n",
+            d->path);
 }
 
 /* What could not be performed although it should be. */
@@ -252,6 +304,7 @@ static int read_base(struct disk *d, const struct disk_ahead *a, u64 offset, u8 
         done += n;
     }
     *digest = XXH3_64bits_withSeed(out, len, *digest);
+    d->base_reads += len;
     return 0;
 }
 
@@ -313,14 +366,11 @@ void disk_ahead_start(struct disk *d, struct disk_ahead *a, enum disk_access acc
         return;
     u64 pages = access == DISK_ZERO ? MIN(end - first, (u64)2) : end - first;
     int code = page_store_reserve(&d->store, pages);
-    if (code) {
-        errno = -code;
-        trouble(
-            d, a,
-            err_errno(&d->trouble, "no room for what the guest writes to the disk %s", d->path));
-    } else {
+    if (code)
+        trouble(d, a, no_room(d, code, &d->trouble));
+    else
         a->reserved = pages;
-    }
+    tell(d);
 }
 
 void disk_ahead_wait(struct disk *d, struct disk_ahead *a)
@@ -383,8 +433,7 @@ static int put(struct disk *d, u64 page, const u8 *data)
     int code = page_image_put(d->written, page, data);
     if (!code)
         return 0;
-    errno = -code;
-    err_errno(&d->failed, "no room for what the guest writes to the disk %s", d->path);
+    no_room(d, code, &d->failed);
     return failed(d, code, "there was");
 }
 

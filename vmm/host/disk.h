@@ -22,11 +22,20 @@
 
 struct nbd_source;
 
+/* What the host says of an image's file: by it a change is suspected before anything is read. */
+struct disk_stamp {
+    u64 bytes;    /* of the file, whatever size the disk in it has */
+    u64 modified; /* ns since 1970 */
+    u64 device, inode;
+};
+
 struct disk_config {
     const char *file;   /* of a file or block device, or an NBD URI (host/nbd.h) */
+    int fd;             /* > 0: it is open already, and raw; the disk's from then on */
     const char *format; /* disk_format.h; NULL or "auto": guessed */
     const char *serial; /* at most 20 bytes */
     bool readonly;
+    bool backing;     /* the image may name other files, which are then read too */
     bool again;       /* the disk of a recording: errors say that there were none then */
     unsigned timeout; /* of a server, seconds; 0: DISK_TIMEOUT */
 };
@@ -37,11 +46,15 @@ struct disk {
     char *path;
     char format[DISK_FORMAT_MAX]; /* "nbd" for a URI */
     u64 size;                     /* bytes, a multiple of DISK_SECTOR */
-    bool readonly, again;
-    char serial[21];            /* 20 characters at most, NUL */
-    struct page_store store;    /* what `written` takes */
+    struct disk_stamp stamp;      /* as it was opened; zeros: of no file */
+    bool readonly, backing, again;
+    unsigned timeout;        /* as it was asked for */
+    u64 base_reads;          /* bytes that the guest was given of the base, since it was opened */
+    char serial[21];         /* 20 characters at most, NUL */
+    struct page_store store; /* what `written` takes */
     struct page_image *written; /* pages that differ from the base */
     char *overlay_dir[DISK_OVERLAY_DIRS];
+    bool told;          /* that the overlay becomes large */
     struct err trouble; /* what could not be got ahead last; code 0: nothing yet */
     u64 troubles;       /* how often */
     struct err failed;  /* what could not be performed; code 0: nothing. The disk is wrong now. */
@@ -57,6 +70,11 @@ void disk_close(struct disk *d); /* safe on zeros; once every copy of d->written
 /* Where more than DISK_MEMORY of what the guest writes may go: tried before those of earlier calls
  * and before the directories for temporary files. */
 void disk_overlay_in(struct disk *d, const char *dir);
+/* What the guest will write has a file by now, where one can be made: later none can be opened. */
+void disk_overlay_ready(struct disk *d);
+
+/* What more than DISK_MEMORY may take of the host. Before the machine runs. */
+void disk_overlay_room(struct disk *d, u64 keep_free, u64 limit);
 
 /* What a request needs of the host. All zero: nothing. */
 struct disk_piece;

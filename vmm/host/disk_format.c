@@ -60,22 +60,40 @@ static bool ends_so(const char *path, const char *ends)
     return false;
 }
 
+/* The first bytes of an image; false: an error (errno). */
+static bool first_bytes(int fd, u8 bytes[128])
+{
+    ssize_t n;
+    memset(bytes, 0, 128);
+    while ((n = pread(fd, bytes, 128, 0)) < 0 && errno == EINTR)
+        continue;
+    return n >= 0;
+}
+
+static const struct format *inside_of(const u8 bytes[128])
+{
+    for (unsigned i = 0; i < ARRAY_SIZE(formats); i++)
+        if (formats[i].size && !memcmp(bytes + formats[i].at, formats[i].mark, formats[i].size))
+            return &formats[i];
+    return NULL;
+}
+
+const char *disk_format_inside(int fd)
+{
+    u8 bytes[128];
+    const struct format *f = first_bytes(fd, bytes) ? inside_of(bytes) : NULL;
+    return f ? f->driver : formats[0].name;
+}
+
 int disk_format_guess(int fd, const char *path, const char **name, struct err *err)
 {
-    u8 bytes[128] = {0};
-    const struct format *inside = NULL, *outside = NULL;
-    ssize_t n;
-    while ((n = pread(fd, bytes, sizeof(bytes), 0)) < 0 && errno == EINTR)
-        continue;
-    if (n < 0)
+    u8 bytes[128];
+    if (!first_bytes(fd, bytes))
         return err_errno(err, "cannot read the disk image %s", path);
-    for (unsigned i = 0; i < ARRAY_SIZE(formats); i++) {
-        const struct format *f = &formats[i];
-        if (!inside && f->size && !memcmp(bytes + f->at, f->mark, f->size))
-            inside = f;
-        if (!outside && ends_so(path, f->ends))
-            outside = f;
-    }
+    const struct format *inside = inside_of(bytes), *outside = NULL;
+    for (unsigned i = 0; i < ARRAY_SIZE(formats) && !outside; i++)
+        if (ends_so(path, formats[i].ends))
+            outside = &formats[i];
     if (inside && (!outside || strcmp(inside->name, outside->name)))
         return err_set(err, -EINVAL,
                        "the disk image %s begins like one of format %s, which its name does not "

@@ -19,4 +19,7 @@ void disk_format_names(char *out, size_t size);
  */
 int disk_format_guess(int fd, const char *path, const char **name, struct err *err);
 
+/* What qemu calls the format that the first bytes are of; "raw": of none. */
+const char *disk_format_inside(int fd);
+
 #endif

@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "host/outside.h"
+
 static int parse_unix(struct endpoint *e, const char *path, struct err *err)
 {
     e->kind = ENDPOINT_UNIX;
@@ -26,15 +28,36 @@ static int parse_unix(struct endpoint *e, const char *path, struct err *err)
     return 0;
 }
 
+static int parse_tcp(struct endpoint *e, const char *text, struct err *err);
+
 int endpoint_parse(struct endpoint *e, const char *text, struct err *err)
 {
+    static const char open[] = ",open";
     *e = (struct endpoint){.kind = ENDPOINT_TCP};
+    if (!text) {
+        e->kind = ENDPOINT_PRIVATE;
+        return 0;
+    }
     if (!strcmp(text, "-")) {
         e->kind = ENDPOINT_STDIO;
         return 0;
     }
     if (!strncmp(text, "unix:", 5))
         return parse_unix(e, text + 5, err);
+    size_t len = strlen(text), tail = strlen(open);
+    char address[320];
+    if (len >= sizeof(address))
+        return err_set(err, -EINVAL, "the host's name is too long");
+    strcpy(address, text);
+    if (len >= tail && !strcmp(text + len - tail, open)) {
+        e->open = true;
+        address[len - tail] = 0;
+    }
+    return parse_tcp(e, address, err);
+}
+
+static int parse_tcp(struct endpoint *e, const char *text, struct err *err)
+{
     const char *host = text, *colon = strrchr(text, ':'), *port = colon ? colon + 1 : text;
     size_t len = colon ? (size_t)(colon - text) : 0;
     if (len && *host == '[') {
@@ -52,7 +75,7 @@ int endpoint_parse(struct endpoint *e, const char *text, struct err *err)
     if (*port < '0' || *port > '9' || *end || number > 65535)
         return err_set(err, -EINVAL,
                        "%s: no place to listen; give PORT, HOST:PORT, unix:PATH or - (PORT is 0 to "
-                       "65535)",
+                       "65535; ,open may follow it)",
                        text);
     snprintf(e->port, sizeof(e->port), "%lu", number);
     if (len)
@@ -105,6 +128,7 @@ static int open_tcp(struct listener *l, const struct endpoint *e, struct err *er
         return err_errno(err, "cannot listen on %s port %s", e->host, e->port);
     }
     tcp_address(l);
+    peer_tables_open(&l->tables);
     return 0;
 }
 
@@ -156,8 +180,45 @@ static int open_unix(struct listener *l, const struct endpoint *e, struct err *e
     l->device = st.st_dev;
     l->inode = st.st_ino;
     strcpy(l->path, e->path);
+    outside_remove(l->path);
     snprintf(l->address, sizeof(l->address), "%s", e->path);
     return 0;
+}
+
+/* A directory of this user's alone for a socket: where sessions have such, or where temporary files
+ * are, if the path is short enough for a socket's name. */
+static int make_private(char *path, size_t size, struct err *err)
+{
+    const char *places[] = {getenv("XDG_RUNTIME_DIR"), getenv("TMPDIR"), "/tmp"};
+    for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
+        if (!places[i] || *places[i] != '/' ||
+            snprintf(path, size, "%s/reprise-XXXXXX", places[i]) >= (int)size)
+            continue;
+        if (mkdtemp(path))
+            return 0;
+        err_errno(err, "cannot make a directory in %s", places[i]);
+    }
+    return err->code;
+}
+
+static int open_private(struct listener *l, struct err *err)
+{
+    static const char name[] = "/gdb";
+    struct endpoint e = {.kind = ENDPOINT_UNIX};
+    int code = make_private(e.path, sizeof(e.path) - sizeof(name), err);
+    if (code)
+        return code;
+    size_t len = strlen(e.path);
+    strcpy(e.path + len, name);
+    code = open_unix(l, &e, err);
+    e.path[len] = 0;
+    if (code) {
+        rmdir(e.path);
+    } else {
+        l->made_dir = true;
+        outside_remove(e.path);
+    }
+    return code;
 }
 
 int listener_open(struct listener *l, const struct endpoint *e, struct err *err)
@@ -166,8 +227,37 @@ int listener_open(struct listener *l, const struct endpoint *e, struct err *err)
     switch (e->kind) {
     case ENDPOINT_STDIO: strcpy(l->address, "-"); return 0;
     case ENDPOINT_UNIX: return open_unix(l, e, err);
+    case ENDPOINT_PRIVATE: return open_private(l, err);
     default: return open_tcp(l, e, err);
     }
+}
+
+bool listener_local(const struct listener *l)
+{
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } a = {.any.sa_family = AF_UNSPEC};
+    socklen_t size = sizeof(a);
+    if (getsockname(l->fd, &a.any, &size))
+        return false;
+    return a.any.sa_family == AF_UNIX ||
+           (a.any.sa_family == AF_INET && ntohl(a.v4.sin_addr.s_addr) >> 24 == 127) ||
+           (a.any.sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&a.v6.sin6_addr));
+}
+
+bool listener_peer_ours(const struct listener *l, int fd, char *who, size_t size)
+{
+    uid_t user;
+    if (l->made_file)
+        return true;
+    if (!peer_user(&l->tables, fd, &user)) {
+        snprintf(who, size, "a user who cannot be made out");
+        return false;
+    }
+    snprintf(who, size, "the user with the number %u", (unsigned)user);
+    return user == geteuid();
 }
 
 int listener_accept(const struct listener *l)
@@ -187,9 +277,16 @@ int listener_accept(const struct listener *l)
 void listener_close(struct listener *l)
 {
     struct stat st;
-    if (l->made_file && !lstat(l->path, &st) && st.st_dev == l->device && st.st_ino == l->inode)
+    /* Locked in, we remove nothing: who stays outside does when we end. */
+    if (l->made_file && !outside_runs() && !lstat(l->path, &st) && st.st_dev == l->device &&
+        st.st_ino == l->inode)
         unlink(l->path);
+    if (l->made_dir && !outside_runs()) {
+        *strrchr(l->path, '/') = 0;
+        rmdir(l->path);
+    }
     if (l->fd >= 0)
         close(l->fd);
+    peer_tables_close(&l->tables);
     *l = LISTENER_CLOSED;
 }

@@ -24,7 +24,7 @@ struct input_change {
     i32 value;
 };
 
-/* Up to INPUT_REPORT_MAX - 1 changes, and a SYN_REPORT behind them. */
+/* Up to INPUT_REPORT_MAX - 1 changes, and a SYN_REPORT after them. */
 void input_report_make(struct input_report *r, u32 unit, const struct input_change *changes,
                        unsigned n);
 

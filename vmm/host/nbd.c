@@ -16,18 +16,23 @@
 #include <strings.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "host/child.h"
 #include "host/clock.h"
+#include "host/confine.h"
+#include "host/outside.h"
 
 #define LARGEST    (1u << 20)  /* bytes of one read */
 #define MANNERS    2000000000u /* ns for a server that is asked to end */
 #define MILLISEC   1000000u
 #define SAFE_FD    10 /* above those that a child's are moved to */
 #define STDERR_MAX 600u
+#define WORDS_MAX  (1u << 20) /* bytes that the child may print */
 
 struct pending {
     struct nbd_source *source;
@@ -78,9 +83,9 @@ static void end_child(struct nbd_source *s)
 {
     if (!s->child)
         return;
-    kill(s->child, SIGTERM);
+    outside_kill(s->child, SIGTERM);
     if (!child_ended(s, MANNERS)) {
-        kill(s->child, SIGKILL);
+        outside_kill(s->child, SIGKILL);
         child_ended(s, MANNERS);
     }
 }
@@ -246,7 +251,7 @@ static int private_socket(int *listening, int *connected, struct err *err)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     const char *tmp = getenv("TMPDIR");
-    char dir[sizeof(a.sun_path) - 5]; /* "/nbd" behind it */
+    char dir[sizeof(a.sun_path) - 5]; /* "/nbd" after it */
     if (!tmp || tmp[0] != '/' || strlen(tmp) + sizeof("/reprise-XXXXXX") > sizeof(dir))
         tmp = "/tmp";
     snprintf(dir, sizeof(dir), "%s/reprise-XXXXXX", tmp);
@@ -281,29 +286,20 @@ static int moved_up(int fd)
     return high;
 }
 
-/* The environment with the two variables that hand over a socket; the child fills its number in. */
-static char **make_environment(char *listen_pid)
-{
-    size_t n = 0, k = 0;
-    while (environ[n])
-        n++;
-    char **env = calloc(n + 3, sizeof(*env));
-    if (!env)
-        return NULL;
-    for (size_t i = 0; i < n; i++)
-        if (strncmp(environ[i], "LISTEN_", 7))
-            env[k++] = environ[i];
-    env[k++] = (char *)(uintptr_t) "LISTEN_FDS=1";
-    env[k] = listen_pid;
-    return env;
-}
-
 struct launch {
-    int listening, said, report; /* report: errno of an exec that failed */
+    int listening, said, report; /* report: errno of an exec that failed; below 0: not confined */
     char *pid_text;              /* where the number goes */
-    char **argv, **env;
+    char *program, **argv, **env;
+    struct confine confine;
     pid_t parent;
 };
+
+static void tell(const struct launch *l, int why)
+{
+    if (write(l->report, &why, sizeof(why)) < 0)
+        _exit(126);
+    _exit(127);
+}
 
 /* In the child, which may only call what is safe in a signal handler. */
 static void __attribute__((noreturn)) become_server(const struct launch *l)
@@ -313,10 +309,16 @@ static void __attribute__((noreturn)) become_server(const struct launch *l)
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
+    const struct rlimit no_core = {0, 0}, words = {WORDS_MAX, WORDS_MAX};
     setsid(); /* the terminal's signals are not for it */
+    setrlimit(RLIMIT_CORE, &no_core);
+    setrlimit(RLIMIT_FSIZE, &words);
+    int unconfined = confine_enter(&l->confine);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != l->parent)
         _exit(0);
+    if (unconfined)
+        tell(l, unconfined);
     for (pid_t p = getpid(); p; p /= 10)
         digits[n++] = (char)('0' + p % 10);
     for (int i = 0; i < n; i++)
@@ -324,15 +326,14 @@ static void __attribute__((noreturn)) become_server(const struct launch *l)
     l->pid_text[n] = 0;
     if (null >= 0 && dup2(null, 0) == 0 && dup2(null, 1) == 1 && dup2(l->said, 2) == 2 &&
         dup2(l->listening, 3) == 3 && !close_range(4, ~0u, CLOSE_RANGE_CLOEXEC))
-        execvpe(l->argv[0], l->argv, l->env);
-    int why = errno;
-    if (write(l->report, &why, sizeof(why)) < 0)
-        _exit(126);
+        execve(l->program, l->argv, l->env);
+    tell(l, errno);
     _exit(127);
 }
 
-static int start_server(struct nbd_source *s, int listening, const char *path, const char *format,
-                        struct err *err)
+/* `l` has the program and what it may open. */
+static int start_server(struct nbd_source *s, struct launch *l, int listening, const char *path,
+                        const char *format, struct err *err)
 {
     static const char start[] = "LISTEN_PID=";
     char listen_pid[sizeof(start) + 16], option[40];
@@ -343,56 +344,71 @@ static int start_server(struct nbd_source *s, int listening, const char *path, c
                     (char *)(uintptr_t) "--",
                     (char *)(uintptr_t)path,
                     NULL};
+    char *env[] = {(char *)(uintptr_t)CHILD_PATH, (char *)(uintptr_t) "LC_ALL=C",
+                   (char *)(uintptr_t) "LISTEN_FDS=1", listen_pid, NULL};
     int report[2], why = 0;
     snprintf(option, sizeof(option), "--format=%s", format);
     strcpy(listen_pid, start);
-    char **env = make_environment(listen_pid);
     s->said = memfd_create("qemu-nbd", MFD_CLOEXEC);
-    if (!env || s->said < 0 || pipe2(report, O_CLOEXEC)) {
-        free(env);
+    if (s->said < 0 || pipe2(report, O_CLOEXEC)) {
         close(listening);
         return err_errno(err, "cannot start qemu-nbd");
     }
-    struct launch l = {.listening = moved_up(listening),
-                       .report = moved_up(report[1]),
-                       .pid_text = listen_pid + sizeof(start) - 1,
-                       .argv = argv,
-                       .env = env,
-                       .parent = getpid()};
-    l.said = s->said = moved_up(s->said);
+    l->listening = moved_up(listening);
+    l->report = moved_up(report[1]);
+    l->pid_text = listen_pid + sizeof(start) - 1;
+    l->argv = argv;
+    l->env = env;
+    l->parent = getpid();
+    l->said = s->said = moved_up(s->said);
     s->child = fork();
     if (s->child == 0)
-        become_server(&l);
+        become_server(l);
     int code = s->child < 0 ? err_errno(err, "cannot start qemu-nbd") : 0;
     s->child = MAX(s->child, 0);
-    close(l.listening);
-    close(l.report);
+    close(l->listening);
+    close(l->report);
     ssize_t n;
     while ((n = read(report[0], &why, sizeof(why))) < 0 && errno == EINTR)
         continue;
     close(report[0]);
-    free(env);
     if (code || n != sizeof(why))
         return code;
-    if (why == ENOENT)
+    errno = abs(why);
+    return err_errno(err, why < 0 ? "cannot confine qemu-nbd" : "cannot start qemu-nbd");
+}
+
+/* What is to be started, and what it may open. */
+static int prepare(struct launch *l, const char *format, const struct landlock_path *files,
+                   size_t nfiles, struct err *err)
+{
+    l->program = child_find("qemu-nbd", err);
+    if (!l->program)
         return err_set(err, -ENOENT,
                        "qemu-nbd, which reads %s images, is not installed (Debian package "
                        "qemu-utils)",
                        format);
-    errno = why;
-    return err_errno(err, "cannot start qemu-nbd");
+    return confine_prepare(&l->confine, l->program, files, nfiles, err);
 }
 
 int nbd_source_start(struct nbd_source **out, const char *path, const char *format,
-                     unsigned timeout, struct err *err)
+                     const struct landlock_path *files, size_t nfiles, unsigned timeout,
+                     struct err *err)
 {
     int listening, connected;
+    struct launch l = {.program = NULL};
     struct nbd_source *s = create(timeout, err);
     if (!s)
         return err->code;
     if (private_socket(&listening, &connected, &s->failed))
         return fail(out, s, err);
-    if (start_server(s, listening, path, format, &s->failed)) {
+    if (prepare(&l, format, files, nfiles, &s->failed))
+        close(listening);
+    else
+        start_server(s, &l, listening, path, format, &s->failed);
+    confine_free(&l.confine);
+    free(l.program);
+    if (s->failed.code) {
         close(connected);
         return fail(out, s, err);
     }

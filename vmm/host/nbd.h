@@ -9,6 +9,7 @@
 #define REPRISE_HOST_NBD_H
 
 #include "base/err.h"
+#include "host/landlock.h"
 
 struct nbd_source;
 
@@ -21,9 +22,11 @@ bool nbd_source_uri(const char *text);
  * after which the server counts as dead. */
 int nbd_source_connect(struct nbd_source **out, const char *uri, unsigned timeout, struct err *err);
 
-/* Starts qemu-nbd on an image, `format` as qemu calls it, `path` absolute. It ends with us. */
+/* Starts qemu-nbd on an image, `format` as qemu calls it, `path` absolute. It ends with us, has no
+ * network, and opens nothing but `files` (confine.h). */
 int nbd_source_start(struct nbd_source **out, const char *path, const char *format,
-                     unsigned timeout, struct err *err);
+                     const struct landlock_path *files, size_t nfiles, unsigned timeout,
+                     struct err *err);
 void nbd_source_close(struct nbd_source *s); /* NULL is safe */
 
 u64 nbd_source_size(const struct nbd_source *s); /* bytes */

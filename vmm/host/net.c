@@ -1,4 +1,4 @@
-/* See net.h: the queue between a backend and the machine. */
+/* See net.h: the queue between a backend and the machine's feed. */
 #include "host/net_internal.h"
 
 #include <errno.h>
@@ -10,13 +10,9 @@
 #include "host/clock.h"
 #include "host/net_tap.h"
 #include "host/net_user.h"
-#include "machine.h"
 
 #define WAITING_MAX (4u << 20)  /* bytes that wait for a guest that does not take them */
 #define STALE_NS    2000000000u /* a frame is not kept longer for a guest that has no room */
-
-/* Ethernet header and up to two VLAN tags. */
-#define LINK_OVERHEAD 22u
 
 struct frame {
     struct frame *next;
@@ -24,11 +20,6 @@ struct frame {
     u32 len;
     u8 data[];
 };
-
-static struct net *self(struct feed *f)
-{
-    return (struct net *)f;
-}
 
 bool net_open(const struct net *n)
 {
@@ -93,60 +84,45 @@ const char *net_notice(const struct net *n)
     return n->notice;
 }
 
-static unsigned feed_prepare(struct feed *f, struct pollfd *fds, unsigned cap, u64 *until)
+unsigned net_prepare(struct net *n, struct pollfd *fds, unsigned cap, u64 *until)
 {
-    struct net *n = self(f);
     return n->backend->prepare(n, fds, cap, until);
 }
 
-static void feed_serve(struct feed *f, const struct pollfd *fds, unsigned count)
+void net_serve(struct net *n, const struct pollfd *fds, unsigned count)
 {
-    struct net *n = self(f);
     n->backend->serve(n, fds, count);
 }
 
-static bool feed_peek(struct feed *f, struct machine *m, struct input *in)
+void net_settle(struct net *n)
 {
-    struct net *n = self(f);
-    if (n->link != n->guest_link) {
-        *in = (struct input){.kind = INPUT_LINK, .unit = n->unit, .arg = n->link};
-        return machine_room(m, INPUT_LINK, n->unit);
-    }
-    if (!n->first)
-        return false;
-    if (machine_room(m, INPUT_PACKET, n->unit) < n->first->len) {
-        /* A guest without a driver would find the traffic of its whole boot. */
-        u64 now = host_ns_coarse();
-        while (n->first && now - n->first->arrived > STALE_NS)
-            free(pop(n));
-        return false;
-    }
-    *in = (struct input){
-        .kind = INPUT_PACKET, .unit = n->unit, .len = n->first->len, .data = n->first->data};
-    return true;
+    if (n->backend->settle)
+        n->backend->settle(n);
 }
 
-static void feed_taken(struct feed *f, const struct input *in)
+bool net_is_up(const struct net *n)
 {
-    struct net *n = self(f);
-    if (in->kind == INPUT_LINK) {
-        n->guest_link = in->arg;
-        return;
-    }
+    return n->link;
+}
+
+const u8 *net_oldest(const struct net *n, u32 *len)
+{
+    *len = n->first ? n->first->len : 0;
+    return n->first ? n->first->data : NULL;
+}
+
+void net_take(struct net *n)
+{
     free(n->given);
     n->given = pop(n);
 }
 
-static bool feed_live(const struct feed *f)
+void net_drop_stale(struct net *n)
 {
-    return true;
+    u64 now = host_ns_coarse();
+    while (n->first && now - n->first->arrived > STALE_NS)
+        free(pop(n));
 }
-
-static const struct feed_ops ops = {.prepare = feed_prepare,
-                                    .serve = feed_serve,
-                                    .peek = feed_peek,
-                                    .taken = feed_taken,
-                                    .live = feed_live};
 
 int net_create(struct net **out, const char *spec, unsigned unit, struct net_identity *d,
                struct err *err)
@@ -158,9 +134,8 @@ int net_create(struct net **out, const char *spec, unsigned unit, struct net_ide
     struct net *n = calloc(1, sizeof(*n));
     if (!n)
         return err_set(err, -ENOMEM, "no memory for a network");
-    n->feed.ops = &ops;
     n->unit = unit;
-    n->link = n->guest_link = true; /* as the device begins */
+    n->link = true;
     memset(d, 0, sizeof(*d));
     d->mtu = (u16)(o.mtu ? o.mtu : 1500);
     /* Locally administered. */
@@ -172,14 +147,9 @@ int net_create(struct net **out, const char *spec, unsigned unit, struct net_ide
         free(n);
         return code;
     }
-    n->frame_max = MIN(d->mtu + LINK_OVERHEAD, INPUT_MAX);
+    n->frame_max = d->mtu + NET_LINK_OVERHEAD;
     *out = n;
     return 0;
-}
-
-struct feed *net_feed(struct net *n)
-{
-    return &n->feed;
 }
 
 void net_send(struct net *n, const void *frame, size_t len)

@@ -1,19 +1,23 @@
-/* What net.c (the queue of arrived frames, the feed) and its backends share. */
+/* What net.c (the queue of arrived frames) and its backends share. */
 #ifndef REPRISE_HOST_NET_INTERNAL_H
 #define REPRISE_HOST_NET_INTERNAL_H
 
 #include "host/net.h"
 #include "host/net_options.h"
 
+/* A line for each forward. */
+#define NET_NOTICE (NET_FORWARDS * 96u)
+
 struct net_backend {
     unsigned (*prepare)(struct net *n, struct pollfd *fds, unsigned cap, u64 *until);
     void (*serve)(struct net *n, const struct pollfd *fds, unsigned count);
     void (*send)(struct net *n, const void *frame, size_t len);
+    /* Waits, shortly, for what is answered at once to what was sent; NULL: nothing is. */
+    void (*settle)(struct net *n);
     void (*destroy)(struct net *n);
 };
 
 struct net {
-    struct feed feed; /* first */
     const struct net_backend *backend;
     void *state; /* the backend's */
     unsigned unit;
@@ -21,8 +25,8 @@ struct net {
     struct frame *first, *last; /* arrived, oldest first */
     struct frame *given;        /* handed over last: its bytes are still in use */
     size_t waiting;             /* bytes in the queue */
-    bool link, guest_link;      /* what it is; what the guest was told */
-    char notice[512];           /* net_notice() */
+    bool link;                  /* is it up? */
+    char notice[NET_NOTICE];    /* net_notice() */
 };
 
 /* A frame arrived for the guest. Dropped, as on a real wire, when too many wait. */

@@ -24,6 +24,7 @@
 struct tap {
     int fd;    /* -1 once it failed */
     int watch; /* rtnetlink; -1: cannot be watched */
+    int ask;   /* a socket to ask for flags with; -1: none */
     unsigned index;
     char name[IFNAMSIZ];
     u8 buf[NET_MTU_MAX + 64];
@@ -74,12 +75,8 @@ static void look_at_message(struct net *n, const struct nlmsghdr *h)
 static bool is_up(const struct tap *t)
 {
     struct ifreq r = {0};
-    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     memcpy(r.ifr_name, t->name, sizeof(r.ifr_name));
-    bool up = fd >= 0 && !ioctl(fd, SIOCGIFFLAGS, &r) && (r.ifr_flags & IFF_UP);
-    if (fd >= 0)
-        close(fd);
-    return up;
+    return t->ask >= 0 && !ioctl(t->ask, SIOCGIFFLAGS, &r) && (r.ifr_flags & IFF_UP);
 }
 
 static void read_watch(struct net *n)
@@ -134,10 +131,13 @@ static void tap_destroy(struct net *n)
         close(t->fd);
     if (t->watch >= 0)
         close(t->watch);
+    if (t->ask >= 0)
+        close(t->ask);
     free(t);
 }
 
-static const struct net_backend backend = {tap_prepare, tap_serve, tap_send, tap_destroy};
+static const struct net_backend backend = {
+    .prepare = tap_prepare, .serve = tap_serve, .send = tap_send, .destroy = tap_destroy};
 
 static int open_watch(void)
 {
@@ -187,11 +187,9 @@ static int attach(struct tap *t, struct err *err)
 static u32 device_mtu(const struct tap *t)
 {
     struct ifreq r = {0};
-    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     memcpy(r.ifr_name, t->name, sizeof(r.ifr_name));
-    u32 mtu = fd >= 0 && !ioctl(fd, SIOCGIFMTU, &r) && r.ifr_mtu > 0 ? (u32)r.ifr_mtu : 1500;
-    if (fd >= 0)
-        close(fd);
+    bool known = t->ask >= 0 && !ioctl(t->ask, SIOCGIFMTU, &r) && r.ifr_mtu > 0;
+    u32 mtu = known ? (u32)r.ifr_mtu : 1500;
     return MIN(MAX(mtu, NET_MTU_MIN), NET_MTU_MAX);
 }
 
@@ -212,6 +210,7 @@ int net_tap_create(struct net *n, const struct net_options *o, struct net_identi
     t->index = index;
     snprintf(t->name, sizeof(t->name), "%s", o->ifname);
     t->watch = open_watch(); /* first, so that no change is missed */
+    t->ask = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     n->state = t;
     n->backend = &backend;
     int code = attach(t, err);

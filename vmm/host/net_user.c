@@ -1,282 +1,263 @@
 /*
- * See net_user.h. libslirp's clock is the host's: its timers run against sockets of the host. It
- * never blocks; what it has for the guest waits in net.c's queue.
+ * See net_user.h. All that the companion says is taken for hostile: the guest may have taken it
+ * over. It says frames and that it has come so far; what it says too much waits in its socket.
  */
+#define _GNU_SOURCE
 #include "host/net_user.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <libslirp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "host/clock.h"
-#include "host/net_fragments.h"
+#include "host/companion.h"
+#include "host/net_protocol.h"
 
-#define TIMERS 8
-
-struct timer {
-    bool used;
-    SlirpTimerCb fn;
-    void *opaque;
-    u64 due; /* host_ns; NEVER: not armed */
-};
+#define NAME        "reprise-net"
+#define START_MS    20000
+#define STALL_MS    10000u /* so long it may take nothing, or owe an answer */
+#define BURST       512u   /* messages that are read at once */
+#define SOCKET_ROOM (1 << 20)
 
 struct user {
-    struct net *net;
-    Slirp *slirp;
-    struct timer timer[TIMERS];
-    struct pollfd *fds; /* while prepare() gathers */
-    unsigned n, cap;
-    const struct pollfd *ready; /* while serve() hands out */
-    struct fragments *fragments;
+    int fd;            /* -1: the companion has gone */
+    pid_t pid;         /* 0: none */
+    u64 asked, synced; /* NETD_SYNC: the last one sent, and come back */
+    bool sent;         /* frames since then */
+    struct netd_message in;
 };
 
-static ssize_t on_packet(const void *frame, size_t len, void *opaque)
+/* The companion is over; wrong: because we say so, and why. */
+static void lost(struct net *n, const char *wrong)
 {
-    struct user *u = opaque;
-    net_arrived(u->net, frame, len);
-    return (ssize_t)len;
+    struct user *u = n->state;
+    char how[128];
+    close(u->fd);
+    u->fd = -1;
+    int status = wrong ? companion_kill(u->pid) : companion_wait(u->pid);
+    u->pid = 0;
+    companion_how(status, how, sizeof(how));
+    fprintf(stderr,
+            "reprise: network %u: " NAME " is gone (%s); the guest's link is down from here on\n",
+            n->unit, wrong ? wrong : how);
+    net_link(n, false);
 }
 
-static void on_guest_error(const char *text, void *opaque)
+/* false: no companion says that. */
+static bool take_message(struct net *n, size_t size)
 {
-    /* A guest's malformed packets are its own affair. */
+    struct user *u = n->state;
+    if (size < sizeof(u->in.head))
+        return false;
+    size_t len = size - sizeof(u->in.head);
+    u64 number;
+    switch (u->in.head.kind) {
+    case NETD_FRAME:
+        if (len < NETD_FRAME_MIN || len > NETD_FRAME_MAX)
+            return false;
+        net_arrived(n, u->in.body, len);
+        return true;
+    case NETD_SYNC:
+        if (len != sizeof(number) || u->synced == u->asked)
+            return false;
+        memcpy(&number, u->in.body, sizeof(number));
+        u->synced = number;
+        return number == u->asked;
+    default: return false;
+    }
 }
 
-static int64_t on_clock(void *opaque)
+/* What has come, but not for ever: a companion that floods must not stop the machine. */
+static void listen_to(struct net *n)
 {
-    return (int64_t)host_ns();
+    struct user *u = n->state;
+    for (unsigned i = 0; i < BURST && u->fd >= 0; i++) {
+        ssize_t got = recv(u->fd, &u->in, sizeof(u->in), MSG_DONTWAIT | MSG_TRUNC);
+        if (got < 0 && (errno == EAGAIN || errno == EINTR))
+            return;
+        if (got <= 0)
+            lost(n, NULL);
+        else if ((size_t)got > sizeof(u->in) || !take_message(n, (size_t)got))
+            lost(n, "it sent nonsense");
+    }
 }
 
-static void *on_timer_new(SlirpTimerCb fn, void *fn_opaque, void *opaque)
+/* Until there is `events`, or it is lost. A machine that sends more than it takes stands still. */
+static bool wait_for(struct net *n, short events)
 {
-    struct user *u = opaque;
-    for (unsigned i = 0; i < TIMERS; i++)
-        if (!u->timer[i].used) {
-            u->timer[i] = (struct timer){true, fn, fn_opaque, NEVER};
-            return &u->timer[i];
-        }
-    return NULL;
+    struct user *u = n->state;
+    struct pollfd fd = {.fd = u->fd, .events = events};
+    u64 until = host_ns() + STALL_MS * 1000000ull, now;
+    int ready;
+    do {
+        now = host_ns();
+        ready = poll(&fd, 1, now < until ? (int)((until - now) / 1000000u) + 1 : 0);
+    } while (ready < 0 && errno == EINTR);
+    if (ready <= 0)
+        lost(n, events & POLLOUT ? "it takes nothing" : "it does not answer");
+    return ready > 0;
 }
 
-static void on_timer_free(void *timer, void *opaque)
+static void say(struct net *n, enum netd_kind kind, const void *body, size_t len)
 {
-    if (timer)
-        ((struct timer *)timer)->used = false;
-}
-
-static void on_timer_mod(void *timer, int64_t expire_ms, void *opaque)
-{
-    if (timer)
-        ((struct timer *)timer)->due = (u64)expire_ms * 1000000u;
-}
-
-static void on_poll_fd(int fd, void *opaque)
-{
-}
-
-static void on_notify(void *opaque)
-{
-}
-
-static const SlirpCb callbacks = {
-    .send_packet = on_packet,
-    .guest_error = on_guest_error,
-    .clock_get_ns = on_clock,
-    .timer_new = on_timer_new,
-    .timer_free = on_timer_free,
-    .timer_mod = on_timer_mod,
-    .register_poll_fd = on_poll_fd,
-    .unregister_poll_fd = on_poll_fd,
-    .notify = on_notify,
-};
-
-static int add_poll(int fd, int events, void *opaque)
-{
-    struct user *u = opaque;
-    short e =
-        (short)((events & SLIRP_POLL_IN ? POLLIN : 0) | (events & SLIRP_POLL_OUT ? POLLOUT : 0) |
-                (events & SLIRP_POLL_PRI ? POLLPRI : 0));
-    if (u->n < u->cap)
-        u->fds[u->n] = (struct pollfd){.fd = fd, .events = e};
-    return (int)u->n++;
-}
-
-static int get_revents(int index, void *opaque)
-{
-    struct user *u = opaque;
-    short e = u->ready ? u->ready[index].revents : 0;
-    return (e & POLLIN ? SLIRP_POLL_IN : 0) | (e & POLLOUT ? SLIRP_POLL_OUT : 0) |
-           (e & POLLPRI ? SLIRP_POLL_PRI : 0) | (e & POLLERR ? SLIRP_POLL_ERR : 0) |
-           (e & POLLHUP ? SLIRP_POLL_HUP : 0);
+    struct user *u = n->state;
+    struct netd_head head = {kind};
+    struct iovec parts[] = {{&head, sizeof(head)}, {(void *)(uintptr_t)body, len}};
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+    while (u->fd >= 0 && sendmsg(u->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
+        if (errno != EAGAIN && errno != EINTR && errno != ENOBUFS)
+            lost(n, NULL);
+        else if (errno != EINTR)
+            wait_for(n, POLLOUT);
+    }
 }
 
 static unsigned user_prepare(struct net *n, struct pollfd *fds, unsigned cap, u64 *until)
 {
-    struct user *u = n->state;
-    uint32_t timeout = UINT32_MAX;
-    u->fds = fds;
-    u->cap = cap;
-    u->n = 0;
-    slirp_pollfds_fill(u->slirp, &timeout, add_poll, u);
-    if (timeout != UINT32_MAX)
-        *until = MIN(*until, host_ns() + (u64)timeout * 1000000u);
-    for (unsigned i = 0; i < TIMERS; i++)
-        if (u->timer[i].used)
-            *until = MIN(*until, u->timer[i].due);
-    return u->n;
+    const struct user *u = n->state;
+    if (u->fd < 0)
+        return 0;
+    if (cap)
+        fds[0] = (struct pollfd){.fd = u->fd, .events = POLLIN};
+    return 1;
 }
 
 static void user_serve(struct net *n, const struct pollfd *fds, unsigned count)
 {
-    struct user *u = n->state;
-    u64 now = host_ns();
-    u->ready = count ? fds : NULL;
-    slirp_pollfds_poll(u->slirp, 0, get_revents, u);
-    u->ready = NULL;
-    for (unsigned i = 0; i < TIMERS; i++)
-        if (u->timer[i].used && u->timer[i].due <= now) {
-            u->timer[i].due = NEVER;
-            u->timer[i].fn(u->timer[i].opaque);
-        }
+    if (count && fds[0].revents)
+        listen_to(n);
 }
 
 static void user_send(struct net *n, const void *frame, size_t len)
 {
     struct user *u = n->state;
-    const u8 *whole;
-    size_t size = fragments_take(u->fragments, frame, len, host_ns_coarse(), &whole);
-    if (size)
-        slirp_input(u->slirp, whole, (int)size);
+    if (len > NETD_FRAME_MAX)
+        return;
+    u->sent = true;
+    say(n, NETD_FRAME, frame, len);
+}
+
+static void user_settle(struct net *n)
+{
+    struct user *u = n->state;
+    if (u->fd < 0 || !u->sent)
+        return;
+    u->sent = false;
+    u->asked++;
+    say(n, NETD_SYNC, &u->asked, sizeof(u->asked));
+    u64 until = host_ns() + STALL_MS * 1000000ull;
+    while (u->fd >= 0 && u->synced != u->asked && wait_for(n, POLLIN)) {
+        listen_to(n);
+        if (host_ns() > until && u->fd >= 0 && u->synced != u->asked)
+            lost(n, "it does not answer");
+    }
 }
 
 static void user_destroy(struct net *n)
 {
     struct user *u = n->state;
-    slirp_cleanup(u->slirp);
-    free(u->fragments);
+    if (u->fd >= 0)
+        close(u->fd);
+    if (u->pid)
+        companion_wait(u->pid);
     free(u);
 }
 
-static const struct net_backend backend = {user_prepare, user_serve, user_send, user_destroy};
+static const struct net_backend backend = {.prepare = user_prepare,
+                                           .serve = user_serve,
+                                           .send = user_send,
+                                           .settle = user_settle,
+                                           .destroy = user_destroy};
 
 /* ---- creation ---- */
 
-struct listing {
-    int *fds;
-    unsigned n, cap;
-};
-
-static int list_fd(int fd, int events, void *opaque)
+static int start(struct user *u, struct err *err)
 {
-    struct listing *l = opaque;
-    if (l->n < l->cap)
-        l->fds[l->n] = fd;
-    return (int)l->n++;
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+        return err_errno(err, "cannot make a socket for a network");
+    u->fd = pair[0];
+    setsockopt(u->fd, SOL_SOCKET, SO_SNDBUF, &(int){SOCKET_ROOM}, sizeof(int));
+    struct companion_config c = {
+        .what = "the network", .name = NAME, .fds = {pair[1]}, .nfds = 1, .voice = -1};
+    int code = companion_start(&u->pid, &c, err);
+    close(pair[1]);
+    return code;
 }
 
-/* libslirp does not say which socket it made: it is the one that was not there before. */
-static int new_socket(Slirp *s, const struct listing *before)
+/* What it said of its start, in words. */
+static int explain(const struct netd_hello *hello, const struct net_options *o, struct err *err)
 {
-    int fds[NET_FORWARDS + 8];
-    struct listing now = {.fds = fds, .cap = ARRAY_SIZE(fds)};
-    uint32_t timeout = UINT32_MAX;
-    slirp_pollfds_fill(s, &timeout, list_fd, &now);
-    for (unsigned i = 0; i < MIN(now.n, now.cap); i++) {
-        bool known = false;
-        for (unsigned k = 0; k < MIN(before->n, before->cap); k++)
-            known = known || before->fds[k] == fds[i];
-        if (!known)
-            return fds[i];
-    }
-    return -1;
-}
-
-static int forward(struct net *n, const struct net_forward *f, struct err *err)
-{
-    struct user *u = n->state;
-    struct in_addr host = {htonl(f->host)}, guest = {htonl(f->guest)};
-    const char *proto = f->udp ? "udp" : "tcp";
-    int fds[NET_FORWARDS + 8];
-    struct listing before = {.fds = fds, .cap = ARRAY_SIZE(fds)};
-    uint32_t timeout = UINT32_MAX;
-    char text[16], text2[16];
-    slirp_pollfds_fill(u->slirp, &timeout, list_fd, &before);
-    if (slirp_add_hostfwd(u->slirp, f->udp, host, f->host_port, guest, f->guest_port))
-        return err_errno(err, "--net user: cannot listen on %s port %u of %s for hostfwd", proto,
-                         f->host_port, net_address_text(f->host, text));
-    int fd = new_socket(u->slirp, &before);
-    if (fd >= 0 && !f->udp)
-        listen(fd, SOMAXCONN); /* its own limit is 1: a browser's second connection would wait */
-    if (f->host_port)
-        return 0;
-    struct sockaddr_in at = {.sin_family = AF_INET};
-    socklen_t len = sizeof(at);
-    if (fd < 0 || getsockname(fd, (struct sockaddr *)&at, &len))
+    const struct net_forward *f = &o->forward[MIN(hello->forward, MAX(o->nforwards, 1u) - 1)];
+    char text[16];
+    errno = hello->error;
+    switch (hello->step) {
+    case NETD_READY: return 0;
+    case NETD_NO_LIBRARY: return err_errno(err, "--net user: libslirp does not start");
+    case NETD_NO_LISTEN:
+        return err_errno(err, "--net user: cannot listen on %s port %u of %s for hostfwd",
+                         f->udp ? "udp" : "tcp", f->host_port, net_address_text(f->host, text));
+    case NETD_NO_PORT:
         return err_set(err, -EIO, "--net user: hostfwd from port 0: which port it is is not known");
-    net_note(n, "reprise: network %u: %s port %u of %s leads to port %u of %s\n", n->unit, proto,
-             ntohs(at.sin_port), net_address_text(f->host, text), f->guest_port,
-             net_address_text(f->guest, text2));
-    return 0;
+    case NETD_NO_SANDBOX: return err_errno(err, "--net user: " NAME " cannot lock itself in");
+    default: return err_set(err, -EPROTO, "--net user: " NAME " is of another version");
+    }
 }
 
-/* Can anything here speak IPv6? */
-static bool host_has_ipv6(void)
+static int greet(struct user *u, const struct netd_start *s, struct netd_hello *hello,
+                 struct err *err)
 {
-    struct sockaddr_in6 at = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
-    int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    bool good = fd >= 0 && !bind(fd, (struct sockaddr *)&at, sizeof(at));
-    if (fd >= 0)
-        close(fd);
-    return good;
+    struct pollfd fd = {.fd = u->fd, .events = POLLIN};
+    int ready = 0;
+    ssize_t n = -1;
+    if (send(u->fd, s, sizeof(*s), MSG_NOSIGNAL) == sizeof(*s)) {
+        while ((ready = poll(&fd, 1, START_MS)) < 0 && errno == EINTR)
+            ;
+        if (!ready)
+            return err_set(err, -ETIMEDOUT, "--net user: " NAME " did not start within %u s",
+                           START_MS / 1000);
+        n = recv(u->fd, hello, sizeof(*hello), 0);
+    }
+    if (n != sizeof(*hello) || hello->magic != NETD_MAGIC || hello->version != NETD_VERSION)
+        return err_set(err, -EPROTO,
+                       "--net user: " NAME " did not start, or is of another version (`reprise "
+                       "doctor` tries it)");
+    return explain(hello, &s->options, err);
 }
 
 int net_user_create(struct net *n, const struct net_options *o, struct net_identity *d,
                     struct err *err)
 {
-    bool ipv6 = o->ipv6 == NET_DEFAULT ? host_has_ipv6() : o->ipv6 == NET_ON;
-    SlirpConfig c = {.version = 1,
-                     .restricted = o->restricted == NET_ON,
-                     .in_enabled = true,
-                     .vnetwork.s_addr = htonl(o->net),
-                     .vnetmask.s_addr = htonl(o->mask),
-                     .vhost.s_addr = htonl(o->host),
-                     .vdhcp_start.s_addr = htonl(o->dhcp),
-                     .vnameserver.s_addr = htonl(o->dns),
-                     .vhostname = *o->hostname ? o->hostname : NULL,
-                     .in6_enabled = ipv6,
-                     .vprefix_len = 64,
-                     .if_mtu = d->mtu,
-                     .if_mru = d->mtu};
-    inet_pton(AF_INET6, "fec0::", &c.vprefix_addr6); /* as QEMU has it */
-    inet_pton(AF_INET6, "fec0::2", &c.vhost6);
-    inet_pton(AF_INET6, "fec0::3", &c.vnameserver6);
+    const struct netd_start s = {
+        .magic = NETD_MAGIC, .version = NETD_VERSION, .mtu = d->mtu, .options = *o};
+    struct netd_hello hello;
+    char from[16], to[16];
     struct user *u = calloc(1, sizeof(*u));
-    struct fragments *fragments = calloc(1, fragments_size());
-    if (!u || !fragments) {
-        free(u);
-        free(fragments);
+    if (!u)
         return err_set(err, -ENOMEM, "no memory for a network");
-    }
-    u->fragments = fragments;
-    u->net = n;
+    u->fd = -1;
     n->state = u;
     n->backend = &backend;
-    u->slirp = slirp_new(&c, &callbacks, u);
-    if (!u->slirp) {
-        free(fragments);
-        free(u);
-        return err_set(err, -EIO, "--net user: libslirp does not start");
-    }
-    int code = 0;
-    for (unsigned i = 0; i < o->nforwards && !code; i++)
-        code = forward(n, &o->forward[i], err);
-    if (code)
+    int code = start(u, err);
+    if (!code)
+        code = greet(u, &s, &hello, err);
+    if (code) {
         user_destroy(n);
-    snprintf(d->backend, sizeof(d->backend), "user%s", c.restricted ? ", restricted" : "");
-    return code;
+        return code;
+    }
+    for (unsigned i = 0; i < o->nforwards; i++) {
+        const struct net_forward *f = &o->forward[i];
+        if (!f->host_port)
+            net_note(n, "reprise: network %u: %s port %u of %s leads to port %u of %s\n", n->unit,
+                     f->udp ? "udp" : "tcp", hello.port[i], net_address_text(f->host, from),
+                     f->guest_port, net_address_text(f->guest, to));
+    }
+    snprintf(d->backend, sizeof(d->backend), "user%s",
+             o->restricted == NET_ON ? ", restricted" : "");
+    return 0;
 }

@@ -1,4 +1,8 @@
-/* A network in user space by libslirp: DHCP, DNS, NAT, no privileges (net.h). */
+/*
+ * A network in user space: DHCP, DNS, NAT, no privileges (net.h). This end of reprise-net
+ * (host/net_protocol.h), which has libslirp and its sockets; it is started here and may die without
+ * harm: the guest's link is down then.
+ */
 #ifndef REPRISE_HOST_NET_USER_H
 #define REPRISE_HOST_NET_USER_H
 

@@ -1,4 +1,4 @@
-/* reprise-display: see viewer.h. Started by reprise (vmm/host/display_viewer.c), not by people. */
+/* reprise-display: see viewer.h. Started by reprise (vmm/live/display_viewer.c), not by people. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "host/input_report.h"
+#include "host/sandbox.h"
 #include "viewer/viewer.h"
 
 /* false: the machine takes nothing now. */
@@ -168,6 +169,14 @@ int main(int argc, char **argv)
         good = snprintf(hello.text, sizeof(hello.text), "no memory: %s", strerror(errno)) < 0;
     else
         good = ops->open(v, hello.text, sizeof(hello.text));
+    if (good && ops == &viewer_vnc) {
+        struct err err;
+        sandbox_plan(SANDBOX_LISTEN | SANDBOX_ALONE);
+        good = !sandbox_enter(&err);
+        sandbox_settle();
+        if (!good)
+            snprintf(hello.text, sizeof(hello.text), "%.200s", err.text);
+    }
     hello.failed = !good;
     if (send(VIEWER_SOCKET, &hello, sizeof(hello), MSG_NOSIGNAL) < 0 || !good)
         return 1;

@@ -17,7 +17,7 @@
 #include "base/types.h"
 
 #define VIEWER_MAGIC   0x57495652u /* "RVIW" */
-#define VIEWER_VERSION 1u
+#define VIEWER_VERSION 2u
 
 #define VIEWER_SOCKET 3
 #define VIEWER_MEMORY 4
@@ -34,6 +34,7 @@ enum viewer_kind { VIEWER_VNC, VIEWER_SDL };
 struct viewer_start {
     u32 magic, version;
     u32 kind;
+    u32 ours_only;     /* VNC at a port of this host: other users' processes are turned away */
     u32 input;         /* 0: what is done with keyboard and pointer is not wanted */
     u32 width, height; /* of the picture as long as the screen is off */
     char password[VIEWER_PASSWORD_MAX + 1];

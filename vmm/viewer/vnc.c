@@ -19,6 +19,7 @@
 
 #include "host/clock.h"
 #include "host/keymap.h"
+#include "host/peer.h"
 #include "viewer/viewer.h"
 
 #define CLIENTS            16u
@@ -28,6 +29,7 @@
 
 struct vnc {
     rfbScreenInfoPtr screen;
+    struct peer_tables peers; /* if only this user may come */
     char *passwords[2];
     int clients;
     bool hold;      /* some wait for the picture of now ... */
@@ -149,6 +151,8 @@ static bool vnc_open(struct viewer *v, char *text, size_t size)
     }
     v->own = vnc;
     vnc->screen = s;
+    if (v->start.ours_only)
+        peer_tables_open(&vnc->peers);
     s->frameBuffer = (char *)v->picture;
     s->screenData = v;
     s->desktopName = v->start.title;
@@ -197,11 +201,16 @@ static void vnc_updated(struct viewer *v)
 
 /* ---- serving ---- */
 
-static void accept_client(struct vnc *vnc)
+static void accept_client(struct vnc *vnc, bool ours_only)
 {
+    uid_t user;
     int one = 1, fd = accept4(VIEWER_LISTEN, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0)
         return;
+    if (ours_only && (!peer_user(&vnc->peers, fd, &user) || user != geteuid())) {
+        close(fd);
+        return;
+    }
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
     rfbNewClient(vnc->screen, fd);
 }
@@ -228,7 +237,7 @@ static bool vnc_serve(struct viewer *v)
     if (poll(fds, n, wait) < 0 && errno != EINTR)
         return false;
     if (fds[1].revents)
-        accept_client(vnc);
+        accept_client(vnc, v->start.ours_only);
     if (vnc->hold && host_ns() >= vnc->hold_until)
         start_held(vnc);
     rfbProcessEvents(vnc->screen, 0);
@@ -240,6 +249,7 @@ static void vnc_close(struct viewer *v)
     struct vnc *vnc = v->own;
     rfbShutdownServer(vnc->screen, TRUE);
     rfbScreenCleanup(vnc->screen);
+    peer_tables_close(&vnc->peers);
     free(vnc);
 }
 

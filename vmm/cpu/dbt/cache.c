@@ -7,11 +7,16 @@
 #define _GNU_SOURCE
 #include "dbt.h"
 
+#include "cpu/x86/tlb.h"
+
 #include <errno.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #define HASH_SIZE (1u << 19)
+
+/* So many stores beside translated bytes, and the page goes. */
+#define MISSES_MAX 64
 
 static u32 hash(u64 lin, u64 phys, u32 mode)
 {
@@ -28,55 +33,56 @@ static void *map(size_t size)
 
 int cache_init(struct dbt *d, struct err *err)
 {
-    d->memfd = memfd_create("reprise-code", MFD_CLOEXEC);
-    if (d->memfd < 0 || ftruncate(d->memfd, CODE_SIZE) < 0)
+    struct code *k = map(sizeof(*k));
+    if (!k)
+        return err_set(err, -ENOMEM, "out of memory");
+    d->code = k;
+    k->memfd = memfd_create("reprise-code", MFD_CLOEXEC);
+    if (k->memfd < 0 || ftruncate(k->memfd, CODE_SIZE) < 0)
         return err_errno(err, "cannot create the code cache");
-    void *rw = mmap(NULL, CODE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, d->memfd, 0);
-    void *rx = mmap(NULL, CODE_SIZE, PROT_READ | PROT_EXEC, MAP_SHARED, d->memfd, 0);
+    void *rw = mmap(NULL, CODE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, k->memfd, 0);
+    void *rx = mmap(NULL, CODE_SIZE, PROT_READ | PROT_EXEC, MAP_SHARED, k->memfd, 0);
     if (rw == MAP_FAILED || rx == MAP_FAILED)
         return err_errno(err, "cannot map the code cache executable (is execution from shared "
                               "memory forbidden on this host?)");
-    d->rw = rw;
-    d->rx = rx;
-    d->npages = d->ram->size / PAGE_SIZE;
-    d->blocks = map(sizeof(struct block) * MAX_BLOCKS);
-    d->block_hash = map(sizeof(u32) * HASH_SIZE);
-    d->pages = map(sizeof(struct page) * d->npages);
-    d->insn_off = map(sizeof(struct insn_off) * MAX_INSN_OFF);
-    d->icache = map(icache_bytes());
-    if (!d->blocks || !d->block_hash || !d->pages || !d->insn_off || !d->icache)
+    k->rw = rw;
+    k->rx = rx;
+    k->npages = d->c.npages;
+    k->blocks = map(sizeof(struct block) * MAX_BLOCKS);
+    k->block_hash = map(sizeof(u32) * HASH_SIZE);
+    k->pages = map(sizeof(struct code_page) * k->npages);
+    k->insn_off = map(sizeof(struct insn_off) * MAX_INSN_OFF);
+    if (!k->blocks || !k->block_hash || !k->pages || !k->insn_off)
         return err_set(err, -ENOMEM, "out of memory for the translator's tables");
-    d->nblocks = 1;
-    d->ninsn_off = 0;
-    d->code_gen = 1;
+    k->nblocks = 1;
+    k->gen = 1;
     translate_common(d);
-    for (unsigned x = 0; x < IDX_COUNT; x++) {
-        for (u32 s = 0; s < TLB_SIZE; s++)
-            d->tlb[x][s].rtag = d->tlb[x][s].wtag = tlb_invalid(s);
+    for (unsigned x = 0; x < IDX_COUNT; x++)
         for (u32 s = 0; s < JC_SIZE; s++)
-            d->jc[x][s] = (u64)(uintptr_t)(d->rx + d->ind_miss);
-    }
+            d->jc[x][s] = (u64)(uintptr_t)(k->rx + k->ind_miss);
     return 0;
 }
 
 void cache_fini(struct dbt *d)
 {
-    if (d->rw)
-        munmap(d->rw, CODE_SIZE);
-    if (d->rx)
-        munmap(d->rx, CODE_SIZE);
-    if (d->memfd >= 0)
-        close(d->memfd);
-    if (d->blocks)
-        munmap(d->blocks, sizeof(struct block) * MAX_BLOCKS);
-    if (d->block_hash)
-        munmap(d->block_hash, sizeof(u32) * HASH_SIZE);
-    if (d->pages)
-        munmap(d->pages, sizeof(struct page) * d->npages);
-    if (d->insn_off)
-        munmap(d->insn_off, sizeof(struct insn_off) * MAX_INSN_OFF);
-    if (d->icache)
-        munmap(d->icache, icache_bytes());
+    struct code *k = d->code;
+    if (!k)
+        return;
+    if (k->rw)
+        munmap(k->rw, CODE_SIZE);
+    if (k->rx)
+        munmap(k->rx, CODE_SIZE);
+    if (k->memfd >= 0)
+        close(k->memfd);
+    if (k->blocks)
+        munmap(k->blocks, sizeof(struct block) * MAX_BLOCKS);
+    if (k->block_hash)
+        munmap(k->block_hash, sizeof(u32) * HASH_SIZE);
+    if (k->pages)
+        munmap(k->pages, sizeof(struct code_page) * k->npages);
+    if (k->insn_off)
+        munmap(k->insn_off, sizeof(struct insn_off) * MAX_INSN_OFF);
+    munmap(k, sizeof(*k));
 }
 
 /* ---- the jump cache ---- */
@@ -84,24 +90,24 @@ void cache_fini(struct dbt *d)
 void jc_set(struct dbt *d, unsigned idx, struct block *b)
 {
     u32 slot = jc_slot(b->lin);
-    u32 bi = (u32)(b - d->blocks);
+    u32 bi = (u32)(b - d->code->blocks);
     if (d->jc_block[idx][slot] == bi)
         return;
     struct filled *f = b->lin >> 63 ? &d->jc_kernel : &d->jc_user;
     u32 old = d->jc_block[idx][slot];
-    if (!old || (d->blocks[old].lin ^ b->lin) >> 63) {
+    if (!old || (d->code->blocks[old].lin ^ b->lin) >> 63) {
         if (f->n < MAX_FILLED)
             f->slot[f->n] = idx << 16 | slot;
         f->n++;
     }
     d->jc_block[idx][slot] = bi;
-    d->jc[idx][slot] = (u64)(uintptr_t)(d->rx + b->ient);
+    d->jc[idx][slot] = (u64)(uintptr_t)(d->code->rx + b->ient);
 }
 
 static void jc_clear(struct dbt *d, unsigned idx, u32 slot)
 {
     d->jc_block[idx][slot] = 0;
-    d->jc[idx][slot] = (u64)(uintptr_t)(d->rx + d->ind_miss);
+    d->jc[idx][slot] = (u64)(uintptr_t)(d->code->rx + d->code->ind_miss);
 }
 
 static void jc_clear_list(struct dbt *d, struct filled *f)
@@ -118,14 +124,14 @@ static void jc_clear_list(struct dbt *d, struct filled *f)
     f->n = 0;
 }
 
-void mmu_forget_jc(struct dbt *d)
+void jc_drop(struct core *c, u64 lin, u64 len)
 {
-    jc_clear_list(d, &d->jc_user);
-    jc_clear_list(d, &d->jc_kernel);
-}
-
-void jc_drop_range(struct dbt *d, u64 lin, u64 len)
-{
+    struct dbt *d = dbt_of(c);
+    if (!len) {
+        jc_clear_list(d, &d->jc_user);
+        jc_clear_list(d, &d->jc_kernel);
+        return;
+    }
     struct filled *f = lin >> 63 ? &d->jc_kernel : &d->jc_user;
     if (f->n > MAX_FILLED || len >= 1ull << 47) {
         jc_clear_list(d, f);
@@ -136,7 +142,7 @@ void jc_drop_range(struct dbt *d, u64 lin, u64 len)
         u32 x = f->slot[i] >> 16, s = f->slot[i] & 0xffff, bi = d->jc_block[x][s];
         if (!bi)
             continue;
-        if (d->blocks[bi].lin - lin < len)
+        if (d->code->blocks[bi].lin - lin < len)
             jc_clear(d, x, s);
         else
             f->slot[out++] = f->slot[i];
@@ -148,8 +154,8 @@ void jc_drop_range(struct dbt *d, u64 lin, u64 len)
 
 struct block *cache_find(struct dbt *d, u64 lin, u64 phys, u32 mode)
 {
-    for (u32 i = d->block_hash[hash(lin, phys, mode)]; i; i = d->blocks[i].hash_next) {
-        struct block *b = &d->blocks[i];
+    for (u32 i = d->code->block_hash[hash(lin, phys, mode)]; i; i = d->code->blocks[i].hash_next) {
+        struct block *b = &d->code->blocks[i];
         if (b->lin == lin && b->phys == phys && b->mode == mode)
             return b;
     }
@@ -158,26 +164,33 @@ struct block *cache_find(struct dbt *d, u64 lin, u64 phys, u32 mode)
 
 void cache_link(struct dbt *d, struct block *b)
 {
-    u32 bi = (u32)(b - d->blocks), h = hash(b->lin, b->phys, b->mode);
-    b->hash_next = d->block_hash[h];
-    d->block_hash[h] = bi;
-    u64 index = ram_page_index(d->ram, b->phys);
-    struct page *pg = &d->pages[index];
-    b->page_next = pg->blocks;
-    pg->blocks = bi;
+    u32 bi = (u32)(b - d->code->blocks), h = hash(b->lin, b->phys, b->mode);
+    b->hash_next = d->code->block_hash[h];
+    d->code->block_hash[h] = bi;
+    u64 index = ram_page_index(d->c.ram, b->phys);
+    struct page *pg = &d->c.pages[index];
+    b->page_next = d->code->pages[index].blocks;
+    d->code->pages[index].blocks = bi;
     if (!(pg->flags & PG_CODE)) {
-        mmu_protect_page(d, pg, index);
+        mmu_protect_page(&d->c, pg, index);
         pg->flags |= PG_CODE;
     }
 }
 
-void cache_invalidate_page(struct dbt *d, struct page *pg)
+static void forget_page(struct dbt *d, u64 index)
 {
-    for (u32 i = pg->blocks; i; i = d->blocks[i].page_next) {
-        struct block *b = &d->blocks[i];
-        u32 *p = &d->block_hash[hash(b->lin, b->phys, b->mode)];
+    d->code->pages[index] = (struct code_page){0};
+    d->c.pages[index].flags &= (u8)~PG_CODE;
+}
+
+void cache_invalidate_page(struct dbt *d, u64 index)
+{
+    struct code *k = d->code;
+    for (u32 i = k->pages[index].blocks; i; i = k->blocks[i].page_next) {
+        struct block *b = &k->blocks[i];
+        u32 *p = &k->block_hash[hash(b->lin, b->phys, b->mode)];
         while (*p && *p != i)
-            p = &d->blocks[*p].hash_next;
+            p = &k->blocks[*p].hash_next;
         if (*p)
             *p = b->hash_next;
         u32 slot = jc_slot(b->lin);
@@ -186,30 +199,39 @@ void cache_invalidate_page(struct dbt *d, struct page *pg)
                 jc_clear(d, x, slot);
         b->dead = 1;
     }
-    pg->blocks = 0;
-    pg->code_map = 0;
-    pg->smc = 0;
-    pg->flags &= (u8)~PG_CODE;
-    d->stale = true;
+    forget_page(d, index);
+    d->c.stale = true;
 }
 
-void cache_flush(struct dbt *d)
+void cache_page_changed(struct core *c, gpa_t gpa, u64 len)
 {
-    mmu_forget_jc(d);
-    for (u32 i = 1; i < d->nblocks; i++) {
-        struct block *b = &d->blocks[i];
-        struct page *pg = &d->pages[ram_page_index(d->ram, b->phys)];
-        pg->blocks = 0;
-        pg->code_map = 0;
-        pg->smc = 0;
-        pg->flags &= (u8)~PG_CODE;
+    struct dbt *d = dbt_of(c);
+    u64 index = ram_page_index(c->ram, gpa);
+    struct code_page *pg = &d->code->pages[index];
+    if (len < PAGE_SIZE) {
+        unsigned at = (unsigned)(gpa & (PAGE_SIZE - 1));
+        unsigned first = at >> 6, last = (at + (unsigned)len - 1) >> 6;
+        u64 span = (last == 63 ? ~0ull : (1ull << (last + 1)) - 1) & ~((1ull << first) - 1);
+        if (!(pg->map & span) && ++pg->misses <= MISSES_MAX)
+            return;
+        c->st.smc++;
     }
+    cache_invalidate_page(d, index);
+}
+
+void cache_flush(struct core *c)
+{
+    struct dbt *d = dbt_of(c);
+    struct code *k = d->code;
+    jc_drop(c, 0, 0);
+    for (u32 i = 1; i < k->nblocks; i++)
+        forget_page(d, ram_page_index(c->ram, k->blocks[i].phys));
     for (u32 i = 0; i < HASH_SIZE; i++)
-        d->block_hash[i] = 0;
-    d->nblocks = 1;
-    d->ninsn_off = 0;
-    d->code_used = d->code_fixed;
-    d->code_gen++;
-    d->stale = true;
-    d->st.code_flushes++;
+        k->block_hash[i] = 0;
+    k->nblocks = 1;
+    k->ninsn_off = 0;
+    k->used = k->fixed;
+    k->gen++;
+    c->stale = true;
+    c->st.code_flushes++;
 }

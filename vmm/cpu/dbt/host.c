@@ -10,7 +10,6 @@
 #include <asm/prctl.h>
 #include <errno.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -33,7 +32,7 @@ static void on_signal(int sig, siginfo_t *si, void *ctx)
     greg_t *g = uc->uc_mcontext.gregs;
     struct dbt *d = current;
     u64 rip = (u64)g[REG_RIP];
-    if (!d || rip - (u64)(uintptr_t)d->rx >= CODE_SIZE) {
+    if (!d || rip - (u64)(uintptr_t)d->code->rx >= CODE_SIZE) {
         /* Not translated code: a bug of ours. Let it kill the process with its own report. */
         signal(sig, SIG_DFL);
         return;
@@ -44,10 +43,10 @@ static void on_signal(int sig, siginfo_t *si, void *ctx)
     for (int r = 0; r < 16; r++)
         d->sregs[r] = (u64)g[map[r]];
     d->sflags = (u64)g[REG_EFL];
-    d->signal_rip = (u32)(rip - (u64)(uintptr_t)d->rx);
+    d->signal_rip = (u32)(rip - (u64)(uintptr_t)d->code->rx);
     d->signal_trap = (u8)g[REG_TRAPNO];
     d->signalled = true;
-    g[REG_RIP] = (greg_t)(uintptr_t)(d->rx + d->unwind);
+    g[REG_RIP] = (greg_t)(uintptr_t)(d->code->rx + d->code->unwind);
     (void)si;
 }
 
@@ -58,17 +57,6 @@ int host_init(struct dbt *d, struct err *err)
         d->altstack = NULL;
         return err_set(err, -ENOMEM, "out of memory");
     }
-    d->xs_park = aligned_alloc(64, 1024);
-    if (!d->xs_park)
-        return err_set(err, -ENOMEM, "out of memory");
-    for (unsigned i = 0; i < 1024; i++)
-        ((u8 *)d->xs_park)[i] = 0;
-    u32 a = 0xd, b = 0, c = 0, dx = 0;
-    __asm__("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(dx));
-    d->xmask = a & 7;
-    if ((d->xmask & 3) != 3)
-        return err_set(err, -ENOTSUP,
-                       "this host's CPU or kernel lacks XSAVE, which the engine needs");
     struct sigaction sa = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO | SA_ONSTACK};
     sigemptyset(&sa.sa_mask);
     for (unsigned i = 0; i < ARRAY_SIZE(signals); i++)
@@ -83,7 +71,6 @@ void host_fini(struct dbt *d)
         current = NULL;
     if (d->altstack)
         munmap(d->altstack, ALTSTACK);
-    free(d->xs_park);
 }
 
 void host_enter(struct dbt *d)

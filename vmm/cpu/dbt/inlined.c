@@ -1,43 +1,18 @@
 /*
  * Helpers short enough to be inlined: flags of RFLAGS, SWAPGS, PUSHF, the BT family with a register
- * index. Each does what its help_ function does, and leaves to it whatever is rare.
+ * index. Each does what its help_ function does, and leaves to it whatever is rare. To add one: its
+ * put_ function, and its line in INLINED.
  */
 #include "tr.h"
 
-helper_fn help_cli, help_sti, help_cld, help_std, help_clac, help_stac, help_swapgs, help_pushf,
-    help_bits;
-
-enum inlined tr_inline_of(const struct dbt *d, const struct insn *in)
-{
-    if (in->treat != T_HELP)
-        return IN_NONE;
-    if (in->help == help_cld)
-        return IN_CLD;
-    if (in->help == help_std)
-        return IN_STD;
-    if (in->help == help_bits)
-        return in->addrsize == 8 && in->seg != SEG_FS && in->seg != SEG_GS ? IN_BITS : IN_NONE;
-    if (in->help == help_pushf)
-        return in->opsize == 8 ? IN_PUSHF : IN_NONE;
-    if (!(d->mode & MODE_CPL0))
-        return IN_NONE;
-    if (in->help == help_cli)
-        return IN_CLI;
-    if (in->help == help_sti)
-        return IN_STI;
-    if (in->help == help_clac)
-        return IN_CLAC;
-    if (in->help == help_stac)
-        return IN_STAC;
-    return in->help == help_swapgs ? IN_SWAPGS : IN_NONE;
-}
+#include "cpu/x86/mode.h"
 
 /* op byte gs:[rflags + byte], imm: /1 or, /4 and, /0 test with opcode f6 */
 static void put_rflags(struct tr *t, u8 op, int digit, unsigned byte, u8 imm)
 {
     e1(&t->e, 0x65);
     e1(&t->e, op);
-    e_modrm(&t->e, digit, NOREG, NOREG, 1, (i32)(OFF(cpu.rflags) + byte));
+    e_modrm(&t->e, digit, NOREG, NOREG, 1, (i32)(OFF(c.cpu.rflags) + byte));
     e1(&t->e, imm);
 }
 
@@ -61,19 +36,19 @@ static void put_sti(struct tr *t, unsigned i)
     put_rflags(t, 0xf6, 0, 1, FL_IF >> 8);
     u8 *was = e_jcc(e, 5); /* jnz: nothing changes */
     put_rflags(t, 0x80, 1, 1, FL_IF >> 8);
-    e_load(e, t->s1, OFF(budget));
+    e_load(e, t->s1, OFF(c.budget));
     e_store(e, t->s1, OFF(sti_budget));
     e_fix(was, e->p);
     e1(e, 0x65); /* cmp dword gs:[want], 0 */
     e1(e, 0x83);
-    e_modrm(e, 7, NOREG, NOREG, 1, (i32)OFF(want));
+    e_modrm(e, 7, NOREG, NOREG, 1, (i32)OFF(c.want));
     e1(e, 0);
     u8 *none = e_jcc(e, 4);
     if (t->live[i])
         put_restore_flags(t);
     put_block_epilogue(t);
     e_movi(e, R10, t->lin + t->off[i] + t->in[i].len);
-    e_jmp_to(e, t->d->rw + t->d->ind_miss);
+    e_jmp_to(e, t->d->code->rw + t->d->code->ind_miss);
     e_fix(none, e->p);
     if (t->live[i])
         put_restore_flags(t);
@@ -85,16 +60,17 @@ static void put_ac(struct tr *t, unsigned i, bool set)
 {
     struct dbt *d = t->d;
     put_flag_change(t, i, FL_AC, set);
-    unsigned idx = set || !(d->mode & MODE_SMAP) ? IDX_SUPU : IDX_SUP;
-    e_store_imm32(&t->e, OFF(idx), idx);
-    e_store_imm32(&t->e, OFF(mode), (d->mode & ~MODE_IDX) | idx);
+    unsigned idx = set || !(d->c.mode & MODE_SMAP) ? IDX_SUPU : IDX_SUP;
+    e_store_imm32(&t->e, OFF(c.idx), idx);
+    e_store_imm32(&t->e, OFF(c.mode), (d->c.mode & ~MODE_IDX) | idx);
     put_block_epilogue(t);
     put_far_edge(t, t->lin + t->off[i] + t->in[i].len, idx);
 }
 
-static void put_swapgs(struct tr *t)
+static void put_swapgs(struct tr *t, unsigned i)
 {
-    size_t gs = OFF(cpu.seg_base) + 8 * SEG_GS, k = OFF(cpu.kernel_gs_base);
+    (void)i;
+    size_t gs = OFF(c.cpu.seg_base) + 8 * SEG_GS, k = OFF(c.cpu.kernel_gs_base);
     e_load(&t->e, t->s1, gs);
     e_load(&t->e, t->s2, k);
     e_store(&t->e, t->s1, k);
@@ -125,7 +101,7 @@ static void put_pushf(struct tr *t, unsigned i)
     e1(e, 0xe0);
     e1(e, 11);
     e_rr(e, 0, 0x09, RAX, s2); /* or s2d, eax */
-    e_load(e, RAX, OFF(cpu.rflags));
+    e_load(e, RAX, OFF(c.cpu.rflags));
     e1(e, 0x25); /* and eax, imm */
     e4(e, ~(u32)(FL_ARITH | FL_RF | FL_VM));
     e_rr(e, 0, 0x09, RAX, s2);
@@ -137,8 +113,9 @@ static void put_pushf(struct tr *t, unsigned i)
 
 /* BT family with a register index on memory: the operand moves by the index (exec.c, help_bits),
  * then the register form does it. */
-static void put_bits(struct tr *t, const struct insn *in, unsigned i)
+static void put_bits(struct tr *t, unsigned i)
 {
+    const struct insn *in = &t->in[i];
     struct emit *e = &t->e;
     int s1 = t->s1, s2 = t->s2, size = in->opsize;
     bool write = in->mem & MEM_W;
@@ -185,19 +162,74 @@ static void put_bits(struct tr *t, const struct insn *in, unsigned i)
     }
 }
 
-void put_inlined(struct tr *t, unsigned i)
+static void put_cli(struct tr *t, unsigned i)
 {
-    const struct insn *in = &t->in[i];
-    switch (tr_inline_of(t->d, in)) {
-    case IN_CLI: put_flag_change(t, i, FL_IF, false); break;
-    case IN_STI: put_sti(t, i); break;
-    case IN_CLD: put_flag_change(t, i, FL_DF, false); break;
-    case IN_STD: put_flag_change(t, i, FL_DF, true); break;
-    case IN_CLAC: put_ac(t, i, false); break;
-    case IN_STAC: put_ac(t, i, true); break;
-    case IN_SWAPGS: put_swapgs(t); break;
-    case IN_PUSHF: put_pushf(t, i); break;
-    case IN_BITS: put_bits(t, in, i); break;
-    case IN_NONE: break;
-    }
+    put_flag_change(t, i, FL_IF, false);
+}
+
+static void put_cld(struct tr *t, unsigned i)
+{
+    put_flag_change(t, i, FL_DF, false);
+}
+
+static void put_std(struct tr *t, unsigned i)
+{
+    put_flag_change(t, i, FL_DF, true);
+}
+
+static void put_clac(struct tr *t, unsigned i)
+{
+    put_ac(t, i, false);
+}
+
+static void put_stac(struct tr *t, unsigned i)
+{
+    put_ac(t, i, true);
+}
+
+static bool at_cpl0(const struct dbt *d, const struct insn *in)
+{
+    (void)in;
+    return d->c.mode & MODE_CPL0;
+}
+
+static bool is_wide(const struct dbt *d, const struct insn *in)
+{
+    (void)d;
+    return in->opsize == 8;
+}
+
+static bool has_flat_operand(const struct dbt *d, const struct insn *in)
+{
+    (void)d;
+    return in->addrsize == 8 && !seg_has_base(in->seg);
+}
+
+/* `when` NULL: always. */
+#define INLINED(X)                                                                                 \
+    X(cli, at_cpl0, false)                                                                         \
+    X(sti, at_cpl0, true)                                                                          \
+    X(clac, at_cpl0, true)                                                                         \
+    X(stac, at_cpl0, true)                                                                         \
+    X(swapgs, at_cpl0, false)                                                                      \
+    X(cld, NULL, false)                                                                            \
+    X(std, NULL, false)                                                                            \
+    X(pushf, is_wide, false)                                                                       \
+    X(bits, has_flat_operand, false)
+
+#define X(name, when, ends) extern helper_fn help_##name;
+INLINED(X)
+#undef X
+
+const struct inlined *tr_inlined(const struct dbt *d, const struct insn *in)
+{
+    static const struct inlined rows[] = {
+#define X(name, when, ends) {help_##name, when, put_##name, ends},
+        INLINED(X)
+#undef X
+    };
+    for (unsigned i = 0; in->treat == T_HELP && i < ARRAY_SIZE(rows); i++)
+        if (in->help == rows[i].help)
+            return !rows[i].when || rows[i].when(d, in) ? &rows[i] : NULL;
+    return NULL;
 }

@@ -1,9 +1,12 @@
 /*
  * Host code for one guest instruction: copies and rewrites, the soft-TLB check, the stack and
  * branch forms, the block's edges. Host code for rare paths is recorded as `cold` and written
- * behind the block by translate.c.
+ * after the block by translate.c.
  */
 #include "tr.h"
+
+#include "cpu/x86/mode.h"
+#include "cpu/x86/tlb.h"
 
 /* ---- one instruction's bytes ---- */
 
@@ -13,9 +16,15 @@ static void put_prefixes(struct emit *e, const struct insn *in)
         e1(e, *k);
 }
 
+/*
+ * What follows copies bytes of the guest's into the host's code, where they mean what they mean in
+ * 64-bit code, and nowhere else.
+ */
+
 /* A register-only form as it is, without the prefixes that mean nothing or something else here. */
 void put_copy(struct emit *e, const struct insn *in)
 {
+    CHECK(in->code == CODE_64, "code of kind %u copied", in->code);
     if (in->encoding != 0) {
         memcpy(e->p, in->bytes + in->opcode_off, in->len - in->opcode_off);
         e->p += in->len - in->opcode_off;
@@ -29,6 +38,7 @@ void put_copy(struct emit *e, const struct insn *in)
 /* The instruction with its memory operand replaced by [base]. */
 void put_patched(struct emit *e, const struct insn *in, int base)
 {
+    CHECK(in->code == CODE_64, "code of kind %u copied", in->code);
     if (in->encoding == 0) {
         put_prefixes(e, in);
         if (!in->modrm_off) { /* MOV moffs */
@@ -99,7 +109,7 @@ void put_block_epilogue(struct tr *t)
 void put_exit(struct tr *t, u32 id)
 {
     e_store_imm32(&t->e, OFF(exit_id), id);
-    e_jmp_to(&t->e, t->d->rw + t->d->exit_common);
+    e_jmp_to(&t->e, t->d->code->rw + t->d->code->exit_common);
 }
 
 /* Through the jump cache of index idx. */
@@ -119,12 +129,12 @@ void put_edge(struct tr *t, u64 target, unsigned slot)
     if ((target ^ t->lin) < PAGE_SIZE) {
         t->b->link_target[slot] = target & (PAGE_SIZE - 1);
         u8 *at = e_jmp(&t->e);
-        t->b->link_patch[slot] = (u32)(at - t->d->rw);
+        t->b->link_patch[slot] = (u32)(at - t->d->code->rw);
         t->cold[t->ncold++] =
             (struct cold){.at = at, .kind = 3, .id = EXIT_ID(t->bi, slot, X_LINK)};
         return;
     }
-    put_far_edge(t, target, t->d->idx);
+    put_far_edge(t, target, t->d->c.idx);
 }
 
 /* Target in s1. */
@@ -152,7 +162,7 @@ void put_indirect(struct tr *t, unsigned i)
     e1(e, 0x65);
     e1(e, 0x42);
     e1(e, 0xff);
-    e_modrm(e, 4, NOREG, R11, 8, (i32)(OFF(jc) + 8 * (size_t)t->d->idx * JC_SIZE));
+    e_modrm(e, 4, NOREG, R11, 8, (i32)(OFF(jc) + 8 * (size_t)t->d->c.idx * JC_SIZE));
 }
 
 /* ---- memory ---- */
@@ -162,7 +172,7 @@ void put_ea(struct tr *t, const struct insn *in, unsigned i, int reg, int tmp, b
             u64 *value)
 {
     struct emit *e = &t->e;
-    bool seg = in->seg == SEG_FS || in->seg == SEG_GS;
+    bool seg = seg_has_base(in->seg);
     *is_const = false;
     if (in->rip_rel || (in->base < 0 && in->index < 0)) {
         u64 v = (u64)in->disp + (in->rip_rel ? t->lin + t->off[i] + in->len : 0);
@@ -177,7 +187,7 @@ void put_ea(struct tr *t, const struct insn *in, unsigned i, int reg, int tmp, b
         e_lea(e, reg, in->base, in->index, in->scale, (i32)in->disp);
     }
     if (seg) {
-        e_load(e, tmp, OFF(cpu.seg_base) + 8 * (size_t)in->seg);
+        e_load(e, tmp, OFF(c.cpu.seg_base) + 8 * (size_t)in->seg);
         e_lea(e, reg, reg, tmp, 1, 0);
     }
 }
@@ -200,7 +210,7 @@ void put_check_as(struct tr *t, unsigned i, unsigned size, bool write, bool is_c
 {
     struct emit *e = &t->e;
     int s1 = t->s1, s2 = t->s2;
-    size_t tlb = OFF(tlb) + sizeof(struct tlb_entry) * TLB_SIZE * t->d->idx;
+    size_t tlb = OFF(c.tlb) + sizeof(struct tlb_entry) * TLB_SIZE * t->d->c.idx;
     if (flags == FLAGS_LIVE)
         put_save_flags(t);
     int index = s2;
@@ -239,12 +249,12 @@ void put_check_as(struct tr *t, unsigned i, unsigned size, bool write, bool is_c
         put_restore_flags(t);
 }
 
-void put_check(struct tr *t, unsigned i, unsigned size, bool write, bool is_const, u64 value)
+static void put_check(struct tr *t, unsigned i, unsigned size, bool write, bool is_const, u64 value)
 {
     put_check_as(t, i, size, write, is_const, value, t->live[i] ? FLAGS_LIVE : FLAGS_DEAD);
 }
 
-void put_operand(struct tr *t, const struct insn *in, unsigned i, unsigned size, bool write)
+static void put_operand(struct tr *t, const struct insn *in, unsigned i, unsigned size, bool write)
 {
     bool is_const;
     u64 value = 0;
@@ -257,16 +267,16 @@ static void put_x87_pointers(struct tr *t, const struct insn *in, unsigned i)
     if (in->needs != N_X87 || in->fpu_nowait)
         return;
     u64 pc = t->lin + t->off[i];
-    e_store_imm32(&t->e, OFF(fip), (u32)pc);
-    e_store_imm32(&t->e, OFF(fip) + 4, (u32)(pc >> 32));
+    e_store_imm32(&t->e, OFF(c.fip), (u32)pc);
+    e_store_imm32(&t->e, OFF(c.fip) + 4, (u32)(pc >> 32));
     e1(&t->e, 0x66);
-    e_gs(&t->e, 0, 0xc7, 0, NOREG, 1, OFF(fop));
+    e_gs(&t->e, 0, 0xc7, 0, NOREG, 1, OFF(c.fop));
     e2(&t->e, in->fop);
     if (in->mem) {
         bool c;
         u64 v;
         put_ea(t, in, i, t->s1, t->s2, &c, &v);
-        e_store(&t->e, t->s1, OFF(fdp));
+        e_store(&t->e, t->s1, OFF(c.fdp));
     }
 }
 
@@ -425,10 +435,10 @@ void put_ret(struct tr *t, const struct insn *in, unsigned i)
 void put_jcc(struct tr *t, const struct insn *in, unsigned i)
 {
     u64 next = t->lin + t->off[i] + in->len;
-    if (t->d->counts) { /* the flags stay as they are */
-        e_load(&t->e, t->s1, OFF(branches));
+    if (counts_branches(&t->d->c)) { /* the flags stay as they are */
+        e_load(&t->e, t->s1, OFF(c.branches));
         e_lea(&t->e, t->s1, t->s1, NOREG, 1, 1);
-        e_store(&t->e, t->s1, OFF(branches));
+        e_store(&t->e, t->s1, OFF(c.branches));
     }
     u8 *taken = e_jcc(&t->e, in->cond);
     put_edge(t, next, 0);

@@ -5,16 +5,16 @@
 #include "tr.h"
 
 /*
- * One instruction for exec(): its memory operand, if it has one, at d->ptr; no checks. Register
+ * One instruction for exec(): its memory operand, if it has one, at d->c.ptr; no checks. Register
  * forms and implicit operands as they are.
  */
 void translate_snippet(struct dbt *d, struct insn *in)
 {
-    if (d->code_used > CODE_SIZE - 65536)
-        cache_flush(d);
-    struct emit e = {d->rw + d->code_used};
-    in->snippet = d->code_used;
-    in->snip_gen = d->code_gen;
+    if (d->code->used > CODE_SIZE - BLOCK_CODE)
+        cache_flush(&d->c);
+    struct emit e = {d->code->rw + d->code->used};
+    in->snippet = d->code->used;
+    in->snip_gen = d->code->gen;
     u16 loaded = in->use & STOLEN, spilled = 0;
     bool mem = in->mem || in->treat == T_HELP;
     mem = mem && in->has_mem;
@@ -31,15 +31,17 @@ void translate_snippet(struct dbt *d, struct insn *in)
     in->snip_spilled = spilled;
     put_prologue(&e, loaded, spilled);
     if (mem) {
-        e_load(&e, s, OFF(ptr));
+        e_load(&e, s, OFF(c.ptr));
         put_patched(&e, in, s);
     } else {
         put_copy(&e, in);
     }
     put_epilogue(&e, loaded & in->wr, spilled);
     e_store_imm32(&e, OFF(exit_id), 0);
-    e_jmp_to(&e, d->rw + d->exit_common);
-    d->code_used = (u32)(e.p - d->rw + 15) & ~15u;
+    e_jmp_to(&e, d->code->rw + d->code->exit_common);
+    CHECK((size_t)(e.p - d->code->rw) - d->code->used <= BLOCK_CODE, "a snippet of %zu bytes",
+          (size_t)(e.p - d->code->rw) - d->code->used);
+    d->code->used = (u32)(e.p - d->code->rw + 15) & ~15u;
 }
 
 /* ---- the fixed stubs ---- */
@@ -63,15 +65,15 @@ static void put_return(struct emit *e, u32 value)
 
 void translate_common(struct dbt *d)
 {
-    struct emit e = {d->rw + 64};
+    struct emit e = {d->code->rw + 64};
 
     /* int enter(const void *code): host -> guest. 0: an exit; 1: registers are in sregs. */
-    d->enter = (u32)(e.p - d->rw);
+    d->code->enter = (u32)(e.p - d->code->rw);
     for (unsigned i = 0; i < ARRAY_SIZE(callee_saved); i++)
         push_pop(&e, 0x50, callee_saved[i]);
     e_store(&e, RSP, OFF(host_rsp));
     e_store(&e, RDI, OFF(entry_code));
-    e_load(&e, RAX, OFF(flags));
+    e_load(&e, RAX, OFF(c.flags));
     e_rr(&e, 0, 0x89, RAX, RDX); /* mov edx, eax */
     e1(&e, 0xc1);                /* shr edx, 11 */
     e1(&e, 0xea);
@@ -93,7 +95,7 @@ void translate_common(struct dbt *d)
 
     /* Guest -> host: every register but the stolen ones, and the flags. */
     e.p = (u8 *)(((uintptr_t)e.p + 63) & ~63ull);
-    d->exit_common = (u32)(e.p - d->rw);
+    d->code->exit_common = (u32)(e.p - d->code->rw);
     for (int r = 0; r < 16; r++)
         if (!(STOLEN >> r & 1))
             e_store(&e, r, SLOT(r));
@@ -101,19 +103,19 @@ void translate_common(struct dbt *d)
     e1(&e, 0x9c); /* pushfq; pop gs:[flags] */
     e1(&e, 0x65);
     e1(&e, 0x8f);
-    e_modrm(&e, 0, NOREG, NOREG, 1, (i32)OFF(flags));
+    e_modrm(&e, 0, NOREG, NOREG, 1, (i32)OFF(c.flags));
     put_return(&e, 0);
 
     /* An indirect jump found no block: r10 = target. Default entry of the jump cache. */
     e.p = (u8 *)(((uintptr_t)e.p + 63) & ~63ull);
-    d->ind_miss = (u32)(e.p - d->rw);
+    d->code->ind_miss = (u32)(e.p - d->code->rw);
     e_store(&e, R10, OFF(target));
     e_store_imm32(&e, OFF(exit_id), EXIT_ID(0, 0, X_IND));
-    e_jmp_to(&e, d->rw + d->exit_common);
+    e_jmp_to(&e, d->code->rw + d->code->exit_common);
 
     /* A TLB miss: keeps every register, calls slow_mem. */
     e.p = (u8 *)(((uintptr_t)e.p + 63) & ~63ull);
-    d->slow_common = (u32)(e.p - d->rw);
+    d->code->slow_common = (u32)(e.p - d->code->rw);
     for (int r = 0; r < 16; r++)
         e_store(&e, r, OFF(sregs) + 8 * (size_t)r);
     e_load(&e, RSP, OFF(host_rsp));
@@ -141,8 +143,8 @@ void translate_common(struct dbt *d)
     e_modrm(&e, 4, NOREG, NOREG, 1, (i32)OFF(resume));
     e_fix(fail, e.p);
     /* Also where signals go: the registers are in sregs already. */
-    d->unwind = (u32)(e.p - d->rw);
+    d->code->unwind = (u32)(e.p - d->code->rw);
     e_load(&e, RSP, OFF(host_rsp));
     put_return(&e, 1);
-    d->code_fixed = d->code_used = (u32)(e.p - d->rw + 63) & ~63u;
+    d->code->fixed = d->code->used = (u32)(e.p - d->code->rw + 63) & ~63u;
 }

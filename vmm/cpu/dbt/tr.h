@@ -6,7 +6,7 @@
 #include "emit.h"
 
 #define STOLEN    (1u << R10 | 1u << R11)
-#define SLOT(r)   (offsetof(struct dbt, cpu.gpr) + 8 * (size_t)(r))
+#define SLOT(r)   (offsetof(struct dbt, c.cpu.gpr) + 8 * (size_t)(r))
 #define OFF(f)    offsetof(struct dbt, f)
 #define CHECK_MAX 15 /* deepest place of the budget check; DBT_SLACK covers it */
 
@@ -39,19 +39,15 @@ struct tr {
 /* Arithmetic flags in front of a check: free to clobber, to be kept, or in AX already. */
 enum flags_state { FLAGS_DEAD, FLAGS_LIVE, FLAGS_SAVED };
 
-/* Helpers that are inlined; IN_NONE: exec() runs it. */
-enum inlined {
-    IN_NONE,
-    IN_CLI,
-    IN_STI,
-    IN_CLD,
-    IN_STD,
-    IN_CLAC,
-    IN_STAC,
-    IN_SWAPGS,
-    IN_PUSHF,
-    IN_BITS
+/* A helper that is inlined (inlined.c). */
+struct inlined {
+    helper_fn *help;
+    bool (*when)(const struct dbt *d, const struct insn *in);
+    void (*put)(struct tr *t, unsigned i);
+    bool ends; /* it is the last of its block */
 };
+/* NULL: exec() runs it. */
+const struct inlined *tr_inlined(const struct dbt *d, const struct insn *in);
 
 /* put.c: prefixes `put_` append host code for one guest instruction or a part of it. `i` is the
  * instruction's index in the block; s1 and s2 are clobbered. */
@@ -69,8 +65,6 @@ void put_save_flags(struct tr *t);
 void put_restore_flags(struct tr *t);
 void put_check_as(struct tr *t, unsigned i, unsigned size, bool write, bool is_const, u64 value,
                   enum flags_state flags);
-void put_check(struct tr *t, unsigned i, unsigned size, bool write, bool is_const, u64 value);
-void put_operand(struct tr *t, const struct insn *in, unsigned i, unsigned size, bool write);
 int tr_low_register(u16 use);
 void put_gen(struct tr *t, const struct insn *in, unsigned i);
 void put_lea(struct tr *t, const struct insn *in, unsigned i);
@@ -82,7 +76,5 @@ void put_call(struct tr *t, const struct insn *in, unsigned i);
 void put_ret(struct tr *t, const struct insn *in, unsigned i);
 void put_jcc(struct tr *t, const struct insn *in, unsigned i);
 void put_indirect(struct tr *t, unsigned i);
-enum inlined tr_inline_of(const struct dbt *d, const struct insn *in);
-void put_inlined(struct tr *t, unsigned i);
 
 #endif

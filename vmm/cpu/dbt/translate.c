@@ -9,9 +9,14 @@
  */
 #include "tr.h"
 
+#include "cpu/x86/flags.h"
+#include "cpu/x86/icache.h"
+#include "cpu/x86/mode.h"
+#include "cpu/x86/step.h"
+
 static bool fpu_ready(const struct dbt *d, const struct insn *in)
 {
-    u32 m = d->mode;
+    u32 m = d->c.mode;
     switch (in->needs) {
     case N_X87:
         if (in->opcode == 0x9b)
@@ -42,21 +47,21 @@ static bool is_tail(const struct dbt *d, const struct insn *in)
     case T_CALL:
     case T_JMP: return in->opsize != 8;
     case T_JCC: return in->opsize != 8;
-    case T_HELP: return tr_inline_of(d, in) == IN_NONE;
+    case T_HELP: return !tr_inlined(d, in);
     default: return true;
     }
 }
 
 static bool is_branch(const struct dbt *d, const struct insn *in)
 {
-    enum inlined k = tr_inline_of(d, in);
-    return k == IN_STI || k == IN_CLAC || k == IN_STAC || in->treat == T_CALL ||
-           in->treat == T_RET || in->treat == T_JMP || in->treat == T_JCC;
+    const struct inlined *k = tr_inlined(d, in);
+    return (k && k->ends) || in->treat == T_CALL || in->treat == T_RET || in->treat == T_JMP ||
+           in->treat == T_JCC;
 }
 
 static bool wants_scratch(const struct dbt *d, const struct insn *in)
 {
-    return (in->treat == T_JCC && d->counts) || (in->treat == T_GEN && in->mem) ||
+    return (in->treat == T_JCC && counts_branches(&d->c)) || (in->treat == T_GEN && in->mem) ||
            in->treat == T_PUSH || in->treat == T_POP || in->treat == T_LEAVE ||
            in->treat == T_CALL || in->treat == T_RET || in->treat == T_JMP || in->treat == T_HELP;
 }
@@ -90,14 +95,12 @@ static bool gather_insns(struct tr *t, const u8 *page, unsigned offset)
     unsigned start = offset;
     bool scratch = false;
     while (t->n < BLOCK_MAX && offset < PAGE_SIZE) {
-        u8 key[16] __attribute__((aligned(8))) = {0};
-        unsigned avail = MIN(15u, PAGE_SIZE - offset);
-        memcpy(key, page + offset, avail);
-        key[15] = (u8)avail;
-        const struct insn *in = icache_get(d, key);
+        u8 key[16] __attribute__((aligned(8)));
+        icache_key(code_size(&d->c), page + offset, MIN(15u, PAGE_SIZE - offset), key);
+        const struct insn *in = icache_get(&d->c, key);
         if (in->len == 0 || offset + in->len > PAGE_SIZE)
             break;
-        if (debug_stops_at(d, t->lin + offset - start))
+        if (runs_alone(&d->c, t->lin + offset - start))
             break;
         u16 use = t->use | in->use;
         bool s = scratch || wants_scratch(d, in);
@@ -124,9 +127,9 @@ static void liveness(struct tr *t, const u8 *page, unsigned start)
 {
     unsigned last = t->n - 1;
     const struct insn *l = &t->in[last];
-    u32 live = ends_scan(l) ? FL_ARITH : flags_live(t->d, page, start + t->off[last] + l->len);
+    u32 live = ends_scan(l) ? FL_ARITH : flags_live(&t->d->c, page, start + t->off[last] + l->len);
     for (int i = (int)last; i >= 0; i--) {
-        if (!ends_scan(&t->in[i]) && !t->d->counts)
+        if (!ends_scan(&t->in[i]) && !counts_branches(&t->d->c))
             live = (live & ~(u32)t->in[i].kill) | t->in[i].test;
         else
             live = FL_ARITH;
@@ -143,7 +146,7 @@ static void put_budget(struct tr *t, unsigned i)
     e1(e, 0x65); /* sub qword gs:[budget], count */
     e1(e, 0x48);
     e1(e, 0x83);
-    e_modrm(e, 5, NOREG, NOREG, 1, (i32)OFF(budget));
+    e_modrm(e, 5, NOREG, NOREG, 1, (i32)OFF(c.budget));
     e1(e, (u8)t->count);
     u8 *at = e_jcc(e, 0xc); /* jl */
     t->cold[t->ncold++] =
@@ -172,7 +175,7 @@ static void put_insn(struct tr *t, unsigned i)
             put_indirect(t, i);
         }
         break;
-    case T_HELP: put_inlined(t, i); break;
+    case T_HELP: tr_inlined(t->d, in)->put(t, i); break;
     default: break; /* T_NOP */
     }
 }
@@ -194,7 +197,7 @@ static void put_cold(struct tr *t, const struct cold *c)
         u8 *rel = e->p;
         e4(e, 0);
         e_store(e, c->s2, OFF(resume));
-        e_jmp_to(e, d->rw + d->slow_common);
+        e_jmp_to(e, d->code->rw + d->code->slow_common);
         e_fix(rel, e->p);
         e_load(e, c->s1, OFF(slow_res));
         e_jmp_to(e, c->resume);
@@ -226,7 +229,7 @@ static void put_ient(struct tr *t)
     u8 *skip = e->p;
     e1(e, 0);
     e_mov(e, RCX, R11);
-    e_jmp_to(e, t->d->rw + t->d->ind_miss);
+    e_jmp_to(e, t->d->code->rw + t->d->code->ind_miss);
     *skip = (u8)(e->p - skip - 1);
     e_mov(e, RCX, R11);
 }
@@ -237,9 +240,9 @@ static void put_ient(struct tr *t)
  */
 struct block *translate(struct dbt *d, u64 lin, u64 phys, const u8 *page)
 {
-    if (d->code_used > CODE_SIZE - 65536 || d->nblocks + 1 >= MAX_BLOCKS ||
-        d->ninsn_off + BLOCK_MAX > MAX_INSN_OFF)
-        cache_flush(d);
+    if (d->code->used > CODE_SIZE - BLOCK_CODE || d->code->nblocks + 1 >= MAX_BLOCKS ||
+        d->code->ninsn_off + BLOCK_MAX > MAX_INSN_OFF)
+        cache_flush(&d->c);
     struct tr t;
     memset(&t, 0, offsetof(struct tr, in));
     t.d = d;
@@ -248,10 +251,10 @@ struct block *translate(struct dbt *d, u64 lin, u64 phys, const u8 *page)
     if (!gather_insns(&t, page, start))
         return NULL;
     liveness(&t, page, start);
-    t.bi = d->nblocks;
-    struct block *b = t.b = &d->blocks[t.bi];
+    t.bi = d->code->nblocks;
+    struct block *b = t.b = &d->code->blocks[t.bi];
     *b = (struct block){
-        .lin = lin, .phys = phys, .mode = d->mode, .n = (u16)t.n, .count = (u16)t.count};
+        .lin = lin, .phys = phys, .mode = d->c.mode, .n = (u16)t.n, .count = (u16)t.count};
     t.loaded = t.use & STOLEN;
     t.s1 = t.s2 = NOREG;
     for (unsigned i = 0; i < t.n; i++)
@@ -259,10 +262,10 @@ struct block *translate(struct dbt *d, u64 lin, u64 phys, const u8 *page)
             pick_scratch(&t);
             break;
         }
-    t.e.p = d->rw + d->code_used;
-    b->ient = (u32)(t.e.p - d->rw);
+    t.e.p = d->code->rw + d->code->used;
+    b->ient = (u32)(t.e.p - d->code->rw);
     put_ient(&t);
-    b->code = (u32)(t.e.p - d->rw);
+    b->code = (u32)(t.e.p - d->code->rw);
     put_prologue(&t.e, t.loaded, t.spilled);
     unsigned check = 0;
     for (unsigned i = 0; i < t.count && i <= CHECK_MAX; i++)
@@ -271,12 +274,12 @@ struct block *translate(struct dbt *d, u64 lin, u64 phys, const u8 *page)
             break;
         }
     b->check_at = (u16)check;
-    b->insns = d->ninsn_off;
+    b->insns = d->code->ninsn_off;
     for (unsigned i = 0; i < t.n; i++) {
         if (i == check && t.count)
             put_budget(&t, i);
-        d->insn_off[d->ninsn_off++] =
-            (struct insn_off){.guest = t.off[i], .host = (u16)(t.e.p - d->rw - b->code)};
+        d->code->insn_off[d->code->ninsn_off++] =
+            (struct insn_off){.guest = t.off[i], .host = (u16)(t.e.p - d->code->rw - b->code)};
         if (i < t.count)
             put_insn(&t, i);
     }
@@ -287,19 +290,25 @@ struct block *translate(struct dbt *d, u64 lin, u64 phys, const u8 *page)
     } else if (!is_branch(d, last)) {
         put_edge(&t, lin + t.off[t.n - 1] + last->len, 0);
     }
+    CHECK(t.ncold <= ARRAY_SIZE(t.cold), "%u cold parts", t.ncold);
     for (unsigned i = 0; i < t.ncold; i++)
         put_cold(&t, &t.cold[i]);
     b->loaded = t.loaded;
     b->spilled = t.spilled;
-    d->code_used = (u32)(t.e.p - d->rw + 15) & ~15u;
-    d->nblocks++;
-    d->st.blocks++;
-    d->st.block_insns += t.n;
-    d->st.code_bytes = d->code_used;
+    size_t bytes = (size_t)(t.e.p - d->code->rw) - d->code->used;
+    CHECK(bytes <= BLOCK_CODE && b->ient == d->code->used && b->code > b->ient,
+          "a block of %u instructions at %llx is %zu bytes", t.n, (unsigned long long)lin, bytes);
+    d->code->used = (u32)(t.e.p - d->code->rw + 15) & ~15u;
+    d->code->nblocks++;
+    d->c.st.blocks++;
+    d->c.st.block_insns += t.n;
+    d->c.st.code_bytes = d->code->used;
     b->size = (u16)(t.off[t.n - 1] + last->len);
     unsigned end = start + b->size - 1;
-    struct page *pg = &d->pages[ram_page_index(d->ram, phys)];
+    CHECK(end < PAGE_SIZE && t.count <= t.n && t.n <= BLOCK_MAX,
+          "a block of %u instructions, %u bytes, at %llx", t.n, b->size, (unsigned long long)lin);
+    struct code_page *pg = &d->code->pages[ram_page_index(d->c.ram, phys)];
     for (unsigned c = start >> 6; c <= end >> 6; c++)
-        pg->code_map |= 1ull << c;
+        pg->map |= 1ull << c;
     return b;
 }

@@ -1,7 +1,7 @@
 /*
  * The KVM engine behind cpu/engine.h. Its vCPU, page walks, debug points and bookkeeping of written
- * pages are dbt's: a machine is the same whichever engine runs it. What it adds is who executes the
- * instructions.
+ * pages are the core's (cpu/x86): a machine is the same whichever engine runs it. What it adds is
+ * who executes the instructions.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -10,10 +10,13 @@
 
 #include "cpu/kvm/free.h"
 
+#include "cpu/x86/run.h"
+#include "cpu/x86/tlb.h"
+
 static void kvm_destroy(struct engine *e)
 {
     struct kvm *k = kvm_of(e);
-    dbt_destroy(e);
+    core_destroy(e);
     free_close(k);
     kvm_close(&k->h);
     free(k->undo);
@@ -24,7 +27,7 @@ static void kvm_destroy(struct engine *e)
 static void kvm_stats(const struct engine *e, struct machine_stats *out)
 {
     const struct kvm *k = kvm_of(e);
-    dbt_ops.stats(e, out);
+    core_ops.stats(e, out);
     out->kvm_steps = k->steps;
     out->kvm_exits = k->exits;
     out->kvm_refused = k->refused;
@@ -96,14 +99,14 @@ int engine_kvm_create(struct engine **out, const struct engine_config *config, s
         return err_set(err, -ENOMEM, "out of memory");
     }
     k->h = (struct kvm_vm){-1, -1, -1, NULL, 0};
-    int r = dbt_create(&k->core, config, err);
+    int r = core_create(&k->core, config, err);
     if (!r)
         r = k->free ? 0 : kvm_undo_create(k, err);
     if (!r)
         r = start(k, config, err);
     if (r) {
         if (k->core)
-            dbt_destroy(&k->core->base);
+            core_destroy(&k->core->base);
         free_close(k);
         kvm_close(&k->h);
         free(k->undo);
@@ -111,7 +114,7 @@ int engine_kvm_create(struct engine **out, const struct engine_config *config, s
         free(k);
         return r;
     }
-    k->ops = dbt_ops;
+    k->ops = core_ops;
     k->ops.destroy = kvm_destroy;
     k->ops.stats = kvm_stats;
     k->core->base.ops = &k->ops;

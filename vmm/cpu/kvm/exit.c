@@ -7,6 +7,11 @@
 
 #include "cpu/kvm/kvm.h"
 
+#include "cpu/x86/memory.h"
+#include "cpu/x86/msr.h"
+#include "cpu/x86/park.h"
+#include "cpu/x86/run.h"
+
 static const char *reason_name(u32 reason)
 {
     static const char *const names[] = {
@@ -45,7 +50,7 @@ __attribute__((format(printf, 3, 4))) static void add(char *text, size_t size, c
 int kvm_dump(struct kvm *k, const char *what, struct err *err)
 {
     const struct kvm_run *run = k->h.run;
-    struct dbt *d = k->core;
+    struct core *d = k->core;
     struct kvm_regs g = {0};
     struct kvm_sregs s = {0};
     char text[900] = "";
@@ -65,7 +70,8 @@ int kvm_dump(struct kvm *k, const char *what, struct err *err)
     add(text, sizeof(text), "; at position %llu, instruction at %llx (ring %u), bytes",
         (unsigned long long)unit_position(d), (unsigned long long)d->cpu.rip, d->cpl);
     u8 bytes[15];
-    for (unsigned i = 0; i < sizeof(bytes) && dbt_peek(&d->base, d->cpu.rip + i, &bytes[i], 1); i++)
+    for (unsigned i = 0; i < sizeof(bytes) && core_peek(&d->base, d->cpu.rip + i, &bytes[i], 1);
+         i++)
         add(text, sizeof(text), " %02x", bytes[i]);
     add(text, sizeof(text),
         "; KVM has RIP %llx RFLAGS %llx CS %04x SS %04x CR0 %llx CR2 %llx CR3 %llx CR4 %llx EFER "
@@ -79,7 +85,7 @@ int kvm_dump(struct kvm *k, const char *what, struct err *err)
 
 void kvm_port_access(struct kvm *k)
 {
-    struct dbt *d = k->core;
+    struct core *d = k->core;
     struct kvm_run *run = k->h.run;
     u8 *data = (u8 *)run + run->io.data_offset;
     unsigned size = run->io.size;
@@ -87,11 +93,11 @@ void kvm_port_access(struct kvm *k)
         u32 v = 0;
         d->st.pio++;
         if (run->io.direction == KVM_EXIT_IO_IN) {
-            v = d->env->pio_read(d->env->machine, run->io.port, size);
+            v = d->env->pio_read(d->env->cpu, run->io.port, size);
             memcpy(data, &v, size);
         } else {
             memcpy(&v, data, size);
-            d->env->pio_write(d->env->machine, run->io.port, size, v);
+            d->env->pio_write(d->env->cpu, run->io.port, size, v);
         }
         count_events(d, 1);
     }
@@ -99,7 +105,7 @@ void kvm_port_access(struct kvm *k)
 
 int kvm_memory_access(struct kvm *k, struct err *err)
 {
-    struct dbt *d = k->core;
+    struct core *d = k->core;
     struct kvm_run *run = k->h.run;
     gpa_t gpa = run->mmio.phys_addr;
     if (ram_ptr(d->ram, gpa, 1) || run->mmio.len > sizeof(run->mmio.data))
@@ -123,7 +129,7 @@ static int internal_error(struct kvm *k, const struct insn *in, struct err *err)
 
 int kvm_exit(struct kvm *k, const struct insn *in, struct err *err)
 {
-    struct dbt *d = k->core;
+    struct core *d = k->core;
     struct kvm_run *run = k->h.run;
     switch (run->exit_reason) {
     case KVM_EXIT_DEBUG: return KVM_STEPPED;

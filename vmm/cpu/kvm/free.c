@@ -8,37 +8,40 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
+
+#include "cpu/x86/except.h"
+#include "cpu/x86/place.h"
+#include "cpu/x86/run.h"
+#include "cpu/x86/tlb.h"
 
 /* Where positions count branches, a signal that nobody else uses. */
 #define SIGNAL (SIGRTMIN + 7)
-
-/* So long without anything that counts, and the guest waits. */
-#define BETWEEN_NS 20000000u
 
 /* ---- running ---- */
 
 /* The last part of the way, or all of it where somebody looks at each step. */
 static int by_core(struct kvm *k, pos_t stop_at)
 {
-    struct dbt *d = k->core;
+    struct core *d = k->core;
     if (free_pull(k, true, &d->err))
         return ENGINE_FAILED;
     free_changed(k, true);
-    return (int)dbt_run(&d->base, stop_at, &d->err);
+    return (int)core_run(&d->base, stop_at, &d->err);
 }
 
 /* How the run ended: enum pmu_stop, or <0. */
 static int enter(struct kvm *k, struct err *err)
 {
     struct kvm_free *f = k->free;
-    struct dbt *d = k->core;
+    struct core *d = k->core;
     struct kvm_run *run = k->h.run;
-    u64 until = pmu_kvm_ops.now(&f->host) + PMU_WATCH_NS, tick = NEVER;
+    u64 until = pmu_kvm_ops.now(&f->host) + f->watch, tick = NEVER;
     run->request_interrupt_window = d->want_int;
-    run->cr8 = f->cr8 = d->env->get_cr8(d->env->machine);
+    run->cr8 = f->cr8 = d->env->get_cr8(d->env->cpu);
     if (f->still) {
-        pmu_tsc_set(&f->tsc, d->env->now(d->env->machine) + d->cpu.tsc_adjust);
+        pmu_tsc_set(&f->tsc, d->env->now(d->env->cpu) + d->cpu.tsc_adjust);
         int r = pmu_tsc_enter(&f->tsc, &tick, err);
         if (r)
             return r;
@@ -60,7 +63,7 @@ static int enter(struct kvm *k, struct err *err)
 static int by_kvm(struct kvm *k)
 {
     struct kvm_free *f = k->free;
-    struct dbt *d = k->core;
+    struct core *d = k->core;
     u64 branches = 0, began = pmu_kvm_ops.now(&f->host);
     int stop = enter(k, &d->err);
     struct err ignored;
@@ -68,26 +71,28 @@ static int by_kvm(struct kvm *k)
     if (stop < 0 || r)
         return ENGINE_FAILED;
     d->branches += branches;
+    free_take_cr8(k);
     f->idle =
         branches || stop != PMU_STOP_SIGNAL ? 0 : f->idle + (pmu_kvm_ops.now(&f->host) - began);
-    if (f->idle >= BETWEEN_NS)
+    if (f->idle >= f->watch)
         return ENGINE_BETWEEN;
     return stop == PMU_STOP_SIGNAL ? 0 : free_exit(k);
 }
 
-static bool watched(const struct dbt *d)
+static bool watched(const struct core *d)
 {
-    return d->debug.nexec || d->debug.nwatch || d->trace || d->want_nmi;
+    return d->debug.nexec || d->debug.nwatch || d->debug.to_user || d->debug.from_user ||
+           d->trace.before || d->want_nmi;
 }
 
 /* Whether KVM may run the guest. While it does, memory changes behind the core's back. */
 static bool may_run(struct kvm *k)
 {
-    struct dbt *d = k->core;
+    struct core *d = k->core;
     bool may = k->free->still || d->cpu.guest_tsc;
     if (may != d->by_hand) {
         d->by_hand = may;
-        cache_flush(d);
+        translations_flush(d);
         mmu_flush_all(d);
         mmu_mode_changed(d);
     }
@@ -98,13 +103,14 @@ static bool may_run(struct kvm *k)
 static int turn(struct kvm *k, pos_t stop_at)
 {
     struct kvm_free *f = k->free;
-    struct dbt *d = k->core;
+    struct core *d = k->core;
     if (unit_position(d) >= stop_at || d->kicked)
         return ENGINE_STOP;
     if (d->want_int || d->want_nmi) {
         if (free_pull(k, false, &d->err))
             return ENGINE_FAILED;
-        if ((d->want_int && dbt_can_interrupt(&d->base)) || (d->want_nmi && dbt_can_nmi(&d->base)))
+        if ((d->want_int && core_can_interrupt(&d->base)) ||
+            (d->want_nmi && core_can_nmi(&d->base)))
             return ENGINE_WINDOW;
     }
     if (!may_run(k) || watched(d))
@@ -118,11 +124,21 @@ static int turn(struct kvm *k, pos_t stop_at)
     return r < 0 ? ENGINE_FAILED : by_kvm(k);
 }
 
+static bool free_lost(const struct engine *e, struct err *err)
+{
+    const struct err *lost = &kvm_of(e)->free->lost;
+    if (lost->code)
+        *err = *lost;
+    return lost->code;
+}
+
 static enum engine_exit free_run(struct engine *e, pos_t stop_at, struct err *err)
 {
     struct kvm *k = kvm_of(e);
-    struct dbt *d = k->core;
+    struct core *d = k->core;
     int r = 0;
+    if (free_lost(e, err))
+        return ENGINE_LOST;
     d->attention = false;
     k->free->idle = 0;
     if (pmu_kvm_follow_mask(&k->free->host, &d->err))
@@ -138,26 +154,28 @@ static enum engine_exit free_run(struct engine *e, pos_t stop_at, struct err *er
 
 /* ---- the rest of the engine interface: with the state in the core ---- */
 
-/* What cannot fail by its interface fails in the next run. */
-static struct dbt *present(const struct engine *e, bool fpu)
+/*
+ * The core with the state in it. Where KVM does not give it, a function that cannot say so goes on
+ * with an old one, and free_lost() is true until another state is set: NULL.
+ */
+static struct core *present(const struct engine *e, bool fpu)
 {
     struct kvm *k = kvm_of(e);
-    struct err err;
-    if (free_pull(k, fpu, &err))
-        CHECK(0, "%s", err.text);
-    return k->core;
+    struct err *lost = &k->free->lost;
+    return lost->code || free_pull(k, fpu, lost) ? NULL : k->core;
 }
 
 static void free_sync(struct engine *e)
 {
-    present(e, true);
-    dbt_ops.sync(e);
+    if (present(e, true))
+        core_ops.sync(e);
 }
 
 static void free_set(struct engine *e)
 {
     struct kvm *k = kvm_of(e);
-    dbt_changed(e);
+    core_changed(e);
+    k->free->lost.code = 0;
     k->free->core_general = k->free->core_fpu = true;
     k->free->kvm_msrs = false;
     free_changed(k, true);
@@ -166,52 +184,53 @@ static void free_set(struct engine *e)
 static void free_place(struct engine *e, struct engine_place *out)
 {
     present(e, false);
-    dbt_place(e, out);
+    core_place(e, out);
 }
 
 static int free_settle(struct engine *e, const struct engine_place *to, struct err *err)
 {
-    present(e, true);
+    if (!present(e, true)) {
+        *err = kvm_of(e)->free->lost;
+        return err->code;
+    }
     free_changed(kvm_of(e), true);
-    return dbt_settle(e, to, err);
+    return core_settle(e, to, err);
 }
 
 static bool free_can_interrupt(const struct engine *e)
 {
-    present(e, false);
-    return dbt_can_interrupt(e);
+    return present(e, false) && core_can_interrupt(e);
 }
 
 static bool free_can_nmi(const struct engine *e)
 {
-    present(e, false);
-    return dbt_can_nmi(e);
+    return present(e, false) && core_can_nmi(e);
 }
 
 static int free_interrupt(struct engine *e, u8 vector)
 {
-    present(e, false);
+    if (!present(e, false))
+        return 0;
     free_changed(kvm_of(e), false);
-    return dbt_interrupt(e, vector);
+    return core_interrupt(e, vector);
 }
 
 static int free_nmi(struct engine *e)
 {
-    present(e, false);
+    if (!present(e, false))
+        return 0;
     free_changed(kvm_of(e), false);
-    return dbt_nmi(e);
+    return core_nmi(e);
 }
 
 static bool free_linear_to_physical(struct engine *e, gva_t va, gpa_t *gpa)
 {
-    present(e, false);
-    return dbt_ops.linear_to_physical(e, va, gpa);
+    return present(e, false) && core_ops.linear_to_physical(e, va, gpa);
 }
 
 static bool free_peek(struct engine *e, gva_t va, void *out, size_t len)
 {
-    present(e, false);
-    return dbt_ops.peek(e, va, out, len);
+    return present(e, false) && core_ops.peek(e, va, out, len);
 }
 
 /* ---- pages that were written ---- */
@@ -221,35 +240,35 @@ static u64 slot_pages(const struct kvm *k, u32 slot)
     return k->slot[slot].size / PAGE_SIZE;
 }
 
-/* What KVM's log has, into the core's. */
-static int collect(struct kvm *k, struct err *err)
+/* What KVM's log has, into the core's: all pages, where KVM does not say. */
+static void collect(struct kvm *k)
 {
     struct kvm_free *f = k->free;
-    struct dbt *d = k->core;
+    struct core *d = k->core;
     for (u32 i = 0; i < k->nslots; i++) {
         if (k->slot[i].readonly)
             continue;
         struct kvm_dirty_log log = {.slot = i, .dirty_bitmap = f->bitmap};
+        u64 pages = slot_pages(k, i), words = (pages + 63) / 64;
         if (ioctl(k->h.vm, KVM_GET_DIRTY_LOG, &log))
-            return err_errno(err, "/dev/kvm: KVM_GET_DIRTY_LOG");
+            memset(f->bitmap, 0xff, words * sizeof(*f->bitmap));
         u64 first = ram_page_index(d->ram, k->slot[i].gpa);
-        for (u64 w = 0; w < (slot_pages(k, i) + 63) / 64; w++)
+        for (u64 w = 0; w < words; w++)
             for (u64 bits = f->bitmap[w]; bits; bits &= bits - 1) {
-                u64 page = first + 64 * w + (u64)__builtin_ctzll(bits);
-                note_written(d, &d->pages[page], page);
+                u64 page = 64 * w + (u64)__builtin_ctzll(bits);
+                if (page < pages)
+                    note_written(d, &d->pages[first + page], first + page);
             }
     }
     f->dirty_at = f->entries;
-    return 0;
 }
 
 static const u32 *free_written(const struct engine *e, size_t *n)
 {
     struct kvm *k = kvm_of(e);
-    struct err err;
-    if (k->free->logs_dirty && k->free->dirty_at != k->free->entries && collect(k, &err))
-        CHECK(0, "%s", err.text);
-    return dbt_ops.written(e, n);
+    if (k->free->logs_dirty && k->free->dirty_at != k->free->entries)
+        collect(k);
+    return core_ops.written(e, n);
 }
 
 static int free_written_reset(struct engine *e)
@@ -266,16 +285,15 @@ static int free_written_reset(struct engine *e)
         if (kvm_log_dirty(k, i, &err))
             return err.code;
     f->logs_dirty = true;
-    /* Also empties KVM's. */
-    if (collect(k, &err))
-        return err.code;
-    return dbt_ops.written_reset(e);
+    collect(k); /* also empties KVM's */
+    return core_ops.written_reset(e);
 }
 
 void free_engine_ops(struct engine_ops *ops)
 {
     ops->sync = free_sync;
     ops->changed = free_set;
+    ops->lost = free_lost;
     ops->run = free_run;
     ops->place = free_place;
     ops->settle = free_settle;
@@ -315,6 +333,8 @@ int free_open(struct kvm *k, bool guest_tsc, struct err *err)
 {
     struct kvm_free *f = k->free;
     struct pmu_cpu cpu;
+    const char *watch = getenv("REPRISE_TEST_WATCH"); /* ns: tests want places everywhere */
+    f->watch = watch ? strtoull(watch, NULL, 10) : PMU_WATCH_NS;
     f->ops = &counter_pmu;
     f->host.perf.fd = -1;
     const struct counter_config config = {.signal = SIGNAL};

@@ -1,6 +1,6 @@
 /*
  * The guest runs freely in KVM, counted by a progress counter (counter.h), in positions of
- * UNIT_BRANCH. The state is in KVM or in the core (dbt.h) or in both; what the counter's margin
+ * UNIT_BRANCH. The state is in KVM or in the core (cpu/x86) or in both; what the counter's margin
  * leaves of the way to a position, and what KVM cannot do, the core executes by hand.
  */
 #ifndef REPRISE_KVM_FREE_H
@@ -23,6 +23,7 @@ struct kvm_free {
     bool kvm_msrs;           /* KVM has those that only we change */
     struct kvm_sregs sregs;  /* as KVM has them */
     struct kvm_debugregs dr; /* as well */
+    struct err lost; /* why KVM did not give the state when somebody looked; code 0: it did */
     u64 kernel_gs;
     u64 cr8;      /* as KVM was last told */
     u64 windows;  /* that were none, in a row */
@@ -30,7 +31,8 @@ struct kvm_free {
     bool logs_dirty;
     u64 *bitmap; /* of the largest slot */
     u64 entries;
-    u64 idle; /* ns without anything that counts */
+    u64 idle;  /* ns without anything that counts, */
+    u64 watch; /* after which it is looked at */
 };
 
 /* free_state.c: <0 with a text. The state into the core; and into KVM, whichever parts it lacks. */
@@ -39,15 +41,15 @@ int free_push(struct kvm *k, struct err *err);
 /* The core's general state (and its FPU) has changed: KVM's is out of date. */
 void free_changed(struct kvm *k, bool fpu);
 
-/* free_exit.c: what KVM came out for. 0: go on; else why the run ends. */
+/* free_exit.c: the guest may have raised CR8 without an exit, whatever it came out for. */
+void free_take_cr8(struct kvm *k);
+/* What KVM came out for. 0: go on; else why the run ends. */
 int free_exit(struct kvm *k);
-/* `n` instructions by the core, which has the state. As dbt_run_insns(). */
-int free_by_core(struct kvm *k, u64 n);
 
 /* free.c */
 /* `guest_tsc`: the guest's TSC need not stand still (struct engine_config). */
 int free_open(struct kvm *k, bool guest_tsc, struct err *err);
 void free_close(struct kvm *k);
-/* Replaces in k->ops what differs from dbt's. */
+/* Replaces in k->ops what differs from the core's. */
 void free_engine_ops(struct engine_ops *ops);
 #endif

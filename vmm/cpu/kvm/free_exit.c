@@ -6,31 +6,34 @@
 
 #include "cpu/kvm/free.h"
 
+#include "cpu/x86/msr.h"
+#include "cpu/x86/park.h"
+#include "cpu/x86/run.h"
+
 #define MSR_EFER 0xc0000080u
 
 #define WINDOWS_MAX 1000u
 
-static int fail(struct kvm *k, int code)
+static int dump(struct kvm *k, const char *what)
 {
-    (void)code;
-    (void)k;
+    kvm_dump(k, what, &k->core->err);
     return ENGINE_FAILED;
 }
 
 /* Through the counter's last part, or what KVM cannot do. */
-int free_by_core(struct kvm *k, u64 n)
+static int free_by_core(struct kvm *k, u64 n)
 {
-    struct dbt *d = k->core;
+    struct core *d = k->core;
     if (free_pull(k, true, &d->err))
         return ENGINE_FAILED;
     free_changed(k, true);
-    return (int)dbt_run_insns(&d->base, n, &d->err);
+    return (int)core_run_insns(d, n, &d->err);
 }
 
 /* KVM is to deliver an exception: the core does it, by executing the instruction. */
 static int again_by_core(struct kvm *k)
 {
-    struct dbt *d = k->core;
+    struct core *d = k->core;
     if (kvm_clear_events(k, &d->err))
         return ENGINE_FAILED;
     int r = free_by_core(k, 1);
@@ -39,7 +42,7 @@ static int again_by_core(struct kvm *k)
 
 static int read_msr(struct kvm *k)
 {
-    struct dbt *d = k->core;
+    struct core *d = k->core;
     struct kvm_run *run = k->h.run;
     u64 v = 0;
     run->msr.error = !msr_read(d, run->msr.index, &v);
@@ -49,7 +52,7 @@ static int read_msr(struct kvm *k)
 
 static int write_msr(struct kvm *k)
 {
-    struct dbt *d = k->core;
+    struct core *d = k->core;
     struct kvm_run *run = k->h.run;
     run->msr.error = !msr_write(d, run->msr.index, run->msr.data);
     k->free->kvm_msrs = false;
@@ -59,7 +62,7 @@ static int write_msr(struct kvm *k)
 /* KVM's exits in the middle of an instruction. <0, KVM_AGAIN: answered, or 0: it is none. */
 static int answer(struct kvm *k)
 {
-    struct dbt *d = k->core;
+    struct core *d = k->core;
     switch (k->h.run->exit_reason) {
     case KVM_EXIT_IO: kvm_port_access(k); return KVM_AGAIN;
     case KVM_EXIT_MMIO: return kvm_memory_access(k, &d->err);
@@ -69,10 +72,10 @@ static int answer(struct kvm *k)
     }
 }
 
-/* Has KVM take the answer, and whatever follows in the same instruction; nothing behind it. */
+/* Has KVM take the answer, and whatever follows in the same instruction; nothing after it. */
 static int complete(struct kvm *k)
 {
-    struct dbt *d = k->core;
+    struct core *d = k->core;
     struct kvm_run *run = k->h.run;
     for (;;) {
         run->immediate_exit = 1;
@@ -81,19 +84,23 @@ static int complete(struct kvm *k)
         k->exits++;
         if (r < 0 && (errno == EINTR || errno == EAGAIN))
             return 0;
-        if (r < 0)
-            return fail(k, err_errno(&d->err, "/dev/kvm: KVM_RUN"));
+        if (r < 0) {
+            err_errno(&d->err, "/dev/kvm: KVM_RUN");
+            return ENGINE_FAILED;
+        }
         r = answer(k);
         if (r < 0)
             return ENGINE_FAILED;
-        if (r == 0)
+        if (r == 0) {
+            free_take_cr8(k);
             return free_exit(k);
+        }
     }
 }
 
 static int in_the_middle(struct kvm *k)
 {
-    struct dbt *d = k->core;
+    struct core *d = k->core;
     struct kvm_run *run = k->h.run;
     bool write = run->exit_reason == KVM_EXIT_X86_WRMSR;
     bool msr = write || run->exit_reason == KVM_EXIT_X86_RDMSR;
@@ -119,7 +126,7 @@ static int in_the_middle(struct kvm *k)
 
 static int halt(struct kvm *k)
 {
-    struct dbt *d = k->core;
+    struct core *d = k->core;
     if (free_pull(k, false, &d->err))
         return ENGINE_FAILED;
     d->cpu.halted = 1;
@@ -132,46 +139,47 @@ static int halt(struct kvm *k)
 /* An instruction that KVM's own emulator does not know, before it did anything. */
 static int emulate(struct kvm *k)
 {
-    struct dbt *d = k->core;
+    struct core *d = k->core;
     if (k->h.run->internal.suberror != KVM_INTERNAL_ERROR_EMULATION)
-        return fail(k, kvm_dump(k, "an internal error of KVM", &d->err));
+        return dump(k, "an internal error of KVM");
     k->refused++;
     int r = free_by_core(k, 1);
     return r == ENGINE_STOP ? d->attention ? ENGINE_ATTENTION : 0 : r;
 }
 
+void free_take_cr8(struct kvm *k)
+{
+    struct core *d = k->core;
+    if (k->h.run->cr8 == k->free->cr8)
+        return;
+    k->free->cr8 = k->h.run->cr8;
+    d->env->set_cr8(d->env->cpu, k->h.run->cr8);
+}
+
 int free_exit(struct kvm *k)
 {
-    struct dbt *d = k->core;
+    struct core *d = k->core;
     struct kvm_run *run = k->h.run;
     u32 reason = run->exit_reason;
-    bool lowered = reason == KVM_EXIT_SET_TPR;
-    if (run->cr8 != k->free->cr8) {
-        /* Raised without an exit, or just now. */
-        k->free->cr8 = run->cr8;
-        d->env->set_cr8(d->env->machine, run->cr8);
-    }
     k->free->windows = reason == KVM_EXIT_IRQ_WINDOW_OPEN ? k->free->windows + 1 : 0;
     switch (reason) {
     case KVM_EXIT_IO:
     case KVM_EXIT_MMIO:
     case KVM_EXIT_X86_RDMSR:
     case KVM_EXIT_X86_WRMSR: return in_the_middle(k);
-    case KVM_EXIT_SET_TPR: count_events(d, lowered); return d->attention ? ENGINE_ATTENTION : 0;
+    case KVM_EXIT_SET_TPR: count_events(d, 1); return d->attention ? ENGINE_ATTENTION : 0;
     case KVM_EXIT_HLT: return halt(k);
     case KVM_EXIT_IRQ_WINDOW_OPEN:
         if (k->free->windows < WINDOWS_MAX)
             return 0; /* whether it is one is looked at in any case */
-        return fail(
-            k, kvm_dump(k, "KVM says again and again that interrupts can be delivered", &d->err));
+        return dump(k, "KVM says again and again that interrupts can be delivered");
     case KVM_EXIT_SHUTDOWN:
-        dbt_shut_down(d);
+        core_shut_down(d);
         k->free->core_general = k->free->core_fpu = true;
         free_changed(k, true);
         return ENGINE_SHUTDOWN;
     case KVM_EXIT_INTERNAL_ERROR: return emulate(k);
-    case KVM_EXIT_FAIL_ENTRY:
-        return fail(k, kvm_dump(k, "the CPU does not take the guest's state", &d->err));
-    default: return fail(k, kvm_dump(k, "KVM came out for a reason that has no answer", &d->err));
+    case KVM_EXIT_FAIL_ENTRY: return dump(k, "the CPU does not take the guest's state");
+    default: return dump(k, "KVM came out for a reason that has no answer");
     }
 }

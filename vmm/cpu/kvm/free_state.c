@@ -5,6 +5,11 @@
 
 #include "cpu/kvm/free.h"
 
+#include "cpu/x86/park.h"
+#include "cpu/x86/except.h"
+#include "cpu/x86/run.h"
+#include "cpu/x86/tlb.h"
+
 #define MSR_SYSENTER_CS  0x174
 #define MSR_SYSENTER_ESP 0x175
 #define MSR_SYSENTER_EIP 0x176
@@ -88,7 +93,7 @@ static void take_regs(struct vcpu *c, const struct kvm_regs *g)
  */
 static int take_exception(struct kvm *k, struct kvm_vcpu_events *events, struct err *err)
 {
-    struct dbt *d = k->core;
+    struct core *d = k->core;
     bool waits = events->exception.injected || events->exception.pending;
     if (!waits && !events->interrupt.injected && !events->nmi.injected && !events->nmi.pending)
         return 0;
@@ -108,7 +113,7 @@ static int take_exception(struct kvm *k, struct kvm_vcpu_events *events, struct 
 static int pull_general(struct kvm *k, struct err *err)
 {
     struct kvm_free *f = k->free;
-    struct dbt *d = k->core;
+    struct core *d = k->core;
     struct kvm_regs regs;
     struct kvm_sregs sregs;
     struct kvm_vcpu_events events;
@@ -136,13 +141,13 @@ static int pull_general(struct kvm *k, struct err *err)
                                                                     : 0;
     c->position = unit_position(d);
     f->core_general = true;
-    dbt_changed(&d->base);
+    core_changed(&d->base);
     return take_exception(k, &events, err);
 }
 
 static int pull_fpu(struct kvm *k, struct err *err)
 {
-    struct dbt *d = k->core;
+    struct core *d = k->core;
     struct kvm_xcrs xcrs;
     const u8 *image = (const u8 *)k->image->region;
     if (ioctl(k->h.vcpu, KVM_GET_XCRS, &xcrs) || !xcrs.nr_xcrs)
@@ -153,7 +158,7 @@ static int pull_fpu(struct kvm *k, struct err *err)
     memcpy(&d->fop, image + 6, 2);
     memcpy(&d->fip, image + 8, 8);
     memcpy(&d->fdp, image + 16, 8);
-    fpu_take_image(d, image);
+    park_take_image(d, image);
     mmu_mode_changed(d);
     memcpy(k->fpu, d->cpu.xsave, XSAVE_SIZE);
     k->free->core_fpu = true;
@@ -179,14 +184,14 @@ void free_changed(struct kvm *k, bool fpu)
 
 static int push_sregs(struct kvm *k, struct err *err)
 {
-    struct dbt *d = k->core;
+    struct core *d = k->core;
     struct kvm_sregs s;
     kvm_sregs_of(&d->cpu, d->cpl, &s);
     s.cr3 = d->cpu.cr3;
     s.cr4 = d->cpu.cr4;
     s.idt.base = d->cpu.idt_base;
     s.idt.limit = d->cpu.idt_limit;
-    s.cr8 = d->env->get_cr8(d->env->machine);
+    s.cr8 = d->env->get_cr8(d->env->cpu);
     if (!memcmp(&s, &k->free->sregs, sizeof(s)))
         return 0;
     int r = kvm_send_sregs(k, &s, err);
@@ -199,7 +204,7 @@ static int push_sregs(struct kvm *k, struct err *err)
 static int push_events(struct kvm *k, struct err *err)
 {
     const struct vcpu *c = &k->core->cpu;
-    struct dbt *d = k->core;
+    struct core *d = k->core;
     bool shadow = d->shadow_pos == position(d);
     struct kvm_vcpu_events e = {.flags =
                                     KVM_VCPUEVENT_VALID_SHADOW | KVM_VCPUEVENT_VALID_NMI_PENDING};
@@ -213,7 +218,7 @@ static int push_events(struct kvm *k, struct err *err)
 static int push_general(struct kvm *k, struct err *err)
 {
     struct kvm_free *f = k->free;
-    struct dbt *d = k->core;
+    struct core *d = k->core;
     struct kvm_regs regs;
     kvm_regs_of(d, &regs);
     regs.rflags = get_rflags(d) | 2;

@@ -1,21 +1,23 @@
 /*
  * The KVM engine, shared declarations of its files. See README.md for how it works.
  *
- * The vCPU's state is dbt's (`core`), canonical as there; KVM gets what an instruction needs, runs
- * it, and its results are taken back. What KVM cannot do exactly dbt's exec() does.
+ * The vCPU's state is the core's (cpu/x86), canonical as there; KVM gets what an instruction needs,
+ * runs it, and its results are taken back. What KVM cannot do exactly exec() does.
  */
 #ifndef REPRISE_KVM_H
 #define REPRISE_KVM_H
 
 #include <linux/kvm.h>
 
-#include "cpu/dbt/dbt.h"
+#include "cpu/x86/core.h"
+#include "cpu/x86/insn.h"
+#include "cpu/x86/memory.h"
 
 #define KVM_MNEMONICS 2048u /* more than Zydis has */
 
 /* How a single step ends in a ring. */
 enum kvm_stop {
-    KVM_STOP_NONE,     /* it does not: the ring is dbt's */
+    KVM_STOP_NONE,     /* it does not: the ring is the core's */
     KVM_STOP_DEBUG,    /* KVM_EXIT_DEBUG */
     KVM_STOP_SHUTDOWN, /* the trap went to the guest, which has no IDT then: KVM_EXIT_SHUTDOWN */
 };
@@ -36,9 +38,9 @@ struct kvm_slot {
 struct kvm_free;
 
 struct kvm {
-    struct dbt *core; /* owns the vCPU; core->stepper_opaque is this */
+    struct core *core; /* owns the vCPU; core->stepper_opaque is this */
     struct kvm_vm h;
-    struct engine_ops ops; /* dbt's but for a few */
+    struct engine_ops ops; /* the core's but for a few */
     struct kvm_slot slot[4];
     u32 nslots;
     struct kvm_free *free; /* free.h; NULL: it runs by single steps */
@@ -64,7 +66,7 @@ struct kvm {
 
 /* vm.c: /dev/kvm and a machine in it. <0 with a text that says what to do. */
 int kvm_open(struct kvm_vm *h, struct err *err);
-/* `own`: it reads and writes the MSRs by itself that are no event (cpu/dbt/msr.c). */
+/* `own`: it reads and writes the MSRs by itself that are no event (cpu/x86/msr.c). */
 int kvm_create_vcpu(struct kvm_vm *h, bool own, struct err *err);
 int kvm_add_memory(struct kvm_vm *h, u32 slot, gpa_t gpa, u64 size, void *host, u32 flags,
                    struct err *err);
@@ -78,7 +80,7 @@ int kvm_set_cpuid(struct kvm_vm *h, enum cpu_model model, struct err *err);
 int kvm_prove_step(enum kvm_stop stop[4], bool *keeps, struct err *err);
 
 /* state.c: the vCPU into KVM and back. <0 with a text. */
-void kvm_regs_of(struct dbt *d, struct kvm_regs *out);
+void kvm_regs_of(struct core *d, struct kvm_regs *out);
 void kvm_sregs_of(const struct vcpu *c, unsigned cpl, struct kvm_sregs *out);
 int kvm_send(struct kvm *k, bool fpu, struct err *err);
 int kvm_send_sregs(struct kvm *k, const struct kvm_sregs *sregs, struct err *err);
@@ -103,7 +105,7 @@ int kvm_dump(struct kvm *k, const char *what, struct err *err);
 
 static inline struct kvm *kvm_of(const struct engine *e)
 {
-    return dbt_of_const(e)->stepper_opaque;
+    return core_of_const(e)->stepper_opaque;
 }
 
 /* undo.c: an instruction that KVM began and could not end. */
@@ -115,9 +117,9 @@ void kvm_undo_begin(struct kvm *k, const struct operand *op, unsigned n);
 bool kvm_undo(struct kvm *k);
 bool kvm_undo_failed(struct kvm *k);
 
-/* step.c: the engine's run by single steps, which ends after some 20 ms; and struct dbt's stepper.
+/* step.c: the engine's run by single steps, which ends after some 20 ms; and struct core's stepper.
  */
 enum engine_exit kvm_run_steps(struct engine *e, pos_t stop_at, struct err *err);
-int kvm_step(struct dbt *d, struct insn *in);
+int kvm_step(struct core *d, struct insn *in);
 
 #endif

@@ -95,7 +95,7 @@ static int counts(const struct pmu_check_host *h, struct pmu_check *c, enum pmu_
     return 0;
 }
 
-/* Overflows with all kinds of periods: how far each stop is behind, and whether the count is whole.
+/* Overflows with all kinds of periods: how late each stop is, and whether the count is whole.
  */
 static int overflows(const struct pmu_check_host *h, const struct pmu_event *event, unsigned ring,
                      struct pmu_check *c, struct err *err)

@@ -10,12 +10,12 @@
 /* How a run of the vCPU ended. */
 enum pmu_stop {
     PMU_STOP_SIGNAL = 1, /* an overflow or the timer's kick, or a signal of somebody else */
-    PMU_STOP_DEBUG,      /* the breakpoint, or behind a single step */
+    PMU_STOP_DEBUG,      /* the breakpoint, or after a single step */
     PMU_STOP_EXIT,       /* anything else: it is the engine's, and not finished */
 };
 
-/* If nothing was heard of the guest for that long, the count is looked at: overflows may be lost.
- */
+/* If nothing was heard of the guest for that long, the count is looked at: overflows may be lost,
+ * or the guest waits. */
 #define PMU_WATCH_NS 20000000u
 
 #define PMU_NO_PERIOD  0
@@ -27,7 +27,7 @@ struct pmu_host_ops {
     int (*count)(void *host, u64 *branches, struct err *err);
     /* An overflow after that many branches more, once; PMU_NO_PERIOD: none. */
     int (*arm)(void *host, u64 branches, struct err *err);
-    /* The next runs stop behind one instruction (`step`), or before the one at *breakpoint. */
+    /* The next runs stop after one instruction (`step`), or before the one at *breakpoint. */
     int (*debug)(void *host, bool step, const u64 *breakpoint, struct err *err);
     /* enum pmu_stop, or an error. */
     int (*run)(void *host, struct err *err);

@@ -38,7 +38,7 @@ void pmu_tsc_set(struct pmu_tsc *t, u64 value);
 /* Before a run: waits for the next tick if it is near, sets the offset; *until: host time at which
  * the guest has to be stopped. */
 int pmu_tsc_enter(struct pmu_tsc *t, u64 *until, struct err *err);
-/* Behind it. -ETIME: the slice ran over a tick, so the guest may have read another value: back to a
+/* After it. -ETIME: the slice ran over a tick, so the guest may have read another value: back to a
  * checkpoint, or the recording ends here. The text says by how much, and whether the host slept. */
 int pmu_tsc_left(struct pmu_tsc *t, struct err *err);
 

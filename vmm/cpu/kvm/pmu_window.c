@@ -14,7 +14,7 @@ void pmu_window_init(struct pmu_window *w, const struct pmu_host_ops *ops, void 
 
 int pmu_window_start(struct pmu_window *w, u64 events, struct err *err)
 {
-    /* One branch early: whoever runs freely and stops with `events` may be some instructions behind
+    /* One branch early: whoever runs freely and stops with `events` may be some instructions after
      * the last branch, and nobody could tell. Kernels make a period of 1 one of 2. */
     u64 early = w->event->margin + 1u;
     w->free = events >= early + 2;

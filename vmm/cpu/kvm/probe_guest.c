@@ -79,7 +79,7 @@ static int prepare_flag(struct probe_vm *v, struct err *err)
     return 0;
 }
 
-/* Whether single steps in that ring stop behind each of NOPS instructions; *at: how far they came.
+/* Whether single steps in that ring stop after each of NOPS instructions; *at: how far they came.
  */
 static bool steps(struct probe_vm *v, unsigned ring, enum step_way way, u64 *at, struct err *err)
 {

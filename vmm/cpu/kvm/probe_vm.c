@@ -219,7 +219,8 @@ int probe_vm_load(struct probe_vm *v, const void *code, size_t size, unsigned ri
     return result;
 }
 
-void probe_exit_text(const struct kvm_run *run, char *out, size_t size)
+/* An exit of KVM in words: reason, and of internal errors the suberror. */
+static void probe_exit_text(const struct kvm_run *run, char *out, size_t size)
 {
     switch (run->exit_reason) {
     case KVM_EXIT_INTERNAL_ERROR:

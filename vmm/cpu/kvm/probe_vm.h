@@ -46,7 +46,4 @@ int probe_vm_load(struct probe_vm *v, const void *code, size_t size, unsigned ri
 int probe_vm_run(struct probe_vm *v, unsigned ms, unsigned *vector, struct err *err);
 int probe_vm_regs(struct probe_vm *v, struct kvm_regs *out, struct err *err);
 
-/* An exit of KVM in words: reason, and of internal errors the suberror. */
-void probe_exit_text(const struct kvm_run *run, char *out, size_t size);
-
 #endif

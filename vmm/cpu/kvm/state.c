@@ -1,7 +1,7 @@
 /*
  * The vCPU into KVM and back, by the documented ioctls. Only what changed is sent. KVM's IDT is
  * always empty: no exception is ever delivered by it, so one that we did not see coming ends in a
- * triple fault with the registers as they were, and dbt delivers it.
+ * triple fault with the registers as they were, and the core delivers it.
  */
 #include <errno.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 #define CR4_CHECKED (CR4_SMEP | CR4_SMAP | CR4_UMIP | CR4_PCIDE | CR4_FSGSBASE | CR4_TSD | CR4_PCE)
 #define CR3_PWT     8ull /* of no meaning to the walk */
 
-void kvm_regs_of(struct dbt *d, struct kvm_regs *out)
+void kvm_regs_of(struct core *d, struct kvm_regs *out)
 {
     const u64 *r = d->cpu.gpr;
     /* TF, IF, RF, NT, IOPL and the shadows are ours; AC counts for accesses. */
@@ -99,7 +99,7 @@ int kvm_send_sregs(struct kvm *k, const struct kvm_sregs *sregs, struct err *err
  * what was derived from a table. A load of another CR3 does it. */
 static int send_system(struct kvm *k, struct err *err)
 {
-    struct dbt *d = k->core;
+    struct core *d = k->core;
     struct kvm_sregs sregs;
     kvm_sregs_of(&d->cpu, d->cpl, &sregs);
     u64 flushes = d->st.tlb_flushes + d->st.pt_writes;
@@ -125,7 +125,7 @@ static int send_system(struct kvm *k, struct err *err)
 
 int kvm_send_fpu(struct kvm *k, struct err *err)
 {
-    struct dbt *d = k->core;
+    struct core *d = k->core;
     if (!k->sent_xcr0 || k->xcr0 != d->cpu.xcr0) {
         struct kvm_xcrs xcrs = {.nr_xcrs = 1, .xcrs = {{.xcr = 0, .value = d->cpu.xcr0}}};
         if (ioctl(k->h.vcpu, KVM_SET_XCRS, &xcrs))

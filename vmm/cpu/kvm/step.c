@@ -3,8 +3,8 @@
  * left to the hardware but what the instruction computes:
  *
  *   - everything that may stop it (faults, page walks with their accessed and dirty bits, debug
- *     points) is looked at first, by dbt's own code;
- *   - what a trap flag would show in, or what changes how the machine runs, is dbt's;
+ *     points) is looked at first, by the core;
+ *   - what a trap flag would show in, or what changes how the machine runs, is the core's;
  *   - a REP string runs with RCX = 1: one iteration, one position;
  *   - a step that does not stop (hosts lose the trap now and then) runs into an undefined
  *     instruction that was put where the instruction leads, and ends there all the same;
@@ -19,6 +19,14 @@
 
 #include "cpu/kvm/kvm.h"
 #include "host/clock.h"
+
+#include "cpu/x86/park.h"
+#include "cpu/x86/exec.h"
+#include "cpu/x86/fpu.h"
+#include "cpu/x86/memory.h"
+#include "cpu/x86/mode.h"
+#include "cpu/x86/run.h"
+#include "cpu/x86/sys.h"
 
 #define LOOK_EVERY 128u
 #define TURN_NS    20000000u
@@ -42,18 +50,19 @@ struct plan {
     unsigned nguards;
 };
 
-static void add_operand(struct plan *p, u64 va, unsigned len, unsigned seg, enum access acc,
+static void add_operand(struct plan *p, unsigned seg, u64 off, unsigned len, enum access acc,
                         bool read)
 {
-    p->op[p->nop++] = (struct operand){.va = va, .len = len, .seg = seg, .acc = acc, .read = read};
+    p->op[p->nop++] =
+        (struct operand){.off = off, .len = len, .seg = seg, .acc = acc, .read = read};
 }
 
-static bool lead_to(struct plan *p, u64 target, bool always)
+static bool lead_to(const struct core *d, struct plan *p, u64 target, bool always)
 {
     p->target = target;
     p->branch = true;
     p->always = always;
-    return is_canonical(target);
+    return code_reachable(d, target);
 }
 
 static bool has_prefix(const struct insn *in, u8 prefix)
@@ -66,6 +75,25 @@ static bool has_prefix(const struct insn *in, u8 prefix)
 static bool odd_repeat(const struct insn *in)
 {
     return in->rep && !memchr(in->keep, in->rep, sizeof(in->keep));
+}
+
+/* The manuals leave OF open after a count other than 1, and AF always; CPUs differ in it between a
+ * count in CL and an immediate one, and KVM's emulator has but one of them. So the core decides.
+ */
+static bool leaves_open(const struct insn *in)
+{
+    switch (in->mnemonic) {
+    case ZYDIS_MNEMONIC_ROL:
+    case ZYDIS_MNEMONIC_ROR:
+    case ZYDIS_MNEMONIC_RCL:
+    case ZYDIS_MNEMONIC_RCR:
+    case ZYDIS_MNEMONIC_SHL:
+    case ZYDIS_MNEMONIC_SHR:
+    case ZYDIS_MNEMONIC_SAR:
+    case ZYDIS_MNEMONIC_SHLD:
+    case ZYDIS_MNEMONIC_SHRD: return true;
+    default: return false;
+    }
 }
 
 /* Any instruction may meet KVM's emulator, at the first access to a page for instance. These it
@@ -85,109 +113,107 @@ static bool emulated_wrongly(const struct insn *in)
     }
 }
 
-static bool plan_general(struct dbt *d, const struct insn *in, struct plan *p)
+static bool plan_general(struct core *d, const struct insn *in, struct plan *p)
 {
-    if (odd_repeat(in) || emulated_wrongly(in))
+    if (odd_repeat(in) || leaves_open(in) || emulated_wrongly(in))
         return false;
     if (!in->mem)
         return true;
-    u64 ea = insn_ea(d, in);
-    if ((in->align && (ea & (in->align - 1u))) || (in->fpu_wait && fpu_pending(d)))
+    if ((in->align && (insn_linear(d, in) & (in->align - 1u))) || (in->fpu_wait && fpu_pending(d)))
         return false;
     if (in->mnemonic == ZYDIS_MNEMONIC_VCVTPH2PS || in->mnemonic == ZYDIS_MNEMONIC_VCVTPS2PH)
         return false;
-    add_operand(p, ea, in->mem_size, in->seg, in->mem & MEM_W ? ACC_W : ACC_R, in->mem & MEM_R);
+    add_operand(p, in->seg, insn_offset(d, in), in->mem_size, in->mem & MEM_W ? ACC_W : ACC_R,
+                in->mem & MEM_R);
     return true;
 }
 
 /* The eight bytes a branch reads its target from; RAM only. */
-static bool read_target(struct dbt *d, u64 va, u64 *target)
+static bool read_target(struct core *d, u64 va, u64 *target)
 {
-    return dbt_peek(&d->base, va, target, sizeof(*target));
+    return core_peek(&d->base, va, target, sizeof(*target));
 }
 
-static bool plan_branch(struct dbt *d, const struct insn *in, struct plan *p)
+static bool plan_branch(struct core *d, const struct insn *in, struct plan *p)
 {
-    u64 sp = d->cpu.gpr[RSP], next = d->cpu.rip + in->len, target;
+    u64 sp = get_sp(d), next = d->cpu.rip + in->len, target;
     /* With an operand-size prefix CPU makers disagree; with a repeat prefix AMD's take LOOPE for
      * LOOPNE and the other way round. */
     if (in->far || has_prefix(in, 0x66) ||
         (in->treat == T_LOOP && (has_prefix(in, 0xf2) || has_prefix(in, 0xf3))))
         return false;
     if (in->treat == T_JCC || in->treat == T_LOOP)
-        return lead_to(p, next + (u64)in->imm, false);
+        return lead_to(d, p, next + (u64)in->imm, false);
     if (in->treat == T_RET) {
-        add_operand(p, sp, 8, SEG_SS, ACC_R, true);
-        return read_target(d, sp, &target) && lead_to(p, target, true);
+        add_operand(p, SEG_SS, sp, 8, ACC_R, true);
+        return read_target(d, linear(d, SEG_SS, sp), &target) && lead_to(d, p, target, true);
     }
     if (in->op0_kind == OP_IMM)
         target = next + (u64)in->imm;
     else if (!in->mem)
         target = d->cpu.gpr[in->reg0];
-    else if (!read_target(d, insn_ea(d, in), &target))
+    else if (!read_target(d, insn_linear(d, in), &target))
         return false;
     if (in->mem)
-        add_operand(p, insn_ea(d, in), 8, in->seg, ACC_R, true);
+        add_operand(p, in->seg, insn_offset(d, in), 8, ACC_R, true);
     if (in->treat == T_CALL)
-        add_operand(p, sp - 8, 8, SEG_SS, ACC_W, false);
-    return lead_to(p, target, true);
+        add_operand(p, SEG_SS, sp - 8, 8, ACC_W, false);
+    return lead_to(d, p, target, true);
 }
 
-static bool plan_stack(struct dbt *d, const struct insn *in, struct plan *p)
+static bool plan_stack(struct core *d, const struct insn *in, struct plan *p)
 {
-    unsigned size = in->opsize == 2 ? 2 : 8;
-    u64 sp = d->cpu.gpr[RSP];
+    unsigned size = in->stack;
+    u64 sp = get_sp(d);
     if (in->op0_kind == OP_SREG)
         return false;
     if (in->treat == T_LEAVE) {
-        add_operand(p, d->cpu.gpr[RBP], size, SEG_SS, ACC_R, true);
+        add_operand(p, SEG_SS, d->cpu.gpr[RBP], size, ACC_R, true);
     } else if (in->treat == T_PUSH) {
         if (in->mem)
-            add_operand(p, insn_ea(d, in), size, in->seg, ACC_R, true);
-        add_operand(p, sp - size, size, SEG_SS, ACC_W, false);
+            add_operand(p, in->seg, insn_offset(d, in), size, ACC_R, true);
+        add_operand(p, SEG_SS, sp - size, size, ACC_W, false);
     } else {
         if (in->mem)
-            return false; /* its address may use RSP behind the pop */
-        add_operand(p, sp, size, SEG_SS, ACC_R, true);
+            return false; /* its address may use RSP after the pop */
+        add_operand(p, SEG_SS, sp, size, ACC_R, true);
     }
     return true;
 }
 
-static bool plan_string(struct dbt *d, const struct insn *in, struct plan *p)
+static bool plan_string(struct core *d, const struct insn *in, struct plan *p)
 {
     bool io = (in->opcode & 0xfc) == 0x6c;
     unsigned size = in->opcode & 1 ? in->opsize : 1;
     if (io)
         size = MIN(size, 4u);
-    /* Where branches are counted, REP INS takes more than one at once (dbt/string.c). */
-    if (in->addrsize != 8 || (io && in->rep && d->counts))
+    /* Where branches are counted, REP INS takes more than one at once (x86/string.c). */
+    if (in->addrsize != 8 || (io && in->rep && counts_branches(d)))
         return false;
     if (io && check_io(d, (u16)d->cpu.gpr[RDX], size))
         return false;
     if (in->rep && !d->cpu.gpr[RCX])
         return true;
     u64 di = d->cpu.gpr[RDI], si = d->cpu.gpr[RSI];
-    if (in->seg == SEG_FS || in->seg == SEG_GS)
-        si += d->cpu.seg_base[in->seg];
     p->string = true;
     p->rep = in->rep;
     p->device = io;
     switch (in->opcode & 0xfe) {
     case 0x6c: /* INS */
-    case 0xaa: add_operand(p, di, size, SEG_DS, ACC_W, false); break;
+    case 0xaa: add_operand(p, SEG_ES, di, size, ACC_W, false); break;
     case 0x6e: /* OUTS */
-    case 0xac: add_operand(p, si, size, SEG_DS, ACC_R, true); break;
+    case 0xac: add_operand(p, in->seg, si, size, ACC_R, true); break;
     case 0xa4:
-        add_operand(p, si, size, SEG_DS, ACC_R, true);
-        add_operand(p, di, size, SEG_DS, ACC_W, false);
+        add_operand(p, in->seg, si, size, ACC_R, true);
+        add_operand(p, SEG_ES, di, size, ACC_W, false);
         break;
     case 0xa6: /* this order shows in CR2 */
-        add_operand(p, di, size, SEG_DS, ACC_R, true);
-        add_operand(p, si, size, SEG_DS, ACC_R, true);
+        add_operand(p, SEG_ES, di, size, ACC_R, true);
+        add_operand(p, in->seg, si, size, ACC_R, true);
         p->compares = true;
         break;
     case 0xae:
-        add_operand(p, di, size, SEG_DS, ACC_R, true);
+        add_operand(p, SEG_ES, di, size, ACC_R, true);
         p->compares = true;
         break;
     default: return false;
@@ -195,7 +221,7 @@ static bool plan_string(struct dbt *d, const struct insn *in, struct plan *p)
     return true;
 }
 
-static bool plan_port(struct dbt *d, const struct insn *in)
+static bool plan_port(struct core *d, const struct insn *in)
 {
     unsigned size = in->opcode & 1 ? (in->opsize == 2 ? 2 : 4) : 1;
     u64 imm = in->mnemonic == ZYDIS_MNEMONIC_IN ? in->imm2 : (u64)in->imm;
@@ -204,7 +230,7 @@ static bool plan_port(struct dbt *d, const struct insn *in)
 }
 
 /* Of the system instructions, those that KVM hands to us or that change no more than a flag. */
-static bool plan_system(struct dbt *d, const struct insn *in, struct plan *p)
+static bool plan_system(struct core *d, const struct insn *in, struct plan *p)
 {
     switch (in->mnemonic) {
     case ZYDIS_MNEMONIC_CLD:
@@ -256,8 +282,8 @@ static bool two_segments(const struct insn *in)
             has_prefix(in, 0x3e) || (has_prefix(in, 0x64) && has_prefix(in, 0x65)));
 }
 
-/* false: it is dbt's. */
-static bool plan(struct dbt *d, const struct insn *in, struct plan *p)
+/* false: it is the core's. */
+static bool plan(struct core *d, const struct insn *in, struct plan *p)
 {
     if (two_segments(in))
         return false;
@@ -278,8 +304,8 @@ static bool plan(struct dbt *d, const struct insn *in, struct plan *p)
     }
 }
 
-/* All that may stop it. What is not plain RAM or a plain device is dbt's as well. */
-static bool look_at_operands(struct dbt *d, struct plan *p)
+/* All that may stop it. What is not plain RAM or a plain device is the core's as well. */
+static bool look_at_operands(struct core *d, struct plan *p)
 {
     for (unsigned i = 0; i < p->nop; i++) {
         struct operand *op = &p->op[i];
@@ -303,7 +329,7 @@ static bool overlaps(gpa_t a, unsigned alen, gpa_t b, unsigned blen)
     return a < b + blen && b < a + alen;
 }
 
-static bool add_guard(struct dbt *d, const struct insn *in, struct plan *p, u64 at)
+static bool add_guard(struct core *d, const struct insn *in, struct plan *p, u64 at)
 {
     static const u8 ud2[2] = {0x0f, 0x0b};
     u64 rip = d->cpu.rip, page = rip & ~(u64)(PAGE_SIZE - 1);
@@ -332,7 +358,7 @@ static void remove_guards(struct plan *p)
 }
 
 /* Where the instruction leads, inside its own page only: nothing else may be fetched early. */
-static bool add_guards(struct dbt *d, const struct insn *in, struct plan *p)
+static bool add_guards(struct core *d, const struct insn *in, struct plan *p)
 {
     bool two = p->branch && !p->always;
     if (d->code_page2 != NEVER || (two && overlaps(p->target, 2, d->next, 2)))
@@ -344,7 +370,7 @@ static bool add_guards(struct dbt *d, const struct insn *in, struct plan *p)
     return false;
 }
 
-/* A signal came: before the instruction, or behind it and before its trap? (A jump to itself may
+/* A signal came: before the instruction, or after it and before its trap? (A jump to itself may
  * run twice.) */
 static bool moved(struct kvm *k)
 {
@@ -378,13 +404,13 @@ static int enter(struct kvm *k, const struct insn *in, struct err *err)
     }
 }
 
-/* With the registers behind it: did the instruction retire? <0 or enum kvm_next. */
+/* With the registers after it: did the instruction retire? <0 or enum kvm_next. */
 static int judge(struct kvm *k, const struct insn *in, const struct plan *p, struct err *err)
 {
-    struct dbt *d = k->core;
+    struct core *d = k->core;
     u64 rip = d->cpu.rip, now = k->regs.rip;
     if (k->h.run->exit_reason == KVM_EXIT_SHUTDOWN) {
-        /* RF: it faulted, or a guard behind it did. */
+        /* RF: it faulted, or a guard after it did. */
         bool fault = !k->keeps || (now == rip && (k->regs.rflags & FL_RF));
         k->armed = false;
         int r = kvm_clear_events(k, err);
@@ -396,7 +422,7 @@ static int judge(struct kvm *k, const struct insn *in, const struct plan *p, str
     bool msr =
         k->h.run->exit_reason == KVM_EXIT_X86_RDMSR || k->h.run->exit_reason == KVM_EXIT_X86_WRMSR;
     if (msr && k->h.run->msr.error) {
-        /* KVM holds the #GP for the next entry: dbt delivers it. */
+        /* KVM holds the #GP for the next entry: the core delivers it. */
         int r = kvm_clear_events(k, err);
         return r < 0 ? r : KVM_NOT_STEPPED;
     }
@@ -406,7 +432,7 @@ static int judge(struct kvm *k, const struct insn *in, const struct plan *p, str
     if (there)
         return KVM_STEPPED;
     char text[128], what[256];
-    insn_text(in->bytes, in->len, rip, text, sizeof(text));
+    insn_text((enum code_size)in->code, in->bytes, in->len, rip, text, sizeof(text));
     snprintf(what, sizeof(what), "a single step of `%s` stopped at %llx", text,
              (unsigned long long)now);
     return kvm_dump(k, what, err);
@@ -414,7 +440,7 @@ static int judge(struct kvm *k, const struct insn *in, const struct plan *p, str
 
 static void take_registers(struct kvm *k)
 {
-    struct dbt *d = k->core;
+    struct core *d = k->core;
     const struct kvm_regs *g = &k->regs;
     u64 *r = d->cpu.gpr;
     const u64 from[16] = {g->rax, g->rcx, g->rdx, g->rbx, g->rsp, g->rbp, g->rsi, g->rdi,
@@ -436,7 +462,7 @@ static int answer_cpuid(struct kvm *k, struct insn *in)
 }
 
 /* One iteration of a REP string is behind us. */
-static int iterated(struct dbt *d, const struct insn *in, const struct plan *p, u64 rcx, u64 flags)
+static int iterated(struct core *d, const struct insn *in, const struct plan *p, u64 rcx, u64 flags)
 {
     bool zf = d->flags & FL_ZF;
     bool io = (in->opcode & 0xfc) == 0x6c;
@@ -454,14 +480,14 @@ static int iterated(struct dbt *d, const struct insn *in, const struct plan *p, 
 /* The instruction's results out of KVM. */
 static int finish_step(struct kvm *k, struct insn *in, const struct plan *p, bool fpu)
 {
-    struct dbt *d = k->core;
+    struct core *d = k->core;
     u64 rcx = d->cpu.gpr[RCX], flags = d->flags;
     if (fpu && kvm_get_fpu(k, &d->err))
         return STOP_FAILED;
     k->steps++;
     if (fpu) {
         exec_x87_pointers(d, in);
-        fpu_take_image(d, (const u8 *)k->image->region);
+        park_take_image(d, (const u8 *)k->image->region);
         memcpy(k->fpu, d->cpu.xsave, XSAVE_SIZE);
     }
     if (in->mnemonic == ZYDIS_MNEMONIC_CPUID)
@@ -496,10 +522,10 @@ static void look_at_clock(struct kvm *k)
 enum engine_exit kvm_run_steps(struct engine *e, pos_t stop_at, struct err *err)
 {
     kvm_of(e)->turn_ends = host_ns_coarse() + TURN_NS;
-    return dbt_run(e, stop_at, err);
+    return core_run(e, stop_at, err);
 }
 
-int kvm_step(struct dbt *d, struct insn *in)
+int kvm_step(struct core *d, struct insn *in)
 {
     struct kvm *k = d->stepper_opaque;
     look_at_clock(k);
@@ -518,7 +544,7 @@ int kvm_step(struct dbt *d, struct insn *in)
     u64 rcx = d->cpu.gpr[RCX];
     if (p.rep)
         d->cpu.gpr[RCX] = 1;
-    k->h.run->cr8 = d->env->get_cr8(d->env->machine);
+    k->h.run->cr8 = d->env->get_cr8(d->env->cpu);
     int r = kvm_send(k, fpu, &d->err);
     d->cpu.gpr[RCX] = rcx;
     if (!r)

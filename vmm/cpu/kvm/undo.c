@@ -10,6 +10,8 @@
 
 #include "cpu/kvm/kvm.h"
 
+#include "cpu/x86/memory.h"
+
 #define NOTES 16u /* most that one instruction, or one iteration, makes */
 
 enum note_kind { NOTE_PIO_READ = 1, NOTE_PIO_WRITE, NOTE_MMIO_READ, NOTE_MMIO_WRITE, NOTE_WRMSR };
@@ -57,7 +59,7 @@ static u32 pio_read(void *opaque, u16 port, unsigned size)
 {
     struct kvm_undo *u = opaque;
     const struct note *n = noted(u, NOTE_PIO_READ, port);
-    u32 v = n ? (u32)n->value : u->real->pio_read(u->real->machine, port, size);
+    u32 v = n ? (u32)n->value : u->real->pio_read(u->real->cpu, port, size);
     note(u, NOTE_PIO_READ, port, v, true);
     return v;
 }
@@ -67,7 +69,7 @@ static void pio_write(void *opaque, u16 port, unsigned size, u32 value)
     struct kvm_undo *u = opaque;
     if (noted(u, NOTE_PIO_WRITE, port))
         return;
-    u->real->pio_write(u->real->machine, port, size, value);
+    u->real->pio_write(u->real->cpu, port, size, value);
     note(u, NOTE_PIO_WRITE, port, value, true);
 }
 
@@ -75,7 +77,7 @@ static u64 mmio_read(void *opaque, gpa_t gpa, unsigned size)
 {
     struct kvm_undo *u = opaque;
     const struct note *n = noted(u, NOTE_MMIO_READ, gpa);
-    u64 v = n ? n->value : u->real->mmio_read(u->real->machine, gpa, size);
+    u64 v = n ? n->value : u->real->mmio_read(u->real->cpu, gpa, size);
     note(u, NOTE_MMIO_READ, gpa, v, true);
     return v;
 }
@@ -85,14 +87,14 @@ static void mmio_write(void *opaque, gpa_t gpa, unsigned size, u64 value)
     struct kvm_undo *u = opaque;
     if (noted(u, NOTE_MMIO_WRITE, gpa))
         return;
-    u->real->mmio_write(u->real->machine, gpa, size, value);
+    u->real->mmio_write(u->real->cpu, gpa, size, value);
     note(u, NOTE_MMIO_WRITE, gpa, value, true);
 }
 
 static bool env_rdmsr(void *opaque, u32 msr, u64 *value)
 {
     struct kvm_undo *u = opaque;
-    return u->real->rdmsr(u->real->machine, msr, value); /* reading changes nothing */
+    return u->real->rdmsr(u->real->cpu, msr, value); /* reading changes nothing */
 }
 
 static bool env_wrmsr(void *opaque, u32 msr, u64 value)
@@ -101,7 +103,7 @@ static bool env_wrmsr(void *opaque, u32 msr, u64 value)
     const struct note *n = noted(u, NOTE_WRMSR, msr);
     if (n)
         return n->fine;
-    bool fine = u->real->wrmsr(u->real->machine, msr, value);
+    bool fine = u->real->wrmsr(u->real->cpu, msr, value);
     note(u, NOTE_WRMSR, msr, value, fine);
     return fine;
 }
@@ -109,25 +111,25 @@ static bool env_wrmsr(void *opaque, u32 msr, u64 value)
 static u64 get_cr8(void *opaque)
 {
     struct kvm_undo *u = opaque;
-    return u->real->get_cr8(u->real->machine);
+    return u->real->get_cr8(u->real->cpu);
 }
 
 static void set_cr8(void *opaque, u64 value)
 {
     struct kvm_undo *u = opaque;
-    u->real->set_cr8(u->real->machine, value);
+    u->real->set_cr8(u->real->cpu, value);
 }
 
 static vns_t now(void *opaque)
 {
     struct kvm_undo *u = opaque;
-    return u->real->now(u->real->machine);
+    return u->real->now(u->real->cpu);
 }
 
 static void counted(void *opaque)
 {
     struct kvm_undo *u = opaque;
-    u->real->counted(u->real->machine);
+    u->real->counted(u->real->cpu);
 }
 
 int kvm_undo_create(struct kvm *k, struct err *err)
@@ -136,7 +138,7 @@ int kvm_undo_create(struct kvm *k, struct err *err)
     if (!u)
         return err_set(err, -ENOMEM, "out of memory");
     u->real = k->core->env;
-    u->env = (struct engine_env){.machine = u,
+    u->env = (struct engine_env){.cpu = u,
                                  .pio_read = pio_read,
                                  .pio_write = pio_write,
                                  .mmio_read = mmio_read,
@@ -155,7 +157,7 @@ int kvm_undo_create(struct kvm *k, struct err *err)
 void kvm_undo_begin(struct kvm *k, const struct operand *op, unsigned n)
 {
     struct kvm_undo *u = k->undo;
-    struct dbt *d = k->core;
+    struct core *d = k->core;
     u->notes = u->stores = 0;
     for (unsigned i = 0; i < n; i++) {
         if (op[i].acc != ACC_W || op[i].len > sizeof(u->store[0].was))

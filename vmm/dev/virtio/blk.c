@@ -56,17 +56,7 @@ enum { S_OK = 0, S_IOERR = 1, S_UNSUPP = 2 };
     A(u32, bytes, UNDER_WAY) /* of data, or of the range */                                        \
     A(u64, due, UNDER_WAY)   /* virtual time */
 
-struct blk_state {
-    BLK_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
-};
-
-#define F(t, n)    STATE_FIELD(blk_state, t, n)
-#define A(t, n, c) STATE_FIELD_ARRAY(blk_state, t, n, c)
-static const struct state_field blk_fields[] = {BLK_STATE(F, A)};
-#undef F
-#undef A
-static const struct state_desc blk_desc = {"virtio-blk", blk_fields, ARRAY_SIZE(blk_fields),
-                                           sizeof(struct blk_state)};
+STATE(blk, "virtio-blk", BLK_STATE);
 
 static struct virtio_blk *self(const struct device *dev)
 {
@@ -445,6 +435,17 @@ static const struct virtio_class blk_class_ro = {
     .reset = blk_driver_reset,
 };
 
+static void blk_input(struct device *dev, const struct input *in)
+{
+    virtio_blk_fail(dev, in->arg);
+}
+
+static void blk_destroy(struct device *dev)
+{
+    if (self(dev)->disk)
+        drop_all(self(dev));
+}
+
 static const struct device_ops blk_ops = {
     .name = "disk",
     .state = &blk_desc,
@@ -452,6 +453,8 @@ static const struct device_ops blk_ops = {
     .deadline = blk_deadline,
     .expire = blk_expire,
     .loaded = blk_loaded,
+    .input = blk_input,
+    .destroy = blk_destroy,
 };
 
 const struct page_image *virtio_blk_written(const struct device *dev, u64 *pages)
@@ -466,22 +469,16 @@ int virtio_blk_restore(struct device *dev, const struct page_image *image, struc
     return disk_restore(self(dev)->disk, image, err);
 }
 
-int virtio_blk_create(struct device *dev, const struct dev_env *env, struct virtio_blk *b,
-                      struct device *pci, unsigned slot, struct disk *disk, const char *name,
-                      struct err *err)
+int virtio_blk_create(struct device *dev, const struct dev_env *env, struct device *pci,
+                      unsigned slot, struct disk *disk, const char *name, struct err *err)
 {
-    int r = dev_alloc(dev, &blk_ops, env, sizeof(struct blk_state), err);
+    int r =
+        virtio_alloc(dev, &blk_ops, env, sizeof(struct blk_state), sizeof(struct virtio_blk), err);
     if (r)
         return r;
+    struct virtio_blk *b = dev->host;
     b->disk = disk;
     snprintf(dev->name, sizeof(dev->name), "%s", name);
-    virtio_connect(&b->v, dev, disk->readonly ? &blk_class_ro : &blk_class, pci, slot);
+    virtio_connect(dev, disk->readonly ? &blk_class_ro : &blk_class, pci, slot);
     return 0;
-}
-
-void virtio_blk_destroy(struct device *dev)
-{
-    if (self(dev))
-        drop_all(self(dev));
-    dev_free(dev);
 }

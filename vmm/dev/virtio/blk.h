@@ -14,11 +14,9 @@ struct virtio_blk {
     bool failing; /* some of them may have failed */
 };
 
-/* `name` is that of its component ("disk0"); the disk outlives the device. *b is zero. */
-int virtio_blk_create(struct device *dev, const struct dev_env *env, struct virtio_blk *b,
-                      struct device *pci, unsigned slot, struct disk *disk, const char *name,
-                      struct err *err);
-void virtio_blk_destroy(struct device *dev);
+/* `name` is that of its component ("disk0"); the disk outlives the device. */
+int virtio_blk_create(struct device *dev, const struct dev_env *env, struct device *pci,
+                      unsigned slot, struct disk *disk, const char *name, struct err *err);
 
 /* What was written to its disk, of so many pages; and going back to such an image. */
 const struct page_image *virtio_blk_written(const struct device *dev, u64 *pages);

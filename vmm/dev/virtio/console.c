@@ -51,17 +51,7 @@ static const struct {
     A(u64, sent, CONSOLE_PORTS)                                                                    \
     A(u64, sent_digest, CONSOLE_PORTS)
 
-struct console_state {
-    CONSOLE_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
-};
-
-#define F(t, n)    STATE_FIELD(console_state, t, n)
-#define A(t, n, c) STATE_FIELD_ARRAY(console_state, t, n, c)
-static const struct state_field console_fields[] = {CONSOLE_STATE(F, A)};
-#undef F
-#undef A
-static const struct state_desc console_desc = {
-    "virtio-console", console_fields, ARRAY_SIZE(console_fields), sizeof(struct console_state)};
+STATE(console, "virtio-console", CONSOLE_STATE);
 
 struct message {
     u32 id;
@@ -312,20 +302,38 @@ static int console_loaded(struct device *dev, struct err *err)
     return virtio_loaded(dev, err);
 }
 
+static u32 console_room(const struct device *dev, enum input_kind kind, u32 unit)
+{
+    return kind == INPUT_PORT ? virtio_console_room(dev, unit)
+                              : unit && virtio_console_has(dev, unit);
+}
+
+static void console_input(struct device *dev, const struct input *in)
+{
+    if (in->kind == INPUT_PORT)
+        virtio_console_receive(dev, in->unit, in->data, in->len);
+    else
+        virtio_console_open(dev, in->unit, in->arg);
+}
+
 static const struct device_ops console_ops = {
     .name = "virtio-console",
     .state = &console_desc,
     .reset = console_reset,
     .loaded = console_loaded,
+    .room = console_room,
+    .input = console_input,
 };
 
-int virtio_console_create(struct device *dev, const struct dev_env *env, struct virtio_console *c,
-                          struct device *pci, unsigned slot, bool terminal,
-                          const char *const names[CONSOLE_PORTS], struct err *err)
+int virtio_console_create(struct device *dev, const struct dev_env *env, struct device *pci,
+                          unsigned slot, bool terminal, const char *const names[CONSOLE_PORTS],
+                          struct err *err)
 {
-    int r = dev_alloc(dev, &console_ops, env, sizeof(struct console_state), err);
+    int r = virtio_alloc(dev, &console_ops, env, sizeof(struct console_state),
+                         sizeof(struct virtio_console), err);
     if (r)
         return r;
+    struct virtio_console *c = dev->host;
     c->terminal = c->exists[0] = terminal;
     c->nports = 1;
     for (unsigned i = 1; i < CONSOLE_PORTS; i++) {
@@ -346,12 +354,7 @@ int virtio_console_create(struct device *dev, const struct dev_env *env, struct 
         .notify = console_notify,
         .reset = console_driver_reset,
     };
-    virtio_connect(&c->v, dev, &c->class, pci, slot);
+    virtio_connect(dev, &c->class, pci, slot);
     console_reset(dev);
     return 0;
-}
-
-void virtio_console_destroy(struct device *dev)
-{
-    dev_free(dev);
 }

@@ -24,10 +24,9 @@ struct virtio_console {
 
 /* `terminal`: there is a port 0, whose output is the machine's console (OUT_CONSOLE). names[i] is
  * the name of port i, from 1 on; "" or NULL: there is no such port. */
-int virtio_console_create(struct device *dev, const struct dev_env *env, struct virtio_console *c,
-                          struct device *pci, unsigned slot, bool terminal,
-                          const char *const names[CONSOLE_PORTS], struct err *err);
-void virtio_console_destroy(struct device *dev);
+int virtio_console_create(struct device *dev, const struct dev_env *env, struct device *pci,
+                          unsigned slot, bool terminal, const char *const names[CONSOLE_PORTS],
+                          struct err *err);
 
 bool virtio_console_has(const struct device *dev, unsigned port);
 /* Bytes that the port takes now: 0 while the guest or the host has it closed, or the driver has

@@ -26,13 +26,7 @@ enum { CONTROL = 0, CURSOR = 1 };
 
 #define TRANSFER_NS 100000u /* a fenced command that draws nothing takes so long */
 
-#define F(t, n)    STATE_FIELD(gpu_state, t, n)
-#define A(t, n, c) STATE_FIELD_ARRAY(gpu_state, t, n, c)
-static const struct state_field gpu_fields[] = {GPU_STATE(F, A)};
-#undef F
-#undef A
-static const struct state_desc gpu_desc = {"virtio-gpu", gpu_fields, ARRAY_SIZE(gpu_fields),
-                                           sizeof(struct gpu_state)};
+STATE_DESC(gpu, "virtio-gpu", GPU_STATE);
 
 static void emit(struct virtio_gpu *g, const struct dev_gpu *what)
 {
@@ -63,10 +57,10 @@ static void gpu_config_write(struct device *dev, unsigned offset, unsigned size,
 
 /* ---- answers ---- */
 
-/* What is behind the header of an answer; returns its bytes. */
+/* What is after the header of an answer; returns its bytes. */
 static u32 answer_body(const struct virtio_gpu *g, u32 response, u8 *body)
 {
-    const struct gpu_config *c = &g->config;
+    const struct description_gpu *c = &g->config;
     if (response == VIRTIO_GPU_RESP_OK_DISPLAY_INFO) {
         struct virtio_gpu_resp_display_info d = {0};
         d.pmodes[0].r.width = c->width;
@@ -100,7 +94,7 @@ static void respond(struct virtio_gpu *g, u16 head, u64 number, u32 response)
     union {
         struct virtio_gpu_ctrl_hdr hdr;
         u8 bytes[sizeof(struct virtio_gpu_ctrl_hdr) +
-                 MAX(GPU_CAPSET_MAX, sizeof(struct virtio_gpu_resp_edid))];
+                 MAX(DESCRIPTION_CAPSET_MAX, sizeof(struct virtio_gpu_resp_edid))];
     } r;
     struct virtio_gpu_ctrl_hdr request = {0};
     virtio_read(&g->v, 0, &request, sizeof(request));
@@ -439,17 +433,20 @@ static const struct virtio_class class_3d = {
     .reset = gpu_driver_reset,
 };
 
-static const struct device_ops gpu_ops = {
-    .name = "gpu",
-    .state = &gpu_desc,
-    .reset = gpu_reset,
-    .deadline = gpu_deadline,
-    .expire = gpu_expire,
-    .loaded = gpu_loaded,
-};
-
-static void release(struct virtio_gpu *g)
+static u32 gpu_room(const struct device *dev, enum input_kind kind, u32 unit)
 {
+    u64 number;
+    return virtio_gpu_waiting(dev, &number) && !unit ? INPUT_MAX : 0;
+}
+
+static void gpu_input(struct device *dev, const struct input *in)
+{
+    virtio_gpu_reply(dev, in->data, in->len);
+}
+
+static void gpu_destroy(struct device *dev)
+{
+    struct virtio_gpu *g = gpu_self(dev);
     gpu_store_fini(&g->store);
     free(g->request);
     free(g->row);
@@ -458,6 +455,18 @@ static void release(struct virtio_gpu *g)
     if (g->upload)
         munmap(g->upload, GPU_UPLOAD_BYTES);
 }
+
+static const struct device_ops gpu_ops = {
+    .name = "gpu",
+    .state = &gpu_desc,
+    .reset = gpu_reset,
+    .deadline = gpu_deadline,
+    .expire = gpu_expire,
+    .loaded = gpu_loaded,
+    .room = gpu_room,
+    .input = gpu_input,
+    .destroy = gpu_destroy,
+};
 
 static int allocate(struct virtio_gpu *g, struct err *err)
 {
@@ -478,26 +487,18 @@ static int allocate(struct virtio_gpu *g, struct err *err)
     return 0;
 }
 
-int virtio_gpu_create(struct device *dev, const struct dev_env *env, struct virtio_gpu *g,
-                      struct device *pci, unsigned slot, const struct gpu_config *config,
-                      struct err *err)
+int virtio_gpu_create(struct device *dev, const struct dev_env *env, struct device *pci,
+                      unsigned slot, const struct description_gpu *config, struct err *err)
 {
-    int r = dev_alloc(dev, &gpu_ops, env, sizeof(struct gpu_state), err);
+    int r =
+        virtio_alloc(dev, &gpu_ops, env, sizeof(struct gpu_state), sizeof(struct virtio_gpu), err);
     if (r)
         return r;
+    struct virtio_gpu *g = dev->host;
     g->config = *config;
     r = allocate(g, err);
-    if (r) {
-        release(g);
-        dev_free(dev);
+    if (r)
         return r;
-    }
-    virtio_connect(&g->v, dev, config->capset_size ? &class_3d : &class_2d, pci, slot);
+    virtio_connect(dev, config->capset_size ? &class_3d : &class_2d, pci, slot);
     return 0;
-}
-
-void virtio_gpu_destroy(struct device *dev)
-{
-    release(gpu_self(dev));
-    dev_free(dev);
 }

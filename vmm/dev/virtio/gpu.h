@@ -6,24 +6,15 @@
 #ifndef REPRISE_DEV_VIRTIO_GPU_H
 #define REPRISE_DEV_VIRTIO_GPU_H
 
+#include "board/description.h"
 #include "dev/virtio/gpu_store.h"
 #include "dev/virtio/virtio.h"
 
 #define GPU_REQUEST_MAX (1u << 20) /* bytes of a command with what it carries */
-#define GPU_CAPSET_MAX  512u
-#define GPU_SIZE_MIN    64u /* of the screen, pixels */
-#define GPU_SIZE_MAX    4096u
-
-struct gpu_config {
-    u32 width, height; /* preferred mode; 0: there is no GPU */
-    u32 hz;            /* of the display: a command that draws is done a period later */
-    u32 capset_id, capset_version, capset_size; /* size 0: 2D only */
-    u8 capset[GPU_CAPSET_MAX];
-};
 
 struct virtio_gpu {
     struct virtio v; /* first: dev->host */
-    struct gpu_config config;
+    struct description_gpu config;
     struct gpu_store store;
     u8 *request; /* scratch, GPU_REQUEST_MAX */
     u8 *row;     /* scratch, a row of pixels */
@@ -36,10 +27,8 @@ struct virtio_gpu {
     bool shown; /* it flushed what is on the screen */
 };
 
-int virtio_gpu_create(struct device *dev, const struct dev_env *env, struct virtio_gpu *g,
-                      struct device *pci, unsigned slot, const struct gpu_config *config,
-                      struct err *err);
-void virtio_gpu_destroy(struct device *dev);
+int virtio_gpu_create(struct device *dev, const struct dev_env *env, struct device *pci,
+                      unsigned slot, const struct description_gpu *config, struct err *err);
 
 /* Does the first command under way wait for the renderer? Its number. */
 bool virtio_gpu_waiting(const struct device *dev, u64 *number);

@@ -40,9 +40,7 @@
     A(u64, number, UNDER_WAY)                                                                      \
     A(u64, due, UNDER_WAY) /* virtual time */
 
-struct gpu_state {
-    GPU_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
-};
+STATE_STRUCT(gpu, GPU_STATE);
 
 /* What a command reads of guest memory goes through here; `ranges` point into `bytes`. */
 #define GPU_UPLOADS      65536u
@@ -54,7 +52,7 @@ u32 gpu_execute(struct virtio_gpu *g, const struct gpu_command *c);
 /* Writes to a resource's backing. false: there is none, or it is shorter; nothing was written. */
 bool gpu_backing_write(struct virtio_gpu *g, u32 resource, u64 offset, const u8 *in, u64 len);
 
-void gpu_make_edid(const struct gpu_config *c, u8 edid[128]);
+void gpu_make_edid(const struct description_gpu *c, u8 edid[128]);
 
 static inline struct virtio_gpu *gpu_self(const struct device *dev)
 {

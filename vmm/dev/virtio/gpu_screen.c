@@ -6,7 +6,7 @@
 /* ---- EDID 1.4 (VESA E-EDID, section 3) ---- */
 
 /* Blanking as in reduced-blanking modes (VESA CVT 1.2): any refresh rate follows from the clock. */
-static void detailed_timing(const struct gpu_config *c, u8 *d)
+static void detailed_timing(const struct description_gpu *c, u8 *d)
 {
     u32 hblank = 160, vblank = 35;
     u64 clock = (u64)(c->width + hblank) * (c->height + vblank) * c->hz / 10000;
@@ -19,7 +19,7 @@ static void detailed_timing(const struct gpu_config *c, u8 *d)
     d[5] = (u8)c->height;
     d[6] = (u8)vblank;
     d[7] = (u8)((c->height >> 8 & 15) << 4 | vblank >> 8);
-    d[8] = 48;          /* sync starts so many pixels behind the picture, */
+    d[8] = 48;          /* sync starts so many pixels after the picture, */
     d[9] = 32;          /* and is so long */
     d[10] = 3 << 4 | 6; /* lines */
     u32 mm_w = c->width * 254 / 960, mm_h = c->height * 254 / 960; /* 96 pixels an inch */
@@ -29,7 +29,7 @@ static void detailed_timing(const struct gpu_config *c, u8 *d)
     d[17] = 0x1e; /* digital separate sync, both positive */
 }
 
-void gpu_make_edid(const struct gpu_config *c, u8 edid[128])
+void gpu_make_edid(const struct description_gpu *c, u8 edid[128])
 {
     static const u8 head[] = {
         0,    0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, /* header */

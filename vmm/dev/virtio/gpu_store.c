@@ -187,7 +187,7 @@ static void slot_put(struct gpu_store *s, u32 slot, const struct gpu_resource *r
     put(s, (u64)slot * sizeof(*r), r, sizeof(*r));
 }
 
-/* Closes the gap, so that probing goes on to find what lies behind it. */
+/* Closes the gap, so that probing goes on to find what lies after it. */
 static void index_remove(struct gpu_store *s, u32 id)
 {
     u32 gap = home(s, id);
@@ -393,7 +393,7 @@ u64 gpu_backing_size(struct gpu_store *s, const struct gpu_resource *r)
     return end_of(s, r, r->entries);
 }
 
-/* The first entry that ends behind the offset has it. */
+/* The first entry that ends after the offset has it. */
 static u32 find_entry(struct gpu_store *s, const struct gpu_resource *r, u64 offset)
 {
     u32 low = 0, high = r->entries;
@@ -410,7 +410,7 @@ static u32 find_entry(struct gpu_store *s, const struct gpu_resource *r, u64 off
 u64 gpu_backing_piece(struct gpu_store *s, const struct gpu_resource *r, u32 *at, u64 offset,
                       u64 len, gpa_t *gpa)
 {
-    for (unsigned i = 0; i < 3; i++) { /* where the last piece was, behind that, anywhere */
+    for (unsigned i = 0; i < 3; i++) { /* where the last piece was, after that, anywhere */
         u32 n = i < 2 ? *at + i : find_entry(s, r, offset);
         if (n >= r->entries)
             continue;

@@ -34,17 +34,7 @@ struct event {
     F(u64, given) /* events */                                                                     \
     F(u64, status_events)
 
-struct input_state {
-    INPUT_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
-};
-
-#define F(t, n)    STATE_FIELD(input_state, t, n)
-#define A(t, n, c) STATE_FIELD_ARRAY(input_state, t, n, c)
-static const struct state_field input_fields[] = {INPUT_STATE(F, A)};
-#undef F
-#undef A
-static const struct state_desc input_desc = {"virtio-input", input_fields, ARRAY_SIZE(input_fields),
-                                             sizeof(struct input_state)};
+STATE(input, "virtio-input", INPUT_STATE);
 
 /* Codes first to last of an event type. */
 struct code_range {
@@ -232,26 +222,35 @@ static const struct virtio_class input_class = {
     .reset = input_driver_reset,
 };
 
+static u32 input_room(const struct device *dev, enum input_kind kind, u32 unit)
+{
+    return virtio_input_room(dev);
+}
+
+static void input_input(struct device *dev, const struct input *in)
+{
+    virtio_input_events(dev, in->data, in->len);
+}
+
 static const struct device_ops input_ops = {
     .name = "virtio-input",
     .state = &input_desc,
     .reset = virtio_reset,
     .loaded = input_loaded,
+    .room = input_room,
+    .input = input_input,
 };
 
-int virtio_input_create(struct device *dev, const struct dev_env *env, struct virtio_input *n,
-                        struct device *pci, unsigned slot, enum input_device kind, struct err *err)
+int virtio_input_create(struct device *dev, const struct dev_env *env, struct device *pci,
+                        unsigned slot, enum input_device kind, struct err *err)
 {
-    int r = dev_alloc(dev, &input_ops, env, sizeof(struct input_state), err);
+    int r = virtio_alloc(dev, &input_ops, env, sizeof(struct input_state),
+                         sizeof(struct virtio_input), err);
     if (r)
         return r;
+    struct virtio_input *n = dev->host;
     n->model = &models[kind];
     snprintf(dev->name, sizeof(dev->name), "%s", n->model->name);
-    virtio_connect(&n->v, dev, &input_class, pci, slot);
+    virtio_connect(dev, &input_class, pci, slot);
     return 0;
-}
-
-void virtio_input_destroy(struct device *dev)
-{
-    dev_free(dev);
 }

@@ -19,9 +19,8 @@ struct virtio_input {
 };
 
 /* Its component is named keyboard or tablet. */
-int virtio_input_create(struct device *dev, const struct dev_env *env, struct virtio_input *n,
-                        struct device *pci, unsigned slot, enum input_device kind, struct err *err);
-void virtio_input_destroy(struct device *dev);
+int virtio_input_create(struct device *dev, const struct dev_env *env, struct device *pci,
+                        unsigned slot, enum input_device kind, struct err *err);
 
 /* Bytes of events for which the driver has given buffers. */
 u32 virtio_input_room(const struct device *dev);

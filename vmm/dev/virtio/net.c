@@ -29,17 +29,7 @@ enum { RX = 0, TX = 1 };
     F(u64, received_bytes)                                                                         \
     F(u64, dropped) /* arrived, and did not fit */
 
-struct net_state {
-    NET_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
-};
-
-#define F(t, n)    STATE_FIELD(net_state, t, n)
-#define A(t, n, c) STATE_FIELD_ARRAY(net_state, t, n, c)
-static const struct state_field net_fields[] = {NET_STATE(F, A)};
-#undef F
-#undef A
-static const struct state_desc net_desc = {"virtio-net", net_fields, ARRAY_SIZE(net_fields),
-                                           sizeof(struct net_state)};
+STATE(net, "virtio-net", NET_STATE);
 
 /* 5.1.6; no offloads, so that all but the last field is 0. */
 struct net_header {
@@ -184,29 +174,40 @@ static const struct virtio_class net_class = {
     .notify = net_notify,
 };
 
+static u32 net_room(const struct device *dev, enum input_kind kind, u32 unit)
+{
+    return kind == INPUT_PACKET ? virtio_net_room(dev) : 1;
+}
+
+static void net_input(struct device *dev, const struct input *in)
+{
+    if (in->kind == INPUT_PACKET)
+        virtio_net_receive(dev, in->data, in->len);
+    else
+        virtio_net_link(dev, in->arg);
+}
+
 static const struct device_ops net_ops = {
     .name = "net",
     .state = &net_desc,
     .reset = virtio_reset,
     .loaded = net_loaded,
+    .room = net_room,
+    .input = net_input,
 };
 
-int virtio_net_create(struct device *dev, const struct dev_env *env, struct virtio_net *n,
-                      struct device *pci, unsigned slot, unsigned unit, const u8 mac[6], u16 mtu,
-                      struct err *err)
+int virtio_net_create(struct device *dev, const struct dev_env *env, struct device *pci,
+                      unsigned slot, unsigned unit, const u8 mac[6], u16 mtu, struct err *err)
 {
-    int r = dev_alloc(dev, &net_ops, env, sizeof(struct net_state), err);
+    int r =
+        virtio_alloc(dev, &net_ops, env, sizeof(struct net_state), sizeof(struct virtio_net), err);
     if (r)
         return r;
+    struct virtio_net *n = dev->host;
     n->unit = unit;
     n->mtu = mtu;
     memcpy(n->mac, mac, 6);
     snprintf(dev->name, sizeof(dev->name), "net%u", unit);
-    virtio_connect(&n->v, dev, &net_class, pci, slot);
+    virtio_connect(dev, &net_class, pci, slot);
     return 0;
-}
-
-void virtio_net_destroy(struct device *dev)
-{
-    dev_free(dev);
 }

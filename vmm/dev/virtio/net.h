@@ -18,10 +18,8 @@ struct virtio_net {
 };
 
 /* Its component is named netN, N its unit. */
-int virtio_net_create(struct device *dev, const struct dev_env *env, struct virtio_net *n,
-                      struct device *pci, unsigned slot, unsigned unit, const u8 mac[6], u16 mtu,
-                      struct err *err);
-void virtio_net_destroy(struct device *dev);
+int virtio_net_create(struct device *dev, const struct dev_env *env, struct device *pci,
+                      unsigned slot, unsigned unit, const u8 mac[6], u16 mtu, struct err *err);
 
 /* Bytes of a frame for which the driver has given buffers; 0: none, or no driver. */
 u32 virtio_net_room(const struct device *dev);

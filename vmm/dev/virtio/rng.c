@@ -17,17 +17,7 @@
     F(u64, seed)                                                                                   \
     F(u64, taken) /* blocks of 16 bytes */
 
-struct rng_state {
-    RNG_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
-};
-
-#define F(t, n)    STATE_FIELD(rng_state, t, n)
-#define A(t, n, c) STATE_FIELD_ARRAY(rng_state, t, n, c)
-static const struct state_field rng_fields[] = {RNG_STATE(F, A)};
-#undef F
-#undef A
-static const struct state_desc rng_desc = {"virtio-rng", rng_fields, ARRAY_SIZE(rng_fields),
-                                           sizeof(struct rng_state)};
+STATE(rng, "virtio-rng", RNG_STATE);
 
 /* The guest's kernel mixes what it gets into a cryptographic pool of its own. */
 static void next_bytes(struct rng_state *s, u8 out[16])
@@ -66,19 +56,14 @@ static const struct device_ops rng_ops = {
     .loaded = virtio_loaded,
 };
 
-int virtio_rng_create(struct device *dev, const struct dev_env *env, struct virtio *v,
-                      struct device *pci, unsigned slot, u64 seed, struct err *err)
+int virtio_rng_create(struct device *dev, const struct dev_env *env, struct device *pci,
+                      unsigned slot, u64 seed, struct err *err)
 {
-    int r = dev_alloc(dev, &rng_ops, env, sizeof(struct rng_state), err);
+    int r = virtio_alloc(dev, &rng_ops, env, sizeof(struct rng_state), sizeof(struct virtio), err);
     if (r)
         return r;
-    virtio_connect(v, dev, &rng_class, pci, slot);
+    virtio_connect(dev, &rng_class, pci, slot);
     struct rng_state *s = dev->state;
     s->seed = seed;
     return 0;
-}
-
-void virtio_rng_destroy(struct device *dev)
-{
-    dev_free(dev);
 }

@@ -4,8 +4,7 @@
 
 #include "dev/virtio/virtio.h"
 
-int virtio_rng_create(struct device *dev, const struct dev_env *env, struct virtio *v,
-                      struct device *pci, unsigned slot, u64 seed, struct err *err);
-void virtio_rng_destroy(struct device *dev);
+int virtio_rng_create(struct device *dev, const struct dev_env *env, struct device *pci,
+                      unsigned slot, u64 seed, struct err *err);
 
 #endif

@@ -157,7 +157,7 @@ static bool add_segment(struct virtio *v, const struct descriptor *d)
     struct virtio_chain *c = &v->chain;
     bool write = d->flags & DESC_WRITE;
     if (c->nread + c->nwrite == VIRTIO_SEGMENTS || (!write && c->nwrite))
-        return false; /* too long; or readable behind writable (2.7.4.2) */
+        return false; /* too long; or readable after writable (2.7.4.2) */
     c->seg[c->nread + c->nwrite] = (struct virtio_segment){d->addr, d->len};
     *(write ? &c->nwrite : &c->nread) += 1;
     *(write ? &c->write_len : &c->read_len) += d->len;
@@ -458,7 +458,7 @@ static void write_status(struct virtio *v, u8 value)
         return;
     }
     u8 status = (u8)((s->status & S_NEEDS_RESET) | (value & S_KNOWN & ~S_NEEDS_RESET));
-    status |= s->status & ~S_FEATURES_OK; /* bits are only added (2.1.1) */
+    status |= s->status & (u8)~S_FEATURES_OK; /* bits are only added (2.1.1) */
     /* 2.2.2: features outside what is offered, or a legacy driver: no FEATURES_OK. */
     if ((status & S_FEATURES_OK) && !(s->status & S_FEATURES_OK) &&
         ((s->driver_features & ~offered(v)) || !(s->driver_features & VIRTIO_F_VERSION_1)))
@@ -716,16 +716,26 @@ static void make_config(struct virtio *v)
     put16(w + CAP_MSIX + 2, MSIX_ENABLE | MSIX_MASK_ALL);
 }
 
-void virtio_connect(struct virtio *v, struct device *dev, const struct virtio_class *class,
-                    struct device *pci, unsigned slot)
+int virtio_alloc(struct device *dev, const struct device_ops *ops, const struct dev_env *env,
+                 size_t state_size, size_t host_size, struct err *err)
 {
+    int r = dev_alloc(dev, ops, env, state_size, err);
+    if (r)
+        return r;
+    dev->host = calloc(1, host_size);
+    return dev->host ? 0 : err_set(err, -ENOMEM, "no memory for device %s", ops->name);
+}
+
+void virtio_connect(struct device *dev, const struct virtio_class *class, struct device *pci,
+                    unsigned slot)
+{
+    struct virtio *v = self(dev);
     CHECK(class->queues <= VIRTIO_QUEUES && class->queue_max <= VIRTIO_QUEUE_MAX, "%s",
           dev->ops->name);
     v->dev = dev;
     v->class = class;
     v->pci = pci;
     v->slot = slot;
-    dev->host = v;
     make_config(v);
     struct pci_function f = {.dev = dev,
                              .config = v->config,

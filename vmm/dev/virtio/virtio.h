@@ -48,9 +48,7 @@
     A(u32, msix_control, VIRTIO_VECTORS) /* bit 0: masked */                                       \
     F(u32, msix_pending)
 
-struct virtio_state {
-    VIRTIO_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
-};
+STATE_STRUCT(virtio, VIRTIO_STATE);
 
 struct virtio_segment {
     gpa_t gpa;
@@ -79,8 +77,7 @@ struct virtio_class {
     void (*reset)(struct device *dev);                  /* its own part; may be NULL */
 };
 
-/* Where a device's host side begins: `dev->state` points to its saved state, which is followed by
- * nothing else; this is kept by the machine. */
+/* Where a device's host side, dev->host, begins. */
 struct virtio {
     struct device *dev;
     const struct virtio_class *class;
@@ -90,10 +87,14 @@ struct virtio {
     struct virtio_chain chain; /* scratch */
 };
 
-/* Connects a device (created, its state starting with VIRTIO_STATE) to a slot. v->dev->host is v.
+/* Allocates a device of this folder: its state, and as dev->host zeroed bytes that begin with a
+ * struct virtio. To be connected. */
+int virtio_alloc(struct device *dev, const struct device_ops *ops, const struct dev_env *env,
+                 size_t state_size, size_t host_size, struct err *err);
+/* Connects a device (created, its state starting with VIRTIO_STATE) to a slot.
  */
-void virtio_connect(struct virtio *v, struct device *dev, const struct virtio_class *class,
-                    struct device *pci, unsigned slot);
+void virtio_connect(struct device *dev, const struct virtio_class *class, struct device *pci,
+                    unsigned slot);
 /* The transport's part of device_ops.reset and .loaded. */
 void virtio_reset(struct device *dev);
 int virtio_loaded(struct device *dev, struct err *err);

@@ -1,0 +1,63 @@
+/* See elf_id.h. By its sections: what has symbols has those. */
+#include "inspect/elf_id.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NOTES_MAX (64u << 10)
+
+static bool read_at(int fd, void *out, size_t size, u64 offset)
+{
+    return offset <= INT64_MAX && pread(fd, out, size, (off_t)offset) == (ssize_t)size;
+}
+
+static void read_notes(struct elf_id *id, int fd, const Elf64_Shdr *h)
+{
+    u8 notes[NOTES_MAX];
+    size_t size = MIN(h->sh_size, sizeof(notes));
+    if (!read_at(fd, notes, size, h->sh_offset))
+        return;
+    for (size_t at = 0; at + sizeof(Elf64_Nhdr) <= size;) {
+        Elf64_Nhdr n;
+        memcpy(&n, notes + at, sizeof(n));
+        u64 name = at + sizeof(n), data = name + ((n.n_namesz + 3ull) & ~3ull);
+        u64 next = data + ((n.n_descsz + 3ull) & ~3ull);
+        if (next > size)
+            return;
+        if (n.n_type == NT_GNU_BUILD_ID && n.n_namesz == 4 && !memcmp(notes + name, "GNU", 4) &&
+            n.n_descsz <= sizeof(id->build_id)) {
+            memcpy(id->build_id, notes + data, n.n_descsz);
+            id->size = (u8)n.n_descsz;
+            return;
+        }
+        at = (size_t)next;
+    }
+}
+
+int elf_id_read(struct elf_id *id, const char *path, struct err *err)
+{
+    Elf64_Ehdr e;
+    *id = (struct elf_id){0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0)
+        return err_errno(err, "%s", path);
+    if (!read_at(fd, &e, sizeof(e), 0) || memcmp(e.e_ident, ELFMAG, SELFMAG) ||
+        e.e_ident[EI_CLASS] != ELFCLASS64 || e.e_machine != EM_X86_64) {
+        close(fd);
+        return err_set(err, -EINVAL, "%s is no ELF file for x86-64", path);
+    }
+    for (unsigned i = 0; i < e.e_shnum; i++) {
+        Elf64_Shdr h;
+        if (!read_at(fd, &h, sizeof(h), e.e_shoff + (u64)i * sizeof(h)))
+            break;
+        id->kernel |= (h.sh_flags & SHF_ALLOC) && h.sh_addr >> 63;
+        if (h.sh_type == SHT_NOTE && !id->size)
+            read_notes(id, fd, &h);
+    }
+    close(fd);
+    return 0;
+}

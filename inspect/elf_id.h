@@ -1,0 +1,17 @@
+/* What an ELF file says of itself: whose symbols it has. Any file may be given; none is trusted. */
+#ifndef REPRISE_ELF_ID_H
+#define REPRISE_ELF_ID_H
+
+#include "base/err.h"
+#include "base/types.h"
+
+struct elf_id {
+    u8 build_id[32];
+    u8 size;     /* of it; 0: it has none */
+    bool kernel; /* something of it lies in the upper half of the addresses */
+};
+
+/* -EINVAL with a text: it is no ELF file for x86-64. */
+int elf_id_read(struct elf_id *id, const char *path, struct err *err);
+
+#endif

@@ -1,0 +1,55 @@
+/*
+ * What a Linux kernel says about itself in a guest's memory: VMCOREINFO, the text that kdump keeps
+ * for crash dumps, and kallsyms, its own compressed symbol table. Read from RAM without any help
+ * by the guest and without changing it.
+ *
+ * Everything here is a hostile guest's to forge: lengths and addresses are bounded, and a table
+ * that does not hold together is refused with a text. Formats: kernel/vmcore_info (text lines
+ * KEY=VALUE in a page of its own), scripts/kallsyms.c of Linux (tables).
+ */
+#ifndef REPRISE_GUEST_LINUX_H
+#define REPRISE_GUEST_LINUX_H
+
+#include "base/err.h"
+#include "base/types.h"
+#include "inspect/symbols.h"
+
+struct machine;
+struct ram;
+
+/* Where bytes come from: a machine's memory, or a test's. */
+struct guest_memory {
+    const struct ram *ram;
+    /* Linear address by the CPU's current page tables; false unless all of it is mapped RAM. */
+    bool (*peek)(void *opaque, gva_t va, void *out, size_t len);
+    void *opaque;
+};
+
+struct guest_linux {
+    struct guest_memory memory;
+    char *vmcoreinfo;       /* its text with a NUL, "" if there is none */
+    size_t vmcoreinfo_size; /* without the NUL */
+    bool has_phys_base;
+    u64 phys_base; /* physical = virtual - 0xffffffff80000000 + this, in the kernel image */
+};
+
+/* The memory of a machine, valid while the machine is. */
+void guest_memory_init(struct guest_memory *mem, struct machine *m);
+
+/* Finds VMCOREINFO; 0 also when there is none (vmcoreinfo is then ""). -ENOMEM. */
+int guest_linux_open(struct guest_linux *g, const struct guest_memory *mem, struct err *err);
+void guest_linux_close(struct guest_linux *g); /* safe on zeros */
+
+/* Bytes at a linear address: by the current page tables, or where those do not map the kernel's
+ * image, by phys_base. false unless all of it is there. */
+bool guest_linux_read(const struct guest_linux *g, gva_t va, void *out, size_t len);
+
+/* Reads the kernel's symbols, with its unwind tables (orc.h), and those of its modules where it has
+ * BTF (btf.h), into *out (finished; zeroed on failure), by VMCOREINFO or, without it or before
+ * Linux 6.0, by searching RAM for the tables. -ENOENT with a text: no Linux here. */
+int guest_linux_symbols(struct guest_linux *g, struct symbols *out, struct err *err);
+
+/* All of the above for a machine, where it stands. */
+int guest_symbols_read(struct symbols *out, struct machine *m, struct err *err);
+
+#endif

@@ -1,0 +1,22 @@
+/*
+ * Texts that others wrote (guests, recordings, images), made fit for a terminal: a control
+ * character in a name must not become a command to it. What a guest prints on its console is no
+ * such text: it is handed on as it was, like any terminal's.
+ */
+#ifndef REPRISE_TEXT_H
+#define REPRISE_TEXT_H
+
+#include <stdio.h>
+
+#include "base/types.h"
+
+/* Without what would control a terminal, as far as it fits; returns `out`. */
+char *text_printable(const char *text, char *out, size_t size);
+/* The same in place; newlines and tabs stay. */
+void text_clean(char *text);
+
+/* A stream that hands on to `to`, buffered, with control characters other than newline and tab as
+ * "?". Closing it leaves `to` open. NULL: no memory. */
+FILE *text_guard(FILE *to);
+
+#endif

@@ -1,0 +1,52 @@
+/*
+ * gdb's session on a recording, as debug.c (requests and commands) and debug_step.c (steps) share
+ * it, and steps.
+ *
+ * In the scope of a process a step that begins in ring 3 ends in ring 3 of the same thread: what
+ * the kernel does between, for it and for others, is a part of the step. One that restarts the
+ * instruction (a page fault, a timer tick) does not end it. Backwards likewise. A debug point on
+ * the way stops, and so does the thread's end.
+ */
+#ifndef REPRISE_CMD_DEBUG_STEP_H
+#define REPRISE_CMD_DEBUG_STEP_H
+
+#include "cmd/scope.h"
+#include "cmd/travel.h"
+#include "replay/gdb/gdb.h"
+
+#define STEP_POINTS 2u
+
+struct debug_session {
+    struct travel *tr;
+    struct gdb_server *server;
+    struct gdb_target target;
+    const struct gdb_point *points; /* the stub's */
+    unsigned npoints;
+    /* The same for the engine, and room for those of a step. */
+    struct debug_point *engine_points;
+    bool step_armed; /* the engine has the latter too */
+    bool step_back;  /* ... backwards */
+    /* The thread that a step waits for. */
+    bool step_waits, step_fs_base;
+    struct process step_thread;
+    struct scope scope;
+    int child;           /* gdb itself, when we started it */
+    struct {             /* of what gdb waits for */
+        u64 began, next; /* host time */
+        bool drawn;
+        FILE *out; /* a monitor command's; NULL: a run */
+    } progress;
+};
+
+/* One step from where the machine is. `stop` gets a text where *what does not say it all: the
+ * thread has ended (TIMELINE_INTERRUPTED), or not yet begun (TIMELINE_BEGIN). */
+int debug_step(struct debug_session *s, enum timeline_stop *what, struct gdb_stop *stop,
+               struct err *err);
+int debug_step_back(struct debug_session *s, enum timeline_stop *what, struct gdb_stop *stop,
+                    struct err *err);
+/* Only gdb's points count again. */
+int debug_step_disarm(struct debug_session *s, struct err *err);
+/* The hit of a point that is none of gdb's. */
+bool debug_step_holds(struct debug_session *s, unsigned point);
+
+#endif

@@ -1,0 +1,56 @@
+/* See disk_option.h. */
+#include "cmd/disk_option.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define O_DISK 256
+
+/* Names are the program's, to its end: commands copy the struct as they like. */
+static void keep(char *name)
+{
+    static struct kept {
+        char *name;
+        struct kept *next;
+    } * all;
+    struct kept *k = malloc(sizeof(*k));
+    if (!k)
+        return; /* it lives on all the same */
+    *k = (struct kept){name, all};
+    all = k;
+}
+
+void disk_option_take(struct argp_state *state, const char *arg, struct disk_names *names)
+{
+    struct err err;
+    struct disk_spec spec;
+    unsigned n = (unsigned)(*arg - '0');
+    if (*arg < '0' || n >= DESCRIPTION_DISKS || arg[1] != '=')
+        argp_error(state, "--disk: '%s' is not N=FILE with a disk's number N, 0 to %d", arg,
+                   DESCRIPTION_DISKS - 1);
+    if (names->spec[n].file)
+        argp_error(state, "--disk: disk %u is named twice", n);
+    if (disk_spec_parse(&spec, arg + 2, false, &err))
+        argp_error(state, "%s", err.text);
+    names->spec[n] = spec;
+    keep(spec.file);
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    if (key != O_DISK)
+        return ARGP_ERR_UNKNOWN;
+    disk_option_take(state, arg, state->input);
+    return 0;
+}
+
+/* clang-format off */
+static const struct argp_option options[] = {
+    {"disk", O_DISK, "N=FILE[,OPTION]...", 0, "Read disk N of the recording from FILE: of recordings that were not made here, or whose image is elsewhere now. FILE may be an NBD URI. Options: format=NAME, backing=on, timeout=SECONDS, as of record --disk", 0},
+    {0},
+};
+/* clang-format on */
+
+static const struct argp argp = {.options = options, .parser = parse};
+
+const struct argp_child disk_option_children[] = {{&argp, 0, NULL, 0}, {0}};

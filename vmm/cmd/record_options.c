@@ -1,0 +1,436 @@
+/* See record_options.h. What a machine is like is an option because its row says so
+ * (board/description.def); the others are here. */
+#define _GNU_SOURCE /* asprintf */
+#include "cmd/record_options.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "base/room.h"
+#include "cmd/guest.h"
+#include "cpu/engine.h"
+#include "virtio-gpu-log/log.h"
+
+enum {
+    O_ADD = 256,
+    O_CHECKPOINT,
+    O_PORT,
+    O_INPUT,
+    O_DISK,
+    O_ENGINE,
+    O_COUNTER,
+    O_NET,
+    O_GPU,
+    O_GPU_LOG,
+    O_GPU_LOG_LIMIT,
+    O_OVERLAY_LIMIT,
+    O_KEEP_FREE,
+    O_DISPLAY,
+    O_GDB,
+    O_GDB_WAIT,
+    O_APPEND_,
+    O_BOOT_ENTRY,
+    O_FORCE,
+    O_IDLE,
+    O_INITRD,
+    O_KERNEL,
+    O_MAX,
+    O_STOP,
+    O_TIMEOUT,
+    O_NO_NOTES,
+    O_ROW, /* and more: description_rows[] */
+};
+
+/* clang-format off */
+static const struct argp_option own_options[] = {
+    {"output", 'o', "DIR", 0, "Directory of the recording; created (required)", 0},
+    {"kernel", O_KERNEL, "FILE", 0, "bzImage or ELF vmlinux (required); 'auto': kernel, initrd and command line of the boot entry that is on a --disk", 0},
+    {"boot-entry", O_BOOT_ENTRY, "ENTRY", 0, "With --kernel=auto: not the default entry, but the one of this title, id, or number (2, 1>0: in a submenu); 'list' prints those there are, and that is all", 0},
+    {"initrd", O_INITRD, "FILE", 0, "Initial RAM disk", 0},
+    {"append", O_APPEND_, "STR", 0, "Kernel command line; a Linux kernel gets console=ttyS0 (see --console) and panic=-1 in front unless STR has its own", 0},
+    {"engine", O_ENGINE, "dbt|kvm|auto", 0, "What runs the machine: dbt, the translator; kvm, /dev/kvm; auto (default): kvm where it is exact at full speed, else dbt (-v says why)", 0},
+    {"counter", O_COUNTER, "auto|pmu|step", 0, "How kvm counts: pmu, by the CPU's performance counter, at full speed; step, by single steps, exact and slow, anywhere; auto (default): pmu where it is exact", 0},
+    {"verbose", 'v', NULL, 0, "Say which engine runs the machine, and why", 0},
+    {"disk", O_DISK, "FILE[,OPTION]...", 0, "A disk with the contents of the image FILE, which is never written; up to 4. FILE may be nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH. Options: format=raw, qcow2, vmdk, vdi, vhdx ... (default auto: by first bytes and name), readonly, serial=TEXT, backing=on: an image that names other files (a backing file) may have them read; timeout=SECONDS for a server's answer (default 30)", 0},
+    {"overlay-limit", O_OVERLAY_LIMIT, "SIZE", 0, "Most that what the guest writes to each disk may take of the host (beside 64M of memory); more is an I/O error of the guest (default: no limit but --keep-free)", 0},
+    {"keep-free", O_KEEP_FREE, "SIZE", 0, "So much of a file system stays free of what the guest makes grow: overlays of disks, " GPU_LOG_NAME ", checkpoints, files of --port (default: a twentieth of it and at least 1G, but no more than half of what is free; 0: nothing)", 0},
+    {"net", O_NET, "KIND[,OPTION]...", 0, "A network, of KIND user, tap or none; up to 4 (default: none). Options: mac=, mtu=; of tap ifname=NAME; of user hostfwd=tcp|udp:[ADDRESS]:PORT-[ADDRESS]:PORT (may be repeated; from port 0: any free one), restrict=on, ipv6=off, net=, dhcpstart=, dns= and hostname=", 0},
+    {"gpu", O_GPU, "virgl|2d|none[,OPTION]...", 0, "A display with a virtio-gpu, virgl: with 3D (default: none). Options: driver=llvmpipe (default), softpipe or device:PATH, a render node: what draws it on the host; timeout=SECONDS: a renderer that does nothing for so long while the guest waits is ended (default 20)", 0},
+    {"gpu-log", O_GPU_LOG, "on|off", 0, "Keep what the GPU was told in " GPU_LOG_NAME " of DIR, for `reprise gpu` (default on; off: `reprise gpu extract` makes it later)", 0},
+    {"gpu-log-limit", O_GPU_LOG_LIMIT, "SIZE", 0, "End " GPU_LOG_NAME " when it would become larger (default 8G; 0: no limit); the recording goes on", 0},
+    {"display", O_DISPLAY, "none|vnc=ADDRESS[,OPTION]...|sdl|png-every=SECONDS[,DIR]", 0, "Where the screen of --gpu is shown while recording (default: none; up to 4). With vnc and sdl the guest has a keyboard and a tablet, and what is done with them is recorded. " DISPLAY_HELP, 0},
+    {"port", O_PORT, "NAME=WHERE", 0, "A virtio port, /dev/virtio-ports/NAME in the guest, connected to what WHERE says: unix:PATH, a socket where a program can connect; or in:FILE, out:FILE, or both with a comma; up to 7", 0},
+    {"input", O_INPUT, "FILE", 0, "A keyboard and a tablet; FILE says what happens to them and when (docs/input.md)", 0},
+    {"add", O_ADD, "FILE[:PATH]", 0, "Put a file or directory into the guest, appended to the initrd; may be repeated", 0},
+    {"timeout", O_TIMEOUT, "SECONDS", 0, "Quit after that much host time", 0},
+    {"max-insns", O_MAX, "N", 0, "Quit at exactly position N", 0},
+    {"stop-at", O_STOP, "TEXT", 0, "Quit once the guest's console printed TEXT", 0},
+    {"idle-limit", O_IDLE, "SECONDS", 0, "Quit when no input is left and the guest has only waited for that much virtual time (default 3600, with a network never; 0: never)", 0},
+    {"checkpoint-every", O_CHECKPOINT, "SECONDS", 0, "Write a checkpoint each so many seconds of host time, so that the recording opens anywhere at once", 0},
+    {"gdb", O_GDB, "ENDPOINT", OPTION_ARG_OPTIONAL, "Let gdb attach while recording: unix:PATH (default: a socket of this user, which is printed) or [HOST:]PORT (this user's processes on this host; with ,open whoever connects)", 0},
+    {"gdb-wait", O_GDB_WAIT, NULL, 0, "With --gdb: the machine starts when gdb says so", 0},
+    {"no-notes", O_NO_NOTES, NULL, 0, "Do not note in the recording when, on which host and by which command it was made (`reprise info`)", 0},
+    {"force", O_FORCE, NULL, 0, "Replace a recording that is in DIR", 0},
+};
+/* clang-format on */
+
+/* The description's row of an option: of one of its own, or of a part of `of`. NULL: none. */
+static const struct description_row *find_row(const char *of, const char *part, size_t n)
+{
+    for (size_t i = 0; i < description_row_count; i++) {
+        const char *name = description_rows[i].option, *dot = name ? strchr(name, '.') : NULL;
+        if (dot && strlen(of) == (size_t)(dot - name) && !memcmp(name, of, strlen(of)) &&
+            strlen(dot + 1) == n && !memcmp(dot + 1, part, n))
+            return &description_rows[i];
+    }
+    return NULL;
+}
+
+/* "xres=N, yres=N, hz=N, ": the description's parts of an option; with what they are for. */
+static char *list_parts(const char *of, bool help)
+{
+    char *text = NULL;
+    size_t size, n = strlen(of);
+    FILE *out = open_memstream(&text, &size);
+    for (size_t i = 0; out && i < description_row_count; i++) {
+        const struct description_row *r = &description_rows[i];
+        if (!r->option || strncmp(r->option, of, n) || r->option[n] != '.')
+            continue;
+        fprintf(out, "%s=%s", r->option + n + 1, r->arg);
+        if (help)
+            fprintf(out, " (%s)", r->help);
+        fputs(", ", out);
+    }
+    if (out)
+        fclose(out);
+    return text;
+}
+
+/* The options of their own that rows are, after `own_options`. NULL: no memory. */
+static struct argp_option *all_options(void)
+{
+    static const char head[] = "Options: ";
+    struct argp_option *all =
+        calloc(ARRAY_SIZE(own_options) + description_row_count + 1, sizeof(*all));
+    char *parts = list_parts("gpu", true), *gpu = NULL;
+    size_t n = ARRAY_SIZE(own_options);
+    if (all)
+        memcpy(all, own_options, sizeof(own_options));
+    for (size_t i = 0; all && parts && i < n; i++) {
+        const char *doc = own_options[i].doc, *at = strstr(doc, head);
+        if (own_options[i].key != O_GPU)
+            continue;
+        at += sizeof(head) - 1;
+        if (asprintf(&gpu, "%.*s%s%s", (int)(at - doc), doc, parts, at) < 0)
+            gpu = NULL;
+        all[i].doc = gpu;
+    }
+    free(parts);
+    if (!gpu) {
+        free(all);
+        return NULL;
+    }
+    for (size_t i = 0; i < description_row_count; i++) {
+        const struct description_row *r = &description_rows[i];
+        if (r->option && !strchr(r->option, '.'))
+            all[n++] = (struct argp_option){
+                r->option, r->key ? r->key : O_ROW + (int)i, r->arg, 0, r->help, 0};
+    }
+    return all;
+}
+
+/* One of the words "a|b" that are a flag's 0 and 1. */
+static u64 parse_word(struct argp_state *state, const char *arg, const char *what,
+                      const char *words)
+{
+    size_t n = strcspn(words, "|");
+    if (strlen(arg) == n && !strncmp(arg, words, n))
+        return 0;
+    if (strcmp(arg, words + n + 1))
+        argp_error(state, "%s: '%s' is neither %.*s nor %s", what, arg, (int)n, words,
+                   words + n + 1);
+    return 1;
+}
+
+/* An argument, or a part of one ("hz=50" of --gpu), of what a row says. */
+static void parse_row(struct argp_state *state, const struct description_row *r, const char *arg,
+                      struct machine_description *d)
+{
+    char what[64], why[128];
+    const char *dot = strchr(r->option, '.'), *given = arg;
+    snprintf(what, sizeof(what), "--%.*s", (int)strcspn(r->option, "."), r->option);
+    if (dot)
+        arg = strchr(arg, '=') + 1;
+    if (r->kind == DESCRIPTION_TEXT) {
+        if (strlen(arg) >= r->size)
+            argp_error(state, "%s: '%s' is too long", what, arg);
+        snprintf((char *)d + r->offset, r->size, "%s", arg);
+        return;
+    }
+    u64 value = !r->arg                   ? strncmp(r->option, "no-", 3) != 0
+                : r->values               ? parse_word(state, arg, what, r->values)
+                : !strcmp(r->arg, "SIZE") ? option_size(state, arg, what)
+                : !strcmp(r->arg, "TIME") ? option_time(state, arg, what)
+                                          : option_number(state, arg, what);
+    if (description_set(d, r, value))
+        return;
+    description_refusal(r, why, sizeof(why));
+    argp_error(state, "%s: %s%s%s", what, dot ? given : "", dot ? ": " : "", why);
+}
+
+static const char doc[] =
+    "Runs a machine and records it. The guest's console is on the terminal; Ctrl-A x quits, "
+    "Ctrl-A h lists the other keys." EXIT_HELP;
+
+static void parse_gpu_option(struct argp_state *state, const char *one, struct guest_config *g)
+{
+    const struct description_row *r = find_row("gpu", one, strcspn(one, "="));
+    if (r && strchr(one, '=')) {
+        parse_row(state, r, one, &g->is);
+    } else if (!strncmp(one, "timeout=", 8)) {
+        u64 value = option_number(state, one + 8, "--gpu");
+        if (value < 1 || value > 3600)
+            argp_error(state, "--gpu: %s: a renderer has 1 to 3600 seconds", one);
+        g->gpu_timeout = (u32)value;
+    } else if (strncmp(one, "driver=", 7)) {
+        char *parts = list_parts("gpu", false);
+        argp_error(state, "--gpu: '%s' is none of %sdriver=NAME, timeout=SECONDS", one,
+                   parts ? parts : "");
+    } else if (!g->virgl) {
+        argp_error(state, "--gpu: driver= goes with virgl");
+    } else {
+        snprintf(g->gpu_driver, sizeof(g->gpu_driver), "%s", one + 7);
+    }
+}
+
+static void parse_gpu(struct argp_state *state, const char *arg, struct guest_config *g)
+{
+    size_t n = strcspn(arg, ",");
+    struct machine_description std;
+    description_init(&std);
+    g->is.gpu = std.gpu;
+    g->gpu_timeout = 0;
+    g->gpu_driver[0] = 0;
+    g->virgl = n == 5 && !strncmp(arg, "virgl", n);
+    if (n == 4 && !strncmp(arg, "none", n) && !arg[n])
+        return;
+    if (!g->virgl && (n != 2 || strncmp(arg, "2d", n)))
+        argp_error(state, "--gpu: '%.*s' is none of virgl, 2d, none", (int)n, arg);
+    g->is.gpu.width = 1280;
+    g->is.gpu.height = 800;
+    for (const char *p = arg + n; *p; p += n) {
+        char one[sizeof(g->gpu_driver)];
+        n = strcspn(++p, ",");
+        if (n >= sizeof(one))
+            argp_error(state, "--gpu: '%s' is too long", p);
+        snprintf(one, sizeof(one), "%.*s", (int)n, p);
+        parse_gpu_option(state, one, g);
+    }
+    if (g->gpu_timeout && !g->virgl)
+        argp_error(state, "--gpu: timeout= goes with virgl");
+}
+
+/* What kind of machine, and what it starts with. */
+static error_t parse_machine(int key, char *arg, struct argp_state *state, struct record_args *a)
+{
+    struct guest_config *g = &a->guest;
+    switch (key) {
+    case O_KERNEL: g->kernel = arg; break;
+    case O_BOOT_ENTRY: g->boot_entry = arg; break;
+    case O_INITRD: g->initrd = arg; break;
+    case O_APPEND_: g->append = arg; break;
+    case O_ADD:
+        g->add = realloc(g->add, (g->nadd + 1) * sizeof(*g->add));
+        if (!g->add)
+            argp_failure(state, EX_ERROR, ENOMEM, "--add");
+        g->add[g->nadd++] = arg;
+        break;
+    case O_ENGINE:
+        a->engine = engine_kind_find(arg);
+        if (a->engine < 0 && strcmp(arg, "auto"))
+            argp_error(state, "--engine: '%s' is none of dbt, kvm, auto", arg);
+        break;
+    case O_COUNTER:
+        a->unit = !strcmp(arg, "pmu") ? UNIT_BRANCH : !strcmp(arg, "step") ? UNIT_INSN : 0;
+        if (!a->unit && strcmp(arg, "auto"))
+            argp_error(state, "--counter: '%s' is none of auto, pmu, step", arg);
+        break;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+    return 0;
+}
+
+/* What is connected to it. */
+static error_t parse_device(int key, char *arg, struct argp_state *state, struct record_args *a)
+{
+    struct guest_config *g = &a->guest;
+    switch (key) {
+    case O_DISK:
+        if (g->ndisks == DESCRIPTION_DISKS)
+            argp_error(state, "--disk: at most %d of them", DESCRIPTION_DISKS);
+        if (!*arg || *arg == ',')
+            argp_error(state, "--disk: the file has no name");
+        g->disk[g->ndisks++] = arg;
+        break;
+    case O_NET:
+        if (!strcmp(arg, "none")) {
+            g->nnets = 0;
+            break;
+        }
+        if (g->nnets == DESCRIPTION_NETS)
+            argp_error(state, "--net: at most %d of them", DESCRIPTION_NETS);
+        g->net[g->nnets++] = arg;
+        break;
+    case O_GPU: parse_gpu(state, arg, g); break;
+    case O_PORT:
+        if (g->nports == DESCRIPTION_PORTS)
+            argp_error(state, "--port: at most %d of them", DESCRIPTION_PORTS - 1);
+        g->port[g->nports++] = arg;
+        break;
+    case O_INPUT:
+        if (g->input)
+            argp_error(state, "--input: one file");
+        g->input = arg;
+        break;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+    return 0;
+}
+
+/* What the host keeps of it and does with it. */
+static error_t parse_host(int key, char *arg, struct argp_state *state, struct record_args *a)
+{
+    switch (key) {
+    case 'o': a->output = arg; break;
+    case 'v': a->verbose = true; break;
+    case O_FORCE: a->force = true; break;
+    case O_NO_NOTES: a->no_notes = true; break;
+    case O_GPU_LOG:
+        a->gpu_log = !strcmp(arg, "on");
+        if (!a->gpu_log && strcmp(arg, "off"))
+            argp_error(state, "--gpu-log: '%s' is neither on nor off", arg);
+        break;
+    case O_GPU_LOG_LIMIT: a->gpu_log_limit = option_size(state, arg, "--gpu-log-limit"); break;
+    case O_OVERLAY_LIMIT: a->overlay_limit = option_size(state, arg, "--overlay-limit"); break;
+    case O_KEEP_FREE: a->keep_free = option_size(state, arg, "--keep-free"); break;
+    case O_DISPLAY: option_display(state, arg, &a->display); break;
+    case O_CHECKPOINT:
+        a->checkpoint_every = option_seconds(state, arg, "--checkpoint-every");
+        if (a->checkpoint_every <= 0)
+            argp_error(state, "--checkpoint-every: must be more than 0");
+        break;
+    case O_GDB:
+        a->gdb = true;
+        a->endpoint = arg ? arg : option_endpoint(state);
+        if (a->endpoint && !strcmp(a->endpoint, "-"))
+            argp_error(state, "--gdb: standard input and output are the guest's console");
+        break;
+    case O_GDB_WAIT: a->gdb_wait = true; break;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+    return 0;
+}
+
+/* How long it runs. */
+static error_t parse_end(int key, char *arg, struct argp_state *state, struct record_args *a)
+{
+    switch (key) {
+    case O_TIMEOUT: a->timeout = option_seconds(state, arg, "--timeout"); break;
+    case O_MAX: a->max_position = option_number(state, arg, "--max-insns"); break;
+    case O_STOP:
+        a->stop_at = arg;
+        if (!*arg)
+            argp_error(state, "--stop-at: the text is empty");
+        break;
+    case O_IDLE:
+        a->idle_limit = strcmp(arg, "0") ? option_seconds(state, arg, "--idle-limit") : 0;
+        break;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+    return 0;
+}
+
+/* Do they go together? */
+static void check(struct argp_state *state, struct record_args *a)
+{
+    const struct guest_config *g = &a->guest;
+    if (g->boot_entry && (!g->kernel || strcmp(g->kernel, GUEST_KERNEL_AUTO)))
+        argp_error(state, "--boot-entry goes with --kernel=auto");
+    if (g->kernel && !strcmp(g->kernel, GUEST_KERNEL_AUTO) && !g->ndisks)
+        argp_error(state, "--kernel=auto takes the kernel from a disk: --disk FILE is missing");
+    if (g->boot_entry && !strcmp(g->boot_entry, "list"))
+        return;
+    if (!a->output || !*a->output)
+        argp_error(state, "-o DIR is missing: where does the recording go?");
+    if (a->display.n && !g->is.gpu.width)
+        argp_error(state, "--display shows a screen, and there is none: --gpu is missing");
+    if (a->gdb_wait && !a->gdb)
+        argp_error(state, "--gdb-wait goes with --gdb");
+    if (a->unit && a->engine == ENGINE_DBT)
+        argp_error(state, "--counter is for --engine=kvm: dbt counts by itself");
+    if (a->gdb && a->unit == UNIT_BRANCH)
+        argp_error(state, "--gdb stops at each instruction, and --counter=pmu counts branches");
+    if (g->is.guest_tsc && a->unit != UNIT_BRANCH)
+        argp_error(state, "--guest-tsc goes with --counter=pmu");
+    if (a->unit)
+        a->engine = ENGINE_KVM; /* the only one that has counters */
+    if (!g->kernel || !*g->kernel)
+        argp_error(state, "--kernel FILE is missing");
+    if (cpu_model_find(g->is.cpu_model) == CPU_MODEL_NONE)
+        argp_error(state, "--cpu: there is no model '%s' (x86-64-v2, x86-64-v3)", g->is.cpu_model);
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    static error_t (*const parts[])(int, char *, struct argp_state *, struct record_args *) = {
+        parse_machine, parse_device, parse_host, parse_end};
+    error_t code = ARGP_ERR_UNKNOWN;
+    if (key == ARGP_KEY_ARG)
+        argp_error(state, "'%s' belongs to no option", arg);
+    if (key == ARGP_KEY_END)
+        check(state, state->input);
+    if (key == ARGP_KEY_END)
+        return 0;
+    for (size_t i = 0; key != ARGP_KEY_INIT && i < description_row_count; i++) {
+        const struct description_row *r = &description_rows[i];
+        if (r->option && !strchr(r->option, '.') && key == (r->key ? r->key : O_ROW + (int)i)) {
+            struct record_args *a = state->input;
+            parse_row(state, r, arg, &a->guest.is);
+            return 0;
+        }
+    }
+    for (size_t i = 0; code == ARGP_ERR_UNKNOWN && i < ARRAY_SIZE(parts); i++)
+        code = parts[i](key, arg, state, state->input);
+    return code;
+}
+
+void record_options(int argc, char **argv, struct record_args *out)
+{
+    struct argp_option *all = all_options();
+    const struct argp argp = {.options = all, .parser = parse, .doc = doc};
+    *out = (struct record_args){.guest.nports = 1,
+                                .engine = -1,
+                                .max_position = NEVER,
+                                .idle_limit = -1,
+                                .gpu_log = true,
+                                .gpu_log_limit = 8ull << 30,
+                                .keep_free = ROOM_DEFAULT};
+    struct machine_description *d = &out->guest.is;
+    description_init(d);
+    d->wall_clock = (u64)time(NULL);
+    if (getrandom(&d->seed, sizeof(d->seed), 0) != sizeof(d->seed))
+        d->seed = d->wall_clock; /* no entropy so early after the host's boot */
+    if (!all) {
+        fputs("reprise: no memory for the options\n", stderr);
+        exit(EX_ERROR);
+    }
+    option_parse(&argp, argc, argv, out);
+    for (struct argp_option *o = all; o->name; o++)
+        if (o->key == O_GPU)
+            free((char *)(uintptr_t)o->doc);
+    free(all);
+    d->input = out->guest.input || display_options_input(&out->display);
+}

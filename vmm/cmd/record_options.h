@@ -1,0 +1,29 @@
+/* The options of `reprise record`. */
+#ifndef REPRISE_CMD_RECORD_OPTIONS_H
+#define REPRISE_CMD_RECORD_OPTIONS_H
+
+#include "cmd/cmd.h"
+#include "cmd/displays.h"
+#include "cmd/guest.h"
+
+struct record_args {
+    const char *output, *stop_at;
+    struct guest_config guest;
+    int engine;              /* enum engine_kind; -1: auto */
+    enum position_unit unit; /* of engine kvm: UNIT_BRANCH is pmu, UNIT_INSN step; 0: auto */
+    bool verbose;
+    pos_t max_position;
+    double timeout, idle_limit; /* negative: not given */
+    bool force, gdb, gdb_wait, no_notes;
+    double checkpoint_every; /* 0: none */
+    const char *endpoint;    /* --gdb; NULL: a socket of its own */
+    bool gpu_log;
+    u64 gpu_log_limit, overlay_limit, keep_free; /* bytes; 0: none */
+    struct display_options display;
+};
+
+/* Reads them; what is wrong is printed, and ends the process. `add` is the caller's to free, texts
+ * are argv's. */
+void record_options(int argc, char **argv, struct record_args *out);
+
+#endif

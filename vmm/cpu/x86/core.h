@@ -1,0 +1,265 @@
+/*
+ * What an x86 CPU is, whichever engine executes it: the vCPU's state and everything that C does to
+ * it, one instruction at a time, exact to the bit (README.md). dbt/ adds translated code, kvm/ the
+ * hardware; neither knows the other, and the core knows of either only what struct translator says.
+ *
+ * Rule for every file here: compiled without vector registers, because x87/SSE/AVX hold the guest's
+ * values from core_unpark() until core_park() (park.c). Whatever calls out (devices, Zydis, libc
+ * that may use SSE) parks first.
+ */
+#ifndef REPRISE_X86_CORE_H
+#define REPRISE_X86_CORE_H
+
+#include "base/check.h"
+#include "board/ram.h"
+#include "cpu/engine_ops.h"
+
+#define TLB_BITS  12
+#define TLB_SIZE  (1u << TLB_BITS)
+#define IDX_USER  0 /* CPL 3 */
+#define IDX_SUP   1 /* CPL < 3, SMAP in force (AC = 0) */
+#define IDX_SUPU  2 /* CPL < 3, may touch user pages (AC = 1 or CR4.SMAP = 0) */
+#define IDX_COUNT 3
+
+/* What decoding and translating an instruction depends on besides its address. */
+#define MODE_IDX        0x03u
+#define MODE_TS         0x04u
+#define MODE_EM         0x08u
+#define MODE_MP         0x10u
+#define MODE_OSFXSR     0x20u
+#define MODE_AVX        0x40u /* CR4.OSXSAVE and XCR0.AVX|SSE */
+#define MODE_CPL0       0x80u
+#define MODE_SMAP       0x100u
+#define MODE_CODE       0x600u /* enum code_size */
+#define MODE_CODE_SHIFT 9
+
+#define MAX_FILLED 16384u
+
+struct tlb_entry {
+    u64 rtag, wtag; /* linear page address if readable, writable; else a value that never matches */
+    u8 *host;       /* the page's host address */
+    u64 gpa;
+};
+
+/* One per RAM page. */
+#define PG_CODE    0x01 /* has translations: no write fast path */
+#define PG_PT      0x02 /* served as a page table: no write fast path */
+#define PG_WTLB    0x04 /* some TLB entry may have a write tag for it */
+#define PG_WMULTI  0x08 /* ... and not only the one in wslot */
+#define PG_PTMULTI 0x10 /* used at several linear bases or levels */
+#define PG_CLEAN   0x20 /* not written since engine_written_reset(): no write fast path */
+struct page {
+    u64 pt_base; /* linear address of its entry 0 */
+    u16 wslot;   /* idx << 12 | slot */
+    u8 flags;
+    u8 pt_level;
+    u8 pt_writes;
+};
+
+struct fault {
+    u8 vector;
+    bool has_error;
+    bool trap;    /* RIP already points after the instruction (RF is not set) */
+    bool code_bp; /* #DB of an instruction breakpoint: RF is pushed as it is */
+    u32 error;
+    u64 cr2;
+};
+
+/* Results of exec() and the helpers. */
+enum {
+    DONE = 0,
+    FAULT = -1, /* d->fault is set; nothing of the instruction took effect but what the SDM says */
+    RESTART = -2, /* REP string stopped between iterations: RIP stays, iterations are counted */
+    STOP_HALT = 1,
+    STOP_SHUTDOWN,
+    STOP_UNSUPPORTED,
+    STOP_FAILED, /* of the host: the stepper's text is in d->err */
+    NOT_STEPPED, /* from a stepper: nothing happened, exec() is to do it */
+};
+
+enum access { ACC_R, ACC_W, ACC_X };
+
+/* Debug points as the engine looks at them (debug.c). */
+struct watch {
+    u64 first, last;
+    u32 point;
+    u8 kind;
+    bool physical;
+};
+struct debug {
+    u64 *exec; /* addresses, ascending */
+    u32 *exec_point;
+    u32 nexec, nwatch;
+    u64 bloom[4]; /* of exec */
+    struct watch *watch;
+    u32 to_user, from_user; /* 1 + the point; 0: none */
+    pos_t pass;             /* no stop in front of this position's instruction */
+    bool hit;
+    struct debug_hit at;
+};
+
+struct filled {
+    u32 n;
+    u32 slot[MAX_FILLED];
+};
+
+struct core;
+struct insn;
+
+/* What is made of guest code, and how it is told that it is out of date. */
+struct translator {
+    void (*destroy)(struct core *d);
+    /* Memory [gpa, gpa + len) of a page with PG_CODE changes; `len` PAGE_SIZE: any of it may. */
+    void (*page_changed)(struct core *d, gpa_t gpa, u64 len);
+    /* What was found by linear addresses in [lin, lin + len) is to be looked up again; len 0: all.
+     */
+    void (*forget)(struct core *d, u64 lin, u64 len);
+    /* All of it goes. */
+    void (*flush)(struct core *d);
+    /* d->debug differs from what it was: nothing runs into or across a point of DEBUG_EXEC. */
+    void (*points_changed)(struct core *d, const struct debug *was);
+    /* Executes the instruction natively: registers in their slots, its memory operand at d->ptr. */
+    int (*native)(struct core *d, struct insn *in);
+    /* Runs n instructions, REP iterations or deliveries at most, in either unit. */
+    enum engine_exit (*run_insns)(struct core *d, u64 n, struct err *err);
+};
+
+struct core {
+    struct engine base;
+    struct vcpu cpu; /* gpr[] are the register slots of translated code */
+    u64 flags;       /* the six arithmetic flags (other bits junk); rflags has the rest */
+    i64 budget;      /* positions left until target_pos */
+    u64 branches;    /* conditional branches retired, if counted */
+    u32 want;        /* want_int | want_nmi: an inlined STI must leave */
+    u64 fip, fdp;    /* x87 pointers, guest values */
+    u16 fop;
+    u8 *ptr; /* operand of a native instruction */
+
+    enum position_unit unit;
+    u64 events;
+    pos_t base_pos; /* what is in a branch position besides `branches` and `events` */
+    pos_t target_pos;
+    pos_t shadow_pos; /* position right after STI / MOV SS; NEVER none */
+    u64 next;         /* RIP after the current instruction */
+    struct fault fault;
+    u32 mode;
+    u32 idx; /* mode & MODE_IDX */
+    u8 cpl;
+    bool careful_only; /* TF, debug registers, AC checks, trace */
+    bool ac_check;
+    bool dr_active;
+    bool watching;  /* accesses that take the slow path are looked at */
+    bool was_inner; /* CPL was 1 or 2 */
+    bool push_rf;   /* deliver() pushes RF = 1 */
+    bool keep_rf;   /* IRET loaded RF: it holds for the next instruction */
+    bool tf_now;    /* SYSCALL: single-step looks at TF after the instruction */
+    bool want_int, want_nmi;
+    bool attention;
+    bool parked;    /* x87/SSE/AVX are in cpu.xsave */
+    bool executing; /* in exec(): stores are an instruction's own */
+    bool mov_ss;    /* the shadow is MOV SS's: debug traps wait too */
+    bool stale;     /* what was derived from memory was dropped since the run loop looked */
+    volatile int kicked;
+    u32 db_pending;   /* DR6 bits of data breakpoints hit by the current instruction */
+    gpa_t code_page;  /* physical page of the current instruction */
+    gpa_t code_page2; /* the second one if it crosses, else NEVER */
+    u64 xmask;        /* XSAVE mask for the host */
+    u64 phys_mask;    /* valid physical address bits */
+    enum cpu_model model;
+    struct ram *ram;
+    const struct engine_env *env;
+    const struct translator *translator;
+    /* Executes an instruction elsewhere (the KVM engine), as exec() would; or NOT_STEPPED. While
+     * there is one, instructions run one at a time. Vector state is parked when it is called. */
+    int (*stepper)(struct core *d, struct insn *in);
+    void *stepper_opaque;
+    bool by_hand; /* instructions run one at a time: memory changes without the core's knowing */
+    struct engine_trace trace; /* before == NULL: none */
+    struct engine_accesses accesses;
+    bool logging; /* accesses are those of an instruction that is traced */
+    struct debug debug;
+    gpa_t filled_gpa; /* of the last mmu_fill whose walk succeeded */
+    u64 npages;
+    struct page *pages;
+    u32 *written; /* NULL: not tracked */
+    u64 nwritten;
+    struct insn *icache;
+    struct insn *pinned; /* in exec(): must not be replaced */
+    struct machine_stats st;
+    struct err err;
+    void *xs_park; /* 64-byte aligned host XSAVE area */
+    u8 bounce_raw[256] __attribute__((aligned(64)));
+
+    struct filled tlb_user, tlb_kernel;
+    /* No entry lies across two lines of the host's cache. */
+    struct tlb_entry tlb[IDX_COUNT][TLB_SIZE] __attribute__((aligned(64)));
+};
+
+static inline struct core *core_of(struct engine *e)
+{
+    return (struct core *)e;
+}
+static inline const struct core *core_of_const(const struct engine *e)
+{
+    return (const struct core *)e;
+}
+
+static inline bool is_canonical(u64 va)
+{
+    return (u64)((i64)(va << 16) >> 16) == va;
+}
+
+static inline u64 get_rflags(const struct core *d)
+{
+    return (d->cpu.rflags & ~(u64)FL_ARITH) | (d->flags & FL_ARITH);
+}
+
+static inline void set_rflags(struct core *d, u64 v)
+{
+    d->cpu.rflags = v | 2;
+    d->flags = v & FL_ARITH;
+}
+
+/* Counts instructions, REP iterations and deliveries in either unit: an instant's own number. */
+static inline pos_t position(const struct core *d)
+{
+    return d->target_pos - (u64)d->budget;
+}
+
+/* Are branches and events counted? Then a CPU made the recording. */
+static inline bool counts_branches(const struct core *d)
+{
+    return d->unit != UNIT_INSN;
+}
+
+static inline pos_t branch_position(const struct core *d)
+{
+    return d->base_pos + d->branches + d->events;
+}
+
+/* As the rest of the world counts. */
+static inline pos_t unit_position(const struct core *d)
+{
+    return d->unit == UNIT_BRANCH ? branch_position(d) : position(d);
+}
+
+static inline int raise_fault(struct core *d, unsigned vector)
+{
+    d->fault = (struct fault){.vector = (u8)vector};
+    return FAULT;
+}
+
+static inline int raise_error(struct core *d, unsigned vector, u32 error)
+{
+    d->fault = (struct fault){.vector = (u8)vector, .has_error = true, .error = error};
+    return FAULT;
+}
+
+#define TRY(x)                                                                                     \
+    do {                                                                                           \
+        int try_ = (x);                                                                            \
+        if (UNLIKELY(try_))                                                                        \
+            return try_;                                                                           \
+    } while (0)
+
+#endif

@@ -1,0 +1,380 @@
+/*
+ * Delivery of exceptions and interrupts through the IDT in 64-bit mode, and the instructions that
+ * enter and leave handlers: INT n, IRET, SYSCALL, SYSRET, SYSENTER, SYSEXIT. SDM vol. 3, 6.8 to
+ * 6.15; vol. 2 for the instructions.
+ */
+#include "cpu/x86/except.h"
+
+#include <Zydis/Mnemonic.h>
+
+#include "cpu/x86/debug.h"
+#include "cpu/x86/exec.h"
+#include "cpu/x86/flags.h"
+#include "cpu/x86/memory.h"
+#include "cpu/x86/mode.h"
+#include "cpu/x86/park.h"
+#include "cpu/x86/seg.h"
+#include "cpu/x86/tlb.h"
+
+static int not_64bit(struct core *d, u16 sel)
+{
+    return REPORT(
+        d,
+        "the guest enters compatibility mode (CS %04x, RIP %llx, position %llu): 32-bit code "
+        "is not supported yet",
+        sel, (unsigned long long)d->cpu.rip, (unsigned long long)unit_position(d));
+}
+
+/*
+ * Delivers `vector`; the pushed RIP is cpu.rip. DONE, FAULT (nothing changed, d->fault set) or a
+ * stop. Counting and the choice of RF are the caller's: d->push_rf.
+ */
+static int deliver(struct core *d, unsigned vector, bool has_error, u32 error, bool soft)
+{
+    struct vcpu *c = &d->cpu;
+    struct gate gate;
+    u32 ext = soft ? 0 : 1, bad = vector * 8 + 2 + ext;
+    TRY(read_idt_gate(d, vector, &gate, bad));
+    if (gate.type != GATE_INTERRUPT && gate.type != GATE_TRAP)
+        return raise_error(d, EXC_GP, bad);
+    if (soft && gate.dpl < d->cpl)
+        return raise_error(d, EXC_GP, bad);
+    if (!gate.present)
+        return raise_error(d, EXC_NP, bad);
+    u64 rip = gate.offset;
+    u16 sel = gate.sel;
+    if (!(sel & ~3u))
+        return raise_error(d, EXC_GP, ext);
+    struct desc cs;
+    TRY(read_desc(d, sel, &cs, EXC_GP, (sel & ~3u) | ext));
+    if (!(cs.attr & ATTR_S) || !(cs.attr & 8) || ATTR_DPL(cs.attr) > d->cpl ||
+        !(cs.attr & ATTR_L) || (cs.attr & ATTR_DB))
+        return raise_error(d, EXC_GP, (sel & ~3u) | ext);
+    if (!(cs.attr & ATTR_P))
+        return raise_error(d, EXC_NP, (sel & ~3u) | ext);
+    unsigned cpl = cs.attr & 4 ? d->cpl : ATTR_DPL(cs.attr);
+    u64 rsp = get_sp(d);
+    if (gate.ist)
+        TRY(tss_stack(d, 0x1c + 8u * gate.ist, &rsp));
+    else if (cpl < d->cpl)
+        TRY(tss_stack(d, 4 + 8 * cpl, &rsp));
+    rsp &= ~15ull;
+    u64 frame[6];
+    unsigned n = 0;
+    u64 flags = get_rflags(d) & ~(u64)FL_RF;
+    if (d->push_rf)
+        flags |= FL_RF;
+    if (has_error)
+        frame[n++] = error;
+    frame[n++] = c->rip;
+    frame[n++] = c->seg_sel[SEG_CS];
+    frame[n++] = flags;
+    frame[n++] = get_sp(d);
+    frame[n++] = c->seg_sel[SEG_SS];
+    u64 top = rsp - 8 * n;
+    if (!is_canonical(top) || !is_canonical(rsp - 1))
+        return raise_error(d, EXC_SS, ext);
+    if (!code_reachable(d, rip))
+        return raise_error(d, EXC_GP, ext);
+    /* Pushed from the top down, so that a fault names the address the CPU would have met first. */
+    for (unsigned i = n; i-- > 0;)
+        TRY(cpl == 3 ? mem_write(d, SEG_DS, top + 8 * i, 8, &frame[i])
+                     : sys_write(d, top + 8 * i, 8, &frame[i]));
+    if (cpl < d->cpl)
+        set_flat(d, SEG_SS, (u16)cpl, 0);
+    load_seg_cache(d, SEG_CS, (u16)((sel & ~3u) | cpl), &cs);
+    set_sp(d, top);
+    c->rip = rip;
+    c->rflags &= ~(u64)(FL_TF | FL_NT | FL_RF | FL_VM);
+    if (gate.type == GATE_INTERRUPT)
+        c->rflags &= ~(u64)FL_IF;
+    c->halted = 0;
+    c->rep_resume = 0;
+    d->shadow_pos = NEVER;
+    set_cpl(d, cpl, rip);
+    mmu_mode_changed(d);
+    return DONE;
+}
+
+static bool contributory(unsigned v)
+{
+    return v == EXC_DE || (v >= EXC_TS && v <= EXC_GP);
+}
+
+/* Delivers until something sticks: a fault during delivery is served itself, becomes a double
+ * fault, or shuts the CPU down (SDM vol. 3, table 6-5). */
+static int deliver_loop(struct core *d, unsigned vector, bool has_error, u32 error, bool exception)
+{
+    for (;;) {
+        int r = deliver(d, vector, has_error, error, false);
+        if (r != FAULT)
+            return r;
+        struct fault f = d->fault;
+        d->push_rf = true;
+        if (exception && vector == EXC_DF)
+            return STOP_SHUTDOWN;
+        if (f.vector == EXC_PF)
+            d->cpu.cr2 = f.cr2;
+        bool both = exception && contributory(vector) && contributory(f.vector);
+        bool page = exception && vector == EXC_PF && (contributory(f.vector) || f.vector == EXC_PF);
+        if (both || page) {
+            vector = EXC_DF;
+            has_error = true;
+            error = 0;
+        } else {
+            vector = f.vector;
+            has_error = f.has_error;
+            error = f.error;
+        }
+        exception = true;
+    }
+}
+
+int deliver_fault(struct core *d)
+{
+    struct fault f = d->fault;
+    flags_make_visible(d);
+    if (f.vector == EXC_PF)
+        d->cpu.cr2 = f.cr2;
+    d->push_rf = !(f.trap || f.code_bp) || d->cpu.rep_resume;
+    d->st.exceptions++;
+    bool hit = d->debug.hit;
+    int r = deliver_loop(d, f.vector, f.has_error, f.error, true);
+    if (r == DONE) {
+        if (!f.trap) /* a trap shares the position of its instruction */
+            d->budget--;
+        else if (d->debug.hit && !hit)
+            d->debug.at.position--;
+        if (f.vector == EXC_DB) {
+            d->cpu.dr[7] &= ~0x2000ull; /* GD */
+            mmu_mode_changed(d);
+        }
+    }
+    return r;
+}
+
+static int external(struct core *d, unsigned vector)
+{
+    flags_make_visible(d);
+    d->push_rf = d->cpu.rep_resume;
+    int r = deliver_loop(d, vector, false, 0, false);
+    if (r == DONE) {
+        d->budget--;
+        count_events(d, 1);
+    }
+    return r == DONE ? 0 : r == STOP_SHUTDOWN ? (int)ENGINE_SHUTDOWN : (int)ENGINE_UNSUPPORTED;
+}
+
+int core_interrupt(struct engine *e, u8 vector)
+{
+    struct core *d = core_of(e);
+    d->st.interrupts++;
+    d->cpu.halted = 0;
+    return external(d, vector);
+}
+
+int core_nmi(struct engine *e)
+{
+    struct core *d = core_of(e);
+    d->cpu.halted = 0;
+    int r = external(d, EXC_NMI);
+    d->cpu.nmi_blocked = 1;
+    return r;
+}
+
+bool core_can_interrupt(const struct engine *e)
+{
+    const struct core *d = core_of_const(e);
+    return (d->cpu.rflags & FL_IF) && d->shadow_pos != position(d);
+}
+
+bool core_can_nmi(const struct engine *e)
+{
+    const struct core *d = core_of_const(e);
+    return !d->cpu.nmi_blocked && d->shadow_pos != position(d);
+}
+
+HELPER(int)
+{
+    struct vcpu *c = &d->cpu;
+    u64 rip = c->rip;
+    unsigned vector = in->mnemonic == ZYDIS_MNEMONIC_INT3   ? EXC_BP
+                      : in->mnemonic == ZYDIS_MNEMONIC_INT1 ? EXC_DB
+                                                            : (u8)in->imm;
+    c->rip = d->next;
+    d->push_rf = false;
+    d->tf_now = true; /* delivery clears TF: no single-step trap after it */
+    int r = deliver(d, vector, false, 0, in->mnemonic != ZYDIS_MNEMONIC_INT1);
+    if (r) {
+        d->tf_now = false;
+        c->rip = rip;
+        return r;
+    }
+    d->next = c->rip;
+    return DONE;
+}
+
+/* Data segments too privileged for the new CPL are nulled (SDM vol. 2, IRET). */
+static void drop_segments(struct core *d, unsigned cpl)
+{
+    static const u8 segs[] = {SEG_ES, SEG_DS, SEG_FS, SEG_GS};
+    for (unsigned i = 0; i < ARRAY_SIZE(segs); i++) {
+        unsigned s = segs[i];
+        u16 a = d->cpu.seg_attr[s];
+        bool conforming = (a & ATTR_S) && (a & 0xc) == 0xc;
+        /* A null selector loses its RPL: its hidden DPL is 0. */
+        if (!conforming && ATTR_DPL(a) < cpl)
+            d->cpu.seg_sel[s] = 0, d->cpu.seg_attr[s] = 0;
+    }
+}
+
+/* Loads CS:RIP and, when `stack`, SS:RSP for a return to the privilege in cs' RPL; shared by IRET
+ * and far RET. All checks come before any change. */
+int return_far(struct core *d, u16 cs_sel, u64 rip, u16 ss_sel, u64 rsp, bool stack)
+{
+    struct desc cs, ss;
+    if (!(cs_sel & ~3u))
+        return raise_error(d, EXC_GP, 0);
+    TRY(read_desc(d, cs_sel, &cs, EXC_GP, cs_sel & ~3u));
+    unsigned rpl = cs_sel & 3;
+    bool conforming = cs.attr & 4;
+    if (!(cs.attr & ATTR_S) || !(cs.attr & 8) || rpl < d->cpl ||
+        (conforming ? ATTR_DPL(cs.attr) > rpl : ATTR_DPL(cs.attr) != rpl) ||
+        ((cs.attr & ATTR_L) && (cs.attr & ATTR_DB)))
+        return raise_error(d, EXC_GP, cs_sel & ~3u);
+    if (!(cs.attr & ATTR_P))
+        return raise_error(d, EXC_NP, cs_sel & ~3u);
+    bool null_ss = !(ss_sel & ~3u);
+    if (stack) {
+        if (null_ss) {
+            if (rpl == 3 || !(cs.attr & ATTR_L) || (ss_sel & 3) != rpl)
+                return raise_error(d, EXC_GP, 0);
+        } else {
+            TRY(read_desc(d, ss_sel, &ss, EXC_GP, ss_sel & ~3u));
+            if (!(ss.attr & ATTR_S) || (ss.attr & 0xa) != 2 || ATTR_DPL(ss.attr) != rpl ||
+                (ss_sel & 3) != rpl)
+                return raise_error(d, EXC_GP, ss_sel & ~3u);
+            if (!(ss.attr & ATTR_P))
+                return raise_error(d, EXC_SS, ss_sel & ~3u);
+        }
+    }
+    if (!(cs.attr & ATTR_L))
+        return not_64bit(d, cs_sel);
+    if (!code_reachable(d, rip))
+        return raise_error(d, EXC_GP, 0);
+    load_seg_cache(d, SEG_CS, cs_sel, &cs);
+    if (stack) {
+        if (null_ss)
+            set_flat(d, SEG_SS, ss_sel, 0);
+        else
+            load_seg_cache(d, SEG_SS, ss_sel, &ss);
+        set_sp(d, rsp);
+    }
+    if (rpl > d->cpl)
+        drop_segments(d, rpl);
+    set_cpl(d, rpl, rip);
+    d->next = rip;
+    return DONE;
+}
+
+HELPER(iret)
+{
+    struct vcpu *c = &d->cpu;
+    c->nmi_blocked = 0; /* even if it faults */
+    if (c->rflags & FL_NT)
+        return raise_error(d, EXC_GP, 0);
+    unsigned n = in->opsize;
+    u64 f[5], sp = get_sp(d);
+    for (unsigned i = 0; i < 5; i++)
+        TRY(stack_pop(d, &sp, n, &f[i]));
+    unsigned old_cpl = d->cpl;
+    TRY(return_far(d, (u16)f[1], f[0], (u16)f[4], f[3], true));
+    u64 change = FL_ARITH | FL_TF | FL_DF | FL_NT;
+    if (n > 2)
+        change |= FL_RF | FL_AC | FL_ID;
+    if (old_cpl <= (c->rflags & FL_IOPL) >> 12)
+        change |= FL_IF;
+    if (old_cpl == 0) {
+        change |= FL_IOPL;
+        if (n > 2)
+            change |= FL_VIF | FL_VIP;
+    }
+    set_rflags(d, (get_rflags(d) & ~change) | (f[2] & change));
+    d->keep_rf = true;
+    mmu_mode_changed(d);
+    return DONE;
+}
+
+HELPER(syscall)
+{
+    struct vcpu *c = &d->cpu;
+    if (!(c->efer & EFER_SCE))
+        return raise_fault(d, EXC_UD);
+    c->gpr[RCX] = d->next;
+    c->gpr[R11] = get_rflags(d) & ~(u64)FL_RF;
+    set_rflags(d, get_rflags(d) & ~c->sfmask & ~(u64)FL_RF);
+    u16 sel = c->star >> 32 & 0xfffc;
+    set_flat(d, SEG_CS, sel, ATTR_P | ATTR_S | ATTR_L | ATTR_G | 0xb);
+    set_flat(d, SEG_SS, (u16)(sel + 8), ATTR_P | ATTR_S | ATTR_DB | ATTR_G | 3);
+    d->next = c->lstar;
+    set_cpl(d, 0, d->next);
+    d->tf_now = true;
+    mmu_mode_changed(d);
+    return DONE;
+}
+
+HELPER(sysret)
+{
+    struct vcpu *c = &d->cpu;
+    if (!(c->efer & EFER_SCE))
+        return raise_fault(d, EXC_UD);
+    if (d->cpl != 0)
+        return raise_error(d, EXC_GP, 0);
+    if (in->opsize != 8)
+        return not_64bit(d, (u16)(c->star >> 48 | 3));
+    if (!code_reachable(d, c->gpr[RCX]))
+        return raise_error(d, EXC_GP, 0);
+    u16 sel = (u16)(c->star >> 48);
+    set_flat(d, SEG_CS, (u16)((sel + 16) | 3), ATTR_P | ATTR_S | ATTR_L | ATTR_G | 3 << 5 | 0xb);
+    set_flat(d, SEG_SS, (u16)((sel + 8) | 3), ATTR_P | ATTR_S | ATTR_DB | ATTR_G | 3 << 5 | 3);
+    d->next = c->gpr[RCX];
+    set_cpl(d, 3, d->next);
+    set_rflags(d, (c->gpr[R11] & 0x3c7fd7) | 2);
+    mmu_mode_changed(d);
+    return DONE;
+}
+
+HELPER(sysenter)
+{
+    struct vcpu *c = &d->cpu;
+    if (!(c->sysenter_cs & 0xfffc))
+        return raise_error(d, EXC_GP, 0);
+    c->rflags &= ~(u64)(FL_IF | FL_VM | FL_RF);
+    u16 sel = c->sysenter_cs & 0xfffc;
+    set_flat(d, SEG_CS, sel, ATTR_P | ATTR_S | ATTR_L | ATTR_G | 0xb);
+    set_flat(d, SEG_SS, (u16)(sel + 8), ATTR_P | ATTR_S | ATTR_DB | ATTR_G | 3);
+    set_sp(d, c->sysenter_esp);
+    d->next = c->sysenter_eip;
+    set_cpl(d, 0, d->next);
+    mmu_mode_changed(d);
+    return DONE;
+}
+
+HELPER(sysexit)
+{
+    struct vcpu *c = &d->cpu;
+    if (!(c->sysenter_cs & 0xfffc) || d->cpl != 0)
+        return raise_error(d, EXC_GP, 0);
+    u16 sel = c->sysenter_cs & 0xfffc;
+    if (in->opsize != 8)
+        return not_64bit(d, (u16)((sel + 16) | 3));
+    if (!is_canonical(c->gpr[RCX]) || !code_reachable(d, c->gpr[RDX]))
+        return raise_error(d, EXC_GP, 0);
+    set_flat(d, SEG_CS, (u16)((sel + 32) | 3), ATTR_P | ATTR_S | ATTR_L | ATTR_G | 3 << 5 | 0xb);
+    set_flat(d, SEG_SS, (u16)((sel + 40) | 3), ATTR_P | ATTR_S | ATTR_DB | ATTR_G | 3 << 5 | 3);
+    set_sp(d, c->gpr[RCX]);
+    d->next = c->gpr[RDX];
+    set_cpl(d, 3, d->next);
+    mmu_mode_changed(d);
+    return DONE;
+}

@@ -1,0 +1,15 @@
+/* except.c: delivery through the IDT. */
+#ifndef REPRISE_X86_EXCEPT_H
+#define REPRISE_X86_EXCEPT_H
+
+#include "cpu/x86/core.h"
+
+int deliver_fault(struct core *d); /* d->fault: double fault and shutdown logic */
+
+/* As engine.h has them. */
+bool core_can_interrupt(const struct engine *e);
+bool core_can_nmi(const struct engine *e);
+int core_interrupt(struct engine *e, u8 vector);
+int core_nmi(struct engine *e);
+
+#endif

@@ -1,0 +1,510 @@
+/*
+ * Decoding: Zydis' facts plus the treatment of insn.def, reduced to struct insn. The only file
+ * besides the translator's report that knows Zydis. SDM vol. 2.
+ */
+#include "cpu/x86/insn.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <Zydis/Zydis.h>
+
+#include "cpu/vcpu.h"
+
+/* Every helper that insn.def names. */
+#define ISA_SET(set, needs, treat)
+#define INSN(m, treat, helper) extern helper_fn help_##helper;
+#include "cpu/x86/insn.def"
+#undef INSN
+#undef ISA_SET
+
+enum { S_GEN = 1, S_LISTED };
+
+struct set_row {
+    u8 needs, treat;
+};
+static const struct set_row set_rows[ZYDIS_ISA_SET_MAX_VALUE + 1] = {
+#define ISA_SET(set, needs, treat) [ZYDIS_ISA_SET_##set] = {N_##needs, S_##treat},
+#define INSN(m, treat, helper)
+#include "cpu/x86/insn.def"
+#undef INSN
+#undef ISA_SET
+};
+
+static const struct {
+    const char *set;
+    u8 treat;
+} later_sets[] = {
+#define ISA_SET(set, needs, treat)
+#define INSN(m, treat, helper)
+#define LATER_SET(set, treat) {set, T_##treat},
+#include "cpu/x86/insn.def"
+#undef INSN
+#undef ISA_SET
+};
+
+/* MOV and MOVSD/CMPSD name two things each; they are told apart below. */
+enum { T_MOV = 64, T_MOVSD };
+
+struct insn_row {
+    u8 treat;
+    helper_fn *help;
+};
+static const struct insn_row insn_rows[ZYDIS_MNEMONIC_MAX_VALUE + 1] = {
+#define ISA_SET(set, needs, treat)
+#define INSN(m, treat, helper) [ZYDIS_MNEMONIC_##m] = {T_##treat, help_##helper},
+#include "cpu/x86/insn.def"
+#undef INSN
+#undef ISA_SET
+};
+
+/* Treatments that need no helper. */
+int help_none(struct core *d, struct insn *in)
+{
+    (void)d;
+    (void)in;
+    return 0;
+}
+
+static int gpr_of(ZydisRegister r)
+{
+    if (r == ZYDIS_REGISTER_NONE)
+        return -1;
+    ZydisRegister g = ZydisRegisterGetLargestEnclosing(ZYDIS_MACHINE_MODE_LONG_64, r);
+    return g >= ZYDIS_REGISTER_RAX && g <= ZYDIS_REGISTER_R15 ? (int)(g - ZYDIS_REGISTER_RAX) : -1;
+}
+
+/* What Zydis calls it. */
+static const struct {
+    ZydisMachineMode machine;
+    ZydisStackWidth stack;
+} zydis_modes[CODE_SIZES] = {[CODE_64] = {ZYDIS_MACHINE_MODE_LONG_64, ZYDIS_STACK_WIDTH_64}};
+
+static void decoder_for(enum cpu_model model, enum code_size code, ZydisDecoder *dec)
+{
+    ZydisDecoderInit(dec, zydis_modes[code].machine, zydis_modes[code].stack);
+    ZydisDecoderEnableMode(dec, ZYDIS_DECODER_MODE_MPX, ZYAN_FALSE);
+    ZydisDecoderEnableMode(dec, ZYDIS_DECODER_MODE_CET, ZYAN_TRUE);
+    ZydisDecoderEnableMode(dec, ZYDIS_DECODER_MODE_CLDEMOTE, ZYAN_FALSE);
+    ZydisDecoderEnableMode(dec, ZYDIS_DECODER_MODE_WBNOINVD, ZYAN_FALSE);
+    /* Without BMI1/LZCNT, F3 0F BC/BD are BSF/BSR. */
+    ZydisDecoderEnableMode(dec, ZYDIS_DECODER_MODE_LZCNT, model >= CPU_X86_64_V3);
+    ZydisDecoderEnableMode(dec, ZYDIS_DECODER_MODE_TZCNT, model >= CPU_X86_64_V3);
+}
+
+static void add_gpr(struct insn *in, ZydisRegister r, bool written)
+{
+    int g = gpr_of(r);
+    if (g < 0)
+        return;
+    in->use |= 1u << g;
+    if (written)
+        in->wr |= 1u << g;
+    if (r >= ZYDIS_REGISTER_AH && r <= ZYDIS_REGISTER_BH)
+        in->high8 = 1;
+}
+
+static u8 kind_of(const ZydisDecodedOperand *o, struct insn *in)
+{
+    ZydisRegister r = o->reg.value;
+    switch (o->type) {
+    case ZYDIS_OPERAND_TYPE_MEMORY: return OP_MEM;
+    case ZYDIS_OPERAND_TYPE_IMMEDIATE: return OP_IMM;
+    case ZYDIS_OPERAND_TYPE_REGISTER:
+        if (gpr_of(r) >= 0)
+            return OP_GPR;
+        if (r >= ZYDIS_REGISTER_ES && r <= ZYDIS_REGISTER_GS) {
+            in->sreg = (u8)(r - ZYDIS_REGISTER_ES);
+            return OP_SREG;
+        }
+        if (r >= ZYDIS_REGISTER_CR0 && r <= ZYDIS_REGISTER_CR15) {
+            in->sreg = (u8)(r - ZYDIS_REGISTER_CR0);
+            return OP_CR;
+        }
+        if (r >= ZYDIS_REGISTER_DR0 && r <= ZYDIS_REGISTER_DR15) {
+            in->sreg = (u8)(r - ZYDIS_REGISTER_DR0);
+            return OP_DR;
+        }
+        return OP_OTHER;
+    default: return OP_OTHER;
+    }
+}
+
+static void take_memory(struct insn *in, const ZydisDecodedInstruction *zi,
+                        const ZydisDecodedOperand *o)
+{
+    in->has_mem = 1;
+    in->base = (i8)gpr_of(o->mem.base);
+    in->index = (i8)gpr_of(o->mem.index);
+    in->scale = o->mem.scale ? o->mem.scale : 1;
+    in->disp = o->mem.disp.has_displacement ? o->mem.disp.value : 0;
+    /* Zydis 4.0 with 67h and REX.B: SIB base 101 under mod 00 is a displacement, not R13D. */
+    if ((zi->attributes & ZYDIS_ATTRIB_HAS_SIB) && zi->raw.sib.base == 5 &&
+        zi->raw.modrm.mod == 0) {
+        in->base = -1;
+        in->disp = zi->raw.disp.value;
+    }
+    in->rip_rel = o->mem.base == ZYDIS_REGISTER_RIP || o->mem.base == ZYDIS_REGISTER_EIP;
+    switch (o->mem.segment) {
+    case ZYDIS_REGISTER_FS: in->seg = SEG_FS; break;
+    case ZYDIS_REGISTER_GS: in->seg = SEG_GS; break;
+    default:
+        /* CS, DS, ES and SS overrides are ignored in 64-bit mode, but RSP and RBP bases still
+         * fault with #SS (SDM vol. 1, 3.3.7.1). */
+        in->seg = in->base == RSP || in->base == RBP ? SEG_SS : SEG_DS;
+        break;
+    }
+    if (o->mem.type != ZYDIS_MEMOP_TYPE_MEM)
+        return; /* LEA, VSIB, MIB: no access as it stands */
+    if (o->actions & ZYDIS_OPERAND_ACTION_MASK_READ)
+        in->mem |= MEM_R;
+    if (o->actions & ZYDIS_OPERAND_ACTION_MASK_WRITE)
+        in->mem |= MEM_W;
+    in->mem_size = o->size / 8 <= 64 ? (u8)(o->size / 8) : 0;
+    if (zi->mnemonic == ZYDIS_MNEMONIC_MOVSXD && in->opsize == 2)
+        in->mem_size = 2;
+}
+
+static bool has_vector(const ZydisDecodedInstruction *zi, const ZydisDecodedOperand *op, bool mmx)
+{
+    for (int i = 0; i < zi->operand_count; i++) {
+        if (op[i].type != ZYDIS_OPERAND_TYPE_REGISTER)
+            continue;
+        ZydisRegisterClass c = ZydisRegisterGetClass(op[i].reg.value);
+        if (mmx ? c == ZYDIS_REGCLASS_MMX : c == ZYDIS_REGCLASS_XMM || c == ZYDIS_REGCLASS_YMM)
+            return true;
+    }
+    return false;
+}
+
+/* Which control bits gate it (SDM vol. 3, tables 13-1 and 13-2). Integer instructions that came
+ * with SSE (MOVNTI, CRC32, fences, PREFETCH) need none. */
+static u8 needs_of(const ZydisDecodedInstruction *zi, const ZydisDecodedOperand *op, u8 needs)
+{
+    /* FCOMI and FISTTP came in other sets. */
+    if (zi->meta.isa_ext == ZYDIS_ISA_EXT_X87 || zi->meta.category == ZYDIS_CATEGORY_X87_ALU)
+        return N_X87;
+    if (needs != N_SSE)
+        return needs;
+    if (has_vector(zi, op, false))
+        return N_SSE;
+    switch (zi->mnemonic) {
+    case ZYDIS_MNEMONIC_CVTPS2PI:
+    case ZYDIS_MNEMONIC_CVTTPS2PI:
+    case ZYDIS_MNEMONIC_CVTPD2PI:
+    case ZYDIS_MNEMONIC_CVTTPD2PI: return N_SSE;
+    default: break;
+    }
+    if (has_vector(zi, op, true))
+        return N_MMX;
+    switch (zi->mnemonic) {
+    case ZYDIS_MNEMONIC_LDMXCSR:
+    case ZYDIS_MNEMONIC_STMXCSR: return N_SSE;
+    default: return N_BASE;
+    }
+}
+
+static void take_flags(struct insn *in, const ZydisDecodedInstruction *zi,
+                       const ZydisDecodedOperand *op)
+{
+    const ZydisAccessedFlags *f = zi->cpu_flags;
+    if (!f)
+        return;
+    in->test = f->tested & FL_ARITH;
+    /*
+     * An undefined flag counts as overwritten only where every CPU gives it a value of its own.
+     * Others leave some undefined flags as they were (BT, shifts), and who reads one must not see
+     * how the code was translated.
+     */
+    in->kill = (f->modified | f->set_0 | f->set_1) & FL_ARITH;
+    switch (zi->mnemonic) {
+    case ZYDIS_MNEMONIC_AND:
+    case ZYDIS_MNEMONIC_OR:
+    case ZYDIS_MNEMONIC_XOR:
+    case ZYDIS_MNEMONIC_TEST: in->kill |= f->undefined & FL_ARITH; break;
+    case ZYDIS_MNEMONIC_SHL:
+    case ZYDIS_MNEMONIC_SHR:
+    case ZYDIS_MNEMONIC_SAR:
+    case ZYDIS_MNEMONIC_ROL:
+    case ZYDIS_MNEMONIC_ROR:
+    case ZYDIS_MNEMONIC_RCL:
+    case ZYDIS_MNEMONIC_RCR:
+    case ZYDIS_MNEMONIC_SHLD:
+    case ZYDIS_MNEMONIC_SHRD: {
+        /* A count of zero changes no flag. */
+        const ZydisDecodedOperand *last = &op[zi->operand_count_visible - 1];
+        u64 mask = zi->operand_width == 64 ? 63 : 31;
+        if (last->type != ZYDIS_OPERAND_TYPE_IMMEDIATE || (last->imm.value.u & mask) == 0)
+            in->kill = 0;
+        /* RCL/RCR of 8 and 16 bits take the count modulo 9 and 17. */
+        if (zi->operand_width < 32)
+            in->kill = 0;
+        break;
+    }
+    default: break;
+    }
+    if (in->rep && zi->meta.category == ZYDIS_CATEGORY_STRINGOP)
+        in->kill = 0; /* RCX may be zero */
+}
+
+static void take_prefixes(struct insn *in, const ZydisDecodedInstruction *zi)
+{
+    unsigned k = 0, n = zi->raw.prefix_count;
+    for (unsigned i = 0; i < n; i++) {
+        u8 p = zi->raw.prefixes[i].value;
+        if ((p & 0xf0) == 0x40) {
+            continue;
+        }
+        switch (p) {
+        case 0x66:
+            if (!memchr(in->keep, p, k))
+                in->keep[k++] = p;
+            break;
+        case 0xf2:
+        case 0xf3:
+            if (zi->raw.prefixes[i].type == ZYDIS_PREFIX_TYPE_MANDATORY)
+                in->keep[k++] = p;
+            in->rep = p;
+            break;
+        case 0xf0: in->lock = 1; break;
+        default: break; /* segments, 67h */
+        }
+        if (k == sizeof(in->keep) - 1)
+            break;
+    }
+    /* Where legacy prefixes end: a REX counts only directly before the opcode. */
+    in->prefix_end = (u8)n;
+    in->rex = 0;
+    if (zi->attributes & ZYDIS_ATTRIB_HAS_REX) {
+        in->rex = in->bytes[zi->raw.rex.offset];
+        in->prefix_end = zi->raw.rex.offset;
+    }
+}
+
+static void take_layout(struct insn *in, const ZydisDecodedInstruction *zi)
+{
+    in->modrm_off = zi->raw.modrm.offset;
+    in->mod = zi->raw.modrm.mod;
+    in->disp_end = (u8)(in->modrm_off + 1);
+    if (zi->attributes & ZYDIS_ATTRIB_HAS_SIB)
+        in->disp_end = (u8)(zi->raw.sib.offset + 1);
+    if (zi->raw.disp.size)
+        in->disp_end = (u8)(zi->raw.disp.offset + zi->raw.disp.size / 8);
+    in->opcode = zi->opcode;
+    in->map = (u8)zi->opcode_map;
+    in->encoding = (u8)zi->encoding;
+    u8 r = 0, b = 0;
+    if (zi->encoding == ZYDIS_INSTRUCTION_ENCODING_LEGACY) {
+        r = (in->rex & 4) << 1;
+        b = (in->rex & 1) << 3;
+        in->opcode_off = (u8)(in->prefix_end + (in->rex ? 1 : 0));
+    } else {
+        in->opcode_off = zi->raw.vex.offset;
+    }
+    in->reg = zi->raw.modrm.reg | r;
+    in->rm = zi->raw.modrm.rm | b;
+}
+
+static bool x87_control(ZydisMnemonic m)
+{
+    switch (m) {
+    case ZYDIS_MNEMONIC_FNINIT:
+    case ZYDIS_MNEMONIC_FNCLEX:
+    case ZYDIS_MNEMONIC_FLDCW:
+    case ZYDIS_MNEMONIC_FNSTCW:
+    case ZYDIS_MNEMONIC_FNSTSW:
+    case ZYDIS_MNEMONIC_FLDENV:
+    case ZYDIS_MNEMONIC_FNSTENV:
+    case ZYDIS_MNEMONIC_FNSAVE:
+    case ZYDIS_MNEMONIC_FRSTOR:
+    case ZYDIS_MNEMONIC_FWAIT:
+    case ZYDIS_MNEMONIC_FENI8087_NOP:
+    case ZYDIS_MNEMONIC_FDISI8087_NOP:
+    case ZYDIS_MNEMONIC_FSETPM287_NOP: return true;
+    default: return false;
+    }
+}
+
+/* All but the FN forms. */
+static bool x87_waits(ZydisMnemonic m)
+{
+    switch (m) {
+    case ZYDIS_MNEMONIC_FLDCW:
+    case ZYDIS_MNEMONIC_FLDENV:
+    case ZYDIS_MNEMONIC_FRSTOR:
+    case ZYDIS_MNEMONIC_FWAIT: return true;
+    default: return !x87_control(m);
+    }
+}
+
+/* Alignment is checked before anything else about the address (SDM vol. 2, 2.4, types 1, 2, 4). */
+static u8 alignment(const struct insn *in, const ZydisDecodedInstruction *zi)
+{
+    switch (zi->mnemonic) {
+    case ZYDIS_MNEMONIC_MOVUPS:
+    case ZYDIS_MNEMONIC_MOVUPD:
+    case ZYDIS_MNEMONIC_MOVDQU:
+    case ZYDIS_MNEMONIC_LDDQU:
+    case ZYDIS_MNEMONIC_PCMPESTRI:
+    case ZYDIS_MNEMONIC_PCMPESTRM:
+    case ZYDIS_MNEMONIC_PCMPISTRI:
+    case ZYDIS_MNEMONIC_PCMPISTRM: return 0;
+    case ZYDIS_MNEMONIC_VMOVAPS:
+    case ZYDIS_MNEMONIC_VMOVAPD:
+    case ZYDIS_MNEMONIC_VMOVDQA:
+    case ZYDIS_MNEMONIC_VMOVNTPS:
+    case ZYDIS_MNEMONIC_VMOVNTPD:
+    case ZYDIS_MNEMONIC_VMOVNTDQ:
+    case ZYDIS_MNEMONIC_VMOVNTDQA: return in->mem_size;
+    case ZYDIS_MNEMONIC_CMPXCHG16B: return 16;
+    default: return in->needs == N_SSE && in->mem && in->mem_size == 16 ? 16 : 0;
+    }
+}
+
+/* Of a set that insn.def names as text; T_NONE: it does not. */
+static u8 later_treatment(ZydisISASet set)
+{
+    const char *name = ZydisISASetGetString(set);
+    for (unsigned i = 0; name && i < ARRAY_SIZE(later_sets); i++) {
+        if (!strcmp(name, later_sets[i].set))
+            return later_sets[i].treat;
+    }
+    return T_NONE;
+}
+
+static void take_treatment(struct insn *in, const ZydisDecodedInstruction *zi,
+                           const ZydisDecodedOperand *op, enum cpu_model model)
+{
+    const struct set_row *set = &set_rows[zi->meta.isa_set];
+    const struct insn_row *row = &insn_rows[zi->mnemonic];
+    in->needs = needs_of(zi, op, set->needs);
+    in->help = row->help;
+    in->treat = row->treat ? row->treat : set->treat == S_GEN ? T_GEN : T_NONE;
+    if (!set->treat && !row->treat)
+        in->treat = later_treatment(zi->meta.isa_set);
+    bool string = zi->meta.category == ZYDIS_CATEGORY_STRINGOP;
+    if (in->treat == T_MOVSD) {
+        in->treat = string ? T_HELP : T_GEN;
+        if (string)
+            in->needs = N_BASE;
+    } else if (in->treat == T_MOV) {
+        bool system = in->op0_kind == OP_SREG || in->op0_kind == OP_CR || in->op0_kind == OP_DR ||
+                      in->op1_kind == OP_SREG || in->op1_kind == OP_CR || in->op1_kind == OP_DR;
+        in->treat = system ? T_HELP : T_GEN;
+    } else if (in->treat == T_BITS) {
+        in->treat = in->mem && in->op1_kind == OP_GPR ? T_HELP : T_GEN;
+    }
+    /* A set no model has: #UD, but for the hints and NOPs listed. */
+    if (set->needs == N_ABSENT && in->treat != T_NOP)
+        in->treat = T_UD;
+    if (set->needs == N_ABSENT && in->treat == T_NOP)
+        in->needs = N_BASE;
+    if (model < CPU_X86_64_V3 && (set->needs == N_V3 || set->needs == N_AVX))
+        in->treat = T_UD;
+    if (zi->meta.branch_type == ZYDIS_BRANCH_TYPE_FAR) {
+        in->far = 1;
+        if (in->treat == T_CALL || in->treat == T_JMP || in->treat == T_RET)
+            in->treat = T_HELP;
+    }
+    bool near = in->treat == T_CALL || in->treat == T_JMP || in->treat == T_RET;
+    const struct code_mode *mode = &code_modes[in->code];
+    in->stack = near ? mode->branch : in->opsize == 2 ? 2 : mode->push;
+    /* More than one explicit access, or one the rewrite cannot express. */
+    if (in->treat == T_GEN && in->has_mem && in->mem_size == 0)
+        in->treat = T_NONE;
+}
+
+void insn_decode(enum cpu_model model, enum code_size code, const u8 bytes[15], unsigned avail,
+                 struct insn *in)
+{
+    ZydisDecoder dec;
+    decoder_for(model, code, &dec);
+    ZydisDecodedInstruction zi;
+    ZydisDecodedOperand op[ZYDIS_MAX_OPERAND_COUNT];
+    memset(in, 0, sizeof(*in));
+    memcpy(in->bytes, bytes, avail < 15 ? avail : 15);
+    in->code = (u8)code;
+    in->base = in->index = in->reg0 = in->reg1 = -1;
+    in->sreg = 0xff;
+    ZyanStatus s = ZydisDecoderDecodeFull(&dec, in->bytes, avail, &zi, op);
+    if (!ZYAN_SUCCESS(s)) {
+        in->treat = s == ZYDIS_STATUS_INSTRUCTION_TOO_LONG ? T_GP_LONG
+                    : s == ZYDIS_STATUS_NO_MORE_DATA       ? T_GP_LONG
+                                                           : T_UD;
+        in->len = s == ZYDIS_STATUS_NO_MORE_DATA && avail < 15 ? 0 : 1;
+        return;
+    }
+    in->len = zi.length;
+    in->mnemonic = (u16)zi.mnemonic;
+    in->opsize = zi.operand_width / 8;
+    in->addrsize = zi.address_width / 8;
+    in->seg = zi.attributes & ZYDIS_ATTRIB_HAS_SEGMENT_FS   ? SEG_FS
+              : zi.attributes & ZYDIS_ATTRIB_HAS_SEGMENT_GS ? SEG_GS
+                                                            : SEG_DS;
+    take_prefixes(in, &zi);
+    take_layout(in, &zi);
+    for (int i = 0; i < zi.operand_count; i++) {
+        const ZydisDecodedOperand *o = &op[i];
+        bool w = o->actions & ZYDIS_OPERAND_ACTION_MASK_WRITE;
+        if (o->type == ZYDIS_OPERAND_TYPE_REGISTER) {
+            add_gpr(in, o->reg.value, w);
+        } else if (o->type == ZYDIS_OPERAND_TYPE_MEMORY) {
+            add_gpr(in, o->mem.base, false);
+            add_gpr(in, o->mem.index, false);
+            if (o->visibility != ZYDIS_OPERAND_VISIBILITY_HIDDEN && !in->has_mem)
+                take_memory(in, &zi, o);
+        }
+    }
+    if (zi.operand_count_visible > 0) {
+        in->op0_kind = kind_of(&op[0], in);
+        if (in->op0_kind == OP_GPR)
+            in->reg0 = (i8)gpr_of(op[0].reg.value);
+        if (in->op0_kind == OP_IMM)
+            in->imm = op[0].imm.value.s;
+    }
+    if (zi.operand_count_visible > 1) {
+        in->op1_kind = kind_of(&op[1], in);
+        if (in->op1_kind == OP_GPR)
+            in->reg1 = (i8)gpr_of(op[1].reg.value);
+        if (in->op1_kind == OP_IMM)
+            in->imm2 = op[1].imm.value.u;
+    }
+    take_treatment(in, &zi, op, model);
+    take_flags(in, &zi, op);
+    in->cond = zi.opcode & 15;
+    switch (zi.meta.category) {
+    case ZYDIS_CATEGORY_SYSCALL:
+    case ZYDIS_CATEGORY_SYSRET:
+    case ZYDIS_CATEGORY_INTERRUPT:
+    case ZYDIS_CATEGORY_RET: in->ends = 1; break;
+    default:
+        /* Instructions that show or replace RFLAGS as a whole. */
+        in->ends = zi.mnemonic == ZYDIS_MNEMONIC_IRET || zi.mnemonic == ZYDIS_MNEMONIC_IRETD ||
+                   zi.mnemonic == ZYDIS_MNEMONIC_IRETQ || zi.mnemonic == ZYDIS_MNEMONIC_HLT ||
+                   zi.mnemonic == ZYDIS_MNEMONIC_SYSCALL ||
+                   zi.mnemonic == ZYDIS_MNEMONIC_SYSENTER || zi.mnemonic == ZYDIS_MNEMONIC_INT1 ||
+                   zi.mnemonic == ZYDIS_MNEMONIC_INT3 || zi.mnemonic == ZYDIS_MNEMONIC_INT ||
+                   /* and those after which other code may stand at the next address */
+                   zi.mnemonic == ZYDIS_MNEMONIC_WRMSR || zi.mnemonic == ZYDIS_MNEMONIC_LMSW ||
+                   zi.mnemonic == ZYDIS_MNEMONIC_XSETBV || in->op0_kind == OP_CR;
+        break;
+    }
+    in->fpu_nowait = x87_control(zi.mnemonic);
+    in->fpu_wait = has_vector(&zi, op, true) || (in->needs == N_X87 && x87_waits(zi.mnemonic));
+    in->align = alignment(in, &zi);
+    if (in->needs == N_X87 && zi.opcode >= 0xd8 && zi.opcode <= 0xdf)
+        in->fop = (u16)((zi.opcode & 7) << 8 | in->bytes[in->modrm_off]);
+}
+
+void insn_text(enum code_size code, const u8 *bytes, unsigned len, u64 lin, char *out, size_t size)
+{
+    ZydisDecoder dec;
+    ZydisDecoderInit(&dec, zydis_modes[code].machine, zydis_modes[code].stack);
+    ZydisDecodedInstruction zi;
+    ZydisDecodedOperand op[ZYDIS_MAX_OPERAND_COUNT];
+    ZydisFormatter f;
+    ZydisFormatterInit(&f, ZYDIS_FORMATTER_STYLE_INTEL);
+    if (!ZYAN_SUCCESS(ZydisDecoderDecodeFull(&dec, bytes, len, &zi, op)) ||
+        !ZYAN_SUCCESS(ZydisFormatterFormatInstruction(&f, &zi, op, zi.operand_count_visible, out,
+                                                      size, lin, ZYAN_NULL)))
+        snprintf(out, size, "(bad)");
+}

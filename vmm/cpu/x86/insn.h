@@ -1,0 +1,110 @@
+/*
+ * One decoded instruction as the engine needs it: facts from Zydis reduced to what translation
+ * and execution use, plus the treatment from insn.def. Kept in a cache keyed by the instruction's
+ * bytes, so an entry never becomes stale.
+ */
+#ifndef REPRISE_X86_INSN_H
+#define REPRISE_X86_INSN_H
+
+#include "base/types.h"
+#include "cpu/model.h"
+
+enum treat {
+    T_NONE, /* not in the table: stop with a report */
+    T_GEN,
+    T_NOP,
+    T_LEA,
+    T_PROBE,
+    T_BITS,
+    T_PUSH,
+    T_POP,
+    T_CALL,
+    T_RET,
+    T_JMP,
+    T_JCC,
+    T_LOOP,
+    T_LEAVE,
+    T_HELP,
+    T_UD,
+    T_GP_LONG, /* longer than 15 bytes: #GP(0) */
+};
+
+/* State an instruction needs, beyond BASE. */
+enum needs { N_BASE, N_X87, N_MMX, N_SSE, N_AVX, N_V3, N_ABSENT };
+
+/* What code is written for: it decides what bytes mean. */
+enum code_size { CODE_64, CODE_SIZES };
+
+struct code_mode {
+    u8 push;   /* bytes that a push of anything but 16 bits moves */
+    u8 branch; /* bytes of a near return address */
+};
+static const struct code_mode code_modes[CODE_SIZES] = {[CODE_64] = {.push = 8, .branch = 8}};
+
+struct core;
+struct insn;
+typedef int helper_fn(struct core *d, struct insn *in);
+
+#define MEM_R 1
+#define MEM_W 2
+
+struct insn {
+    u8 bytes[16]; /* the cache key (icache.h): 15 bytes at the instruction, and one of ours */
+    u8 code;      /* enum code_size */
+    u8 len;
+    u8 treat;
+    u8 needs;
+    u8 fpu_nowait;  /* x87 control instruction: does not update FIP/FOP/FDP */
+    u8 fpu_wait;    /* a pending x87 exception comes before its memory access */
+    u8 align;       /* #GP(0) unless the operand has this alignment; 0 none */
+    u16 mnemonic;   /* ZydisMnemonic */
+    u8 opsize;      /* bytes */
+    u8 addrsize;    /* bytes */
+    u8 stack;       /* bytes that a push, a pop or a near branch moves */
+    i8 base, index; /* general registers; -1 none */
+    u8 scale;
+    u8 seg;      /* SEG_FS, SEG_GS, SEG_SS (stack fault) or SEG_DS */
+    u8 rip_rel;  /* disp is relative to the next instruction */
+    u8 mem;      /* explicit memory operand: MEM_R | MEM_W; 0 none */
+    u8 mem_size; /* bytes, up to 64; 0: larger or none */
+    u8 has_mem;  /* ModRM or moffs memory operand of any kind, LEA included */
+    u8 reg, rm;  /* ModRM fields extended by REX/VEX */
+    u8 mod;
+    u8 prefix_end; /* offset of REX/VEX/opcode: first byte after legacy prefixes */
+    u8 opcode_off, modrm_off, disp_end, opcode, map, encoding;
+    u8 rex;
+    u8 keep[4]; /* legacy prefixes to keep, zero-terminated */
+    u8 high8;   /* names AH..DH: no REX may be added */
+    u8 rep;     /* 0, 0xf2, 0xf3 */
+    u8 lock;
+    i8 reg0; /* first visible operand if a general register */
+    i8 reg1;
+    u8 sreg; /* system register of the operand (segment, CR or DR number), 0xff none */
+    u8 op0_kind, op1_kind; /* enum op_kind */
+    u8 cond;               /* JCC: low nibble of the opcode */
+    u8 far;                /* far branch */
+    u8 ends;        /* helper that changes RIP or reads all flags: the liveness rule stops here */
+    u8 valid;       /* cache entry in use */
+    u16 use, wr;    /* general registers read or written; written */
+    u16 test, kill; /* arithmetic flags read; surely overwritten */
+    u16 fop;
+    i64 disp;
+    i64 imm;
+    u64 imm2;
+    helper_fn *help;
+    u32 snippet;  /* offset in the code cache, 0 none yet */
+    u32 snip_gen; /* code cache generation it belongs to */
+    u16 snip_loaded, snip_spilled;
+};
+
+enum op_kind { OP_NONE, OP_GPR, OP_MEM, OP_IMM, OP_SREG, OP_CR, OP_DR, OP_OTHER };
+
+/* Decodes bytes (15 readable, `avail` of them the guest's) of such code for the model into *in.
+ * Calls Zydis: park first. */
+void insn_decode(enum cpu_model model, enum code_size code, const u8 bytes[15], unsigned avail,
+                 struct insn *in);
+
+/* "mov rax, [rbx]" for reports; linear address for relative targets. */
+void insn_text(enum code_size code, const u8 *bytes, unsigned len, u64 lin, char *out, size_t size);
+
+#endif

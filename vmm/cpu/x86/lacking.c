@@ -1,0 +1,18 @@
+/* An instruction that the CPU model lacks and another one has: the machine is told. */
+#include "cpu/x86/lacking.h"
+
+#include "cpu/x86/insn.h"
+
+void note_lacking(struct core *d, const struct insn *in)
+{
+    struct insn other;
+    char text[128];
+    for (enum cpu_model m = d->model + 1; m <= CPU_X86_64_V3; m++) {
+        insn_decode(m, (enum code_size)in->code, in->bytes, 15, &other);
+        if (other.treat == T_UD || other.treat == T_NONE || other.treat == T_GP_LONG)
+            continue;
+        insn_text((enum code_size)in->code, in->bytes, 15, d->cpu.rip, text, sizeof(text));
+        d->env->lacking(d->env->cpu, text, m);
+        return;
+    }
+}

@@ -1,0 +1,38 @@
+/* Running up to a position in either unit, by as many instructions as there are at most. */
+#include "cpu/x86/run.h"
+
+/* So many instructions and REP iterations without anything that counts are a guest that waits. */
+#define BETWEEN_INSNS (1u << 22)
+
+/*
+ * UNIT_BRANCH: an instruction counts one at most (but for devices, which ask for attention), so as
+ * many instructions as positions are left cannot go too far; they go a part of the way, and again.
+ */
+static enum engine_exit run_branches(struct core *d, pos_t stop_at, struct err *err)
+{
+    enum engine_exit r = ENGINE_STOP;
+    pos_t moved = position(d), at = unit_position(d);
+    while (r == ENGINE_STOP && unit_position(d) < stop_at) {
+        u64 n = MIN(stop_at - unit_position(d), BETWEEN_INSNS);
+        pos_t until = position(d) + n;
+        r = core_run_insns(d, n, err);
+        if (position(d) != until)
+            break; /* kicked */
+        if (unit_position(d) != at) {
+            at = unit_position(d);
+            moved = position(d);
+        } else if (r == ENGINE_STOP && position(d) - moved >= BETWEEN_INSNS) {
+            return ENGINE_BETWEEN;
+        }
+    }
+    if (r == ENGINE_SHUTDOWN)
+        core_shut_down(d);
+    return r;
+}
+
+enum engine_exit core_run(struct engine *e, pos_t stop_at, struct err *err)
+{
+    struct core *d = core_of(e);
+    return d->unit == UNIT_BRANCH ? run_branches(d, stop_at, err)
+                                  : core_run_insns(d, stop_at - position(d), err);
+}

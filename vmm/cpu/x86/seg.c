@@ -1,0 +1,400 @@
+/*
+ * Segments in 64-bit mode: descriptors, segment loads, system segments, far branches and call
+ * gates, LAR/LSL/VERR/VERW. SDM vol. 3, chapters 3 and 5; vol. 2 for the instructions.
+ */
+#include "cpu/x86/seg.h"
+
+#include <Zydis/Mnemonic.h>
+
+#include "cpu/x86/debug.h"
+#include "cpu/x86/exec.h"
+#include "cpu/x86/memory.h"
+#include "cpu/x86/mode.h"
+#include "cpu/x86/park.h"
+#include "cpu/x86/tlb.h"
+
+/* Reads a descriptor (16 bytes for system types in long mode). Outside the table: `vector` with
+ * `error`. */
+int read_desc(struct core *d, u16 sel, struct desc *out, unsigned vector, u32 error)
+{
+    const struct vcpu *c = &d->cpu;
+    u64 base = c->gdt_base;
+    u32 limit = c->gdt_limit;
+    if (sel & 4) {
+        if (!(c->seg_sel[SEG_LDTR] & ~3u) || !(c->seg_attr[SEG_LDTR] & ATTR_P))
+            return raise_error(d, vector, error);
+        base = c->seg_base[SEG_LDTR];
+        limit = c->seg_limit[SEG_LDTR];
+    }
+    u32 off = sel & ~7u;
+    if (off + 7 > limit)
+        return raise_error(d, vector, error);
+    out->addr = base + off;
+    TRY(sys_read(d, out->addr, 8, &out->raw[0]));
+    u64 r = out->raw[0];
+    out->attr = (u16)(r >> 40 & 0xf0ff);
+    out->base = (r >> 16 & 0xffffff) | (r >> 32 & 0xff000000);
+    out->limit = (u32)((r & 0xffff) | (r >> 32 & 0xf0000));
+    if (out->attr & ATTR_G)
+        out->limit = out->limit << 12 | 0xfff;
+    out->raw[1] = 0;
+    if (!(out->attr & ATTR_S)) {
+        if (off + 15 > limit)
+            return raise_error(d, vector, error);
+        TRY(sys_read(d, out->addr + 8, 8, &out->raw[1]));
+        out->base |= out->raw[1] << 32;
+    }
+    return DONE;
+}
+
+/* Of 16 bytes, as IA-32e mode has them. */
+static void parse_gate(const u64 raw[2], struct gate *out)
+{
+    *out = (struct gate){.offset = (raw[0] & 0xffff) | (raw[0] >> 32 & 0xffff0000) | raw[1] << 32,
+                         .sel = raw[0] >> 16 & 0xffff,
+                         .type = raw[0] >> 40 & 31,
+                         .dpl = raw[0] >> 45 & 3,
+                         .ist = raw[0] >> 32 & 7,
+                         .present = raw[0] >> 47 & 1};
+}
+
+int read_idt_gate(struct core *d, unsigned vector, struct gate *out, u32 error)
+{
+    u64 raw[2];
+    unsigned size = sizeof(raw);
+    if (vector * size + size - 1 > d->cpu.idt_limit)
+        return raise_error(d, EXC_GP, error);
+    TRY(sys_read(d, d->cpu.idt_base + vector * size, size, raw));
+    parse_gate(raw, out);
+    return DONE;
+}
+
+/* The accessed bit is set in memory at every load. */
+static int touch(struct core *d, struct desc *desc)
+{
+    if ((desc->attr & ATTR_S) && !(desc->attr & 1)) {
+        u8 type = (u8)(desc->raw[0] >> 40) | 1;
+        TRY(sys_write(d, desc->addr + 5, 1, &type));
+        desc->attr |= 1;
+    }
+    return DONE;
+}
+
+void load_seg_cache(struct core *d, unsigned seg, u16 sel, const struct desc *desc)
+{
+    struct desc copy = *desc;
+    touch(d, &copy);
+    d->cpu.seg_sel[seg] = sel;
+    d->cpu.seg_attr[seg] = copy.attr;
+    d->cpu.seg_limit[seg] = copy.limit;
+    /* CS, DS, ES, SS bases do not count in 64-bit mode but are kept as loaded. */
+    d->cpu.seg_base[seg] = copy.base;
+}
+
+int load_seg(struct core *d, unsigned seg, u16 sel)
+{
+    struct vcpu *c = &d->cpu;
+    if (seg == SEG_CS)
+        return raise_fault(d, EXC_UD);
+    if (!(sel & ~3u)) {
+        if (seg == SEG_SS && (d->cpl == 3 || (sel & 3) != d->cpl))
+            return raise_error(d, EXC_GP, 0);
+        c->seg_sel[seg] = sel;
+        c->seg_attr[seg] = 0;
+        c->seg_limit[seg] = 0;
+        c->seg_base[seg] = 0;
+        return DONE;
+    }
+    struct desc desc;
+    u32 e = sel & ~3u;
+    TRY(read_desc(d, sel, &desc, EXC_GP, e));
+    unsigned rpl = sel & 3, dpl = ATTR_DPL(desc.attr);
+    bool code = desc.attr & 8, writable = !code && (desc.attr & 2);
+    if (seg == SEG_SS) {
+        if (!(desc.attr & ATTR_S) || !writable || rpl != d->cpl || dpl != d->cpl)
+            return raise_error(d, EXC_GP, e);
+        if (!(desc.attr & ATTR_P))
+            return raise_error(d, EXC_SS, e);
+    } else {
+        bool conforming = code && (desc.attr & 4);
+        if (!(desc.attr & ATTR_S) || (code && !(desc.attr & 2)) ||
+            (!conforming && (rpl > dpl || d->cpl > dpl)))
+            return raise_error(d, EXC_GP, e);
+        if (!(desc.attr & ATTR_P))
+            return raise_error(d, EXC_NP, e);
+    }
+    TRY(touch(d, &desc));
+    load_seg_cache(d, seg, sel, &desc);
+    return DONE;
+}
+
+HELPER(load_far)
+{
+    unsigned seg = in->mnemonic == ZYDIS_MNEMONIC_LFS   ? SEG_FS
+                   : in->mnemonic == ZYDIS_MNEMONIC_LGS ? SEG_GS
+                                                        : SEG_SS;
+    u64 ea = insn_offset(d, in), v = 0;
+    u16 sel;
+    TRY(mem_read(d, in->seg, ea, in->opsize, &v));
+    TRY(mem_read(d, in->seg, ea + in->opsize, 2, &sel));
+    TRY(load_seg(d, seg, sel));
+    if (in->opsize == 2)
+        d->cpu.gpr[in->reg0] = (d->cpu.gpr[in->reg0] & ~0xffffull) | v;
+    else
+        d->cpu.gpr[in->reg0] = v;
+    return DONE;
+}
+
+static int check_target(struct core *d, const struct desc *cs, u16 sel, bool direct)
+{
+    unsigned dpl = ATTR_DPL(cs->attr);
+    u32 e = sel & ~3u;
+    if (!(cs->attr & ATTR_S) || !(cs->attr & 8) || ((cs->attr & ATTR_L) && (cs->attr & ATTR_DB)))
+        return raise_error(d, EXC_GP, e);
+    bool conforming = cs->attr & 4;
+    if (direct && (conforming ? dpl > d->cpl : (sel & 3u) > d->cpl || dpl != d->cpl))
+        return raise_error(d, EXC_GP, e);
+    if (!direct && dpl > d->cpl)
+        return raise_error(d, EXC_GP, e);
+    if (!(cs->attr & ATTR_P))
+        return raise_error(d, EXC_NP, e);
+    if (!(cs->attr & ATTR_L)) {
+        return REPORT(d,
+                      "far branch to a 32-bit code segment (CS %04x, RIP %llx): not "
+                      "supported yet",
+                      sel, (unsigned long long)d->cpu.rip);
+    }
+    return DONE;
+}
+
+void set_flat(struct core *d, unsigned seg, u16 sel, u16 attr)
+{
+    d->cpu.seg_sel[seg] = sel;
+    d->cpu.seg_attr[seg] = attr;
+    d->cpu.seg_base[seg] = 0;
+    d->cpu.seg_limit[seg] = attr ? 0xffffffff : 0;
+}
+
+int tss_stack(struct core *d, unsigned offset, u64 *rsp)
+{
+    if (offset + 7 > d->cpu.seg_limit[SEG_TR])
+        return raise_error(d, EXC_TS, d->cpu.seg_sel[SEG_TR] & ~3u);
+    return sys_read(d, d->cpu.seg_base[SEG_TR] + offset, 8, rsp);
+}
+
+/* CALL and JMP through a 64-bit call gate (SDM vol. 3, 5.8.3.1). */
+static int through_gate(struct core *d, u16 sel, const struct desc *desc, bool call)
+{
+    struct vcpu *c = &d->cpu;
+    u32 e = sel & ~3u;
+    struct gate gate;
+    parse_gate(desc->raw, &gate);
+    if (gate.type != GATE_CALL)
+        return raise_error(d, EXC_GP, e);
+    if (gate.dpl < d->cpl || gate.dpl < (sel & 3u) || (desc->raw[1] >> 40 & 31))
+        return raise_error(d, EXC_GP, e);
+    if (!gate.present)
+        return raise_error(d, EXC_NP, e);
+    u64 rip = gate.offset;
+    u16 cs_sel = gate.sel;
+    if (!(cs_sel & ~3u))
+        return raise_error(d, EXC_GP, 0);
+    struct desc cs;
+    TRY(read_desc(d, cs_sel, &cs, EXC_GP, cs_sel & ~3u));
+    TRY(check_target(d, &cs, cs_sel, false));
+    bool conforming = cs.attr & 4;
+    if (!code_reachable(d, rip))
+        return raise_error(d, EXC_GP, 0);
+    unsigned cpl = d->cpl;
+    if (!call) {
+        if (!conforming && ATTR_DPL(cs.attr) != cpl)
+            return raise_error(d, EXC_GP, cs_sel & ~3u);
+    } else if (!conforming && ATTR_DPL(cs.attr) < cpl) {
+        cpl = ATTR_DPL(cs.attr);
+        u64 sp;
+        TRY(tss_stack(d, 4 + 8 * cpl, &sp));
+        u64 old = get_sp(d);
+        TRY(stack_push_inner(d, &sp, c->seg_sel[SEG_SS], 8));
+        TRY(stack_push_inner(d, &sp, old, 8));
+        TRY(stack_push_inner(d, &sp, c->seg_sel[SEG_CS], 8));
+        TRY(stack_push_inner(d, &sp, d->next, 8));
+        set_sp(d, sp);
+        set_flat(d, SEG_SS, (u16)cpl, 0);
+    } else {
+        u64 sp = get_sp(d);
+        TRY(stack_push(d, &sp, c->seg_sel[SEG_CS], 8));
+        TRY(stack_push(d, &sp, d->next, 8));
+        set_sp(d, sp);
+    }
+    load_seg_cache(d, SEG_CS, (u16)((cs_sel & ~3u) | cpl), &cs);
+    set_cpl(d, cpl, rip);
+    d->next = rip;
+    mmu_mode_changed(d);
+    return DONE;
+}
+
+HELPER(far_branch)
+{
+    struct vcpu *c = &d->cpu;
+    unsigned n = in->opsize;
+    if (in->mnemonic == ZYDIS_MNEMONIC_RET) {
+        u64 sp = get_sp(d), f[4] = {0, 0, 0, 0};
+        u64 skip = in->op0_kind == OP_IMM ? (u16)in->imm : 0;
+        TRY(stack_pop(d, &sp, n, &f[0]));
+        TRY(stack_pop(d, &sp, n, &f[1]));
+        sp = sp_moved(d, sp, (i64)skip);
+        if ((f[1] & 3) > d->cpl) {
+            TRY(stack_pop(d, &sp, n, &f[2]));
+            TRY(stack_pop(d, &sp, n, &f[3]));
+            TRY(return_far(d, (u16)f[1], f[0], (u16)f[3], f[2] + skip, true));
+        } else {
+            TRY(return_far(d, (u16)f[1], f[0], 0, 0, false));
+            set_sp(d, sp);
+        }
+        mmu_mode_changed(d);
+        return DONE;
+    }
+    bool call = in->mnemonic == ZYDIS_MNEMONIC_CALL;
+    u64 ea = insn_offset(d, in), rip = 0;
+    u16 sel;
+    TRY(mem_read(d, in->seg, ea, n, &rip));
+    TRY(mem_read(d, in->seg, ea + n, 2, &sel));
+    if (!(sel & ~3u))
+        return raise_error(d, EXC_GP, 0);
+    struct desc cs;
+    TRY(read_desc(d, sel, &cs, EXC_GP, sel & ~3u));
+    if (!(cs.attr & ATTR_S))
+        return through_gate(d, sel, &cs, call);
+    TRY(check_target(d, &cs, sel, true));
+    if (!code_reachable(d, rip))
+        return raise_error(d, EXC_GP, 0);
+    if (call) {
+        u64 sp = get_sp(d);
+        TRY(stack_push(d, &sp, c->seg_sel[SEG_CS], n));
+        TRY(stack_push(d, &sp, d->next, n));
+        set_sp(d, sp);
+    }
+    load_seg_cache(d, SEG_CS, (u16)((sel & ~3u) | d->cpl), &cs);
+    d->next = rip;
+    return DONE;
+}
+
+static int selector_operand(struct core *d, const struct insn *in, u16 *sel)
+{
+    if (in->mem)
+        return mem_read(d, in->seg, insn_offset(d, in), 2, sel);
+    *sel = (u16)d->cpu.gpr[in->op0_kind == OP_GPR && !(in->mnemonic == ZYDIS_MNEMONIC_LAR ||
+                                                       in->mnemonic == ZYDIS_MNEMONIC_LSL)
+                               ? in->reg0
+                               : in->reg1];
+    return DONE;
+}
+
+HELPER(lldt)
+{
+    if (d->cpl)
+        return raise_error(d, EXC_GP, 0);
+    u16 sel;
+    TRY(selector_operand(d, in, &sel));
+    struct vcpu *c = &d->cpu;
+    if (!(sel & ~3u)) {
+        c->seg_sel[SEG_LDTR] = sel;
+        c->seg_attr[SEG_LDTR] = 0;
+        return DONE;
+    }
+    struct desc desc;
+    u32 e = sel & ~3u;
+    if (sel & 4)
+        return raise_error(d, EXC_GP, e);
+    TRY(read_desc(d, sel, &desc, EXC_GP, e));
+    if ((desc.attr & (ATTR_S | ATTR_TYPE)) != 2)
+        return raise_error(d, EXC_GP, e);
+    if (!(desc.attr & ATTR_P))
+        return raise_error(d, EXC_NP, e);
+    load_seg_cache(d, SEG_LDTR, sel, &desc);
+    return DONE;
+}
+
+HELPER(ltr)
+{
+    if (d->cpl)
+        return raise_error(d, EXC_GP, 0);
+    u16 sel;
+    TRY(selector_operand(d, in, &sel));
+    if (!(sel & ~3u))
+        return raise_error(d, EXC_GP, 0);
+    struct desc desc;
+    u32 e = sel & ~3u;
+    if (sel & 4)
+        return raise_error(d, EXC_GP, e);
+    TRY(read_desc(d, sel, &desc, EXC_GP, e));
+    if ((desc.attr & (ATTR_S | ATTR_TYPE)) != 9)
+        return raise_error(d, EXC_GP, e);
+    if (!(desc.attr & ATTR_P))
+        return raise_error(d, EXC_NP, e);
+    u8 busy = (u8)(desc.raw[0] >> 40) | 2;
+    TRY(sys_write(d, desc.addr + 5, 1, &busy));
+    desc.attr |= 2;
+    load_seg_cache(d, SEG_TR, sel, &desc);
+    return DONE;
+}
+
+/* LAR and LSL: ZF says whether the descriptor is visible; nothing faults but the operand. */
+HELPER(lar)
+{
+    u16 sel;
+    TRY(selector_operand(d, in, &sel));
+    bool lar = in->mnemonic == ZYDIS_MNEMONIC_LAR;
+    struct desc desc;
+    bool ok = (sel & ~3u) != 0;
+    if (ok) {
+        int r = read_desc(d, sel, &desc, EXC_GP, 0);
+        if (r == FAULT && d->fault.vector == EXC_PF)
+            return r;
+        ok = r == DONE;
+    }
+    if (ok) {
+        unsigned type = desc.attr & ATTR_TYPE, dpl = ATTR_DPL(desc.attr);
+        bool s = desc.attr & ATTR_S;
+        if (!s)
+            ok = type == 2 || type == 9 || type == 0xb || (lar && type == 0xc);
+        bool conforming = s && (type & 0xc) == 0xc;
+        if (!conforming && (dpl < d->cpl || dpl < (sel & 3u)))
+            ok = false;
+    }
+    d->flags = (d->flags & ~(u64)FL_ZF) | (ok ? FL_ZF : 0);
+    if (!ok)
+        return DONE;
+    u64 v = lar ? desc.raw[0] >> 32 & 0x00ffff00 : desc.limit;
+    if (in->opsize == 2)
+        d->cpu.gpr[in->reg0] = (d->cpu.gpr[in->reg0] & ~0xffffull) | (v & 0xffff);
+    else
+        d->cpu.gpr[in->reg0] = v;
+    return DONE;
+}
+
+HELPER(verr)
+{
+    u16 sel;
+    TRY(selector_operand(d, in, &sel));
+    struct desc desc;
+    bool ok = (sel & ~3u) != 0;
+    if (ok) {
+        int r = read_desc(d, sel, &desc, EXC_GP, 0);
+        if (r == FAULT && d->fault.vector == EXC_PF)
+            return r;
+        ok = r == DONE && (desc.attr & ATTR_S);
+    }
+    if (ok) {
+        bool code = desc.attr & 8, conforming = code && (desc.attr & 4);
+        unsigned dpl = ATTR_DPL(desc.attr);
+        if (!conforming && (dpl < d->cpl || dpl < (sel & 3u)))
+            ok = false;
+        if (in->mnemonic == ZYDIS_MNEMONIC_VERW)
+            ok = ok && !code && (desc.attr & 2);
+        else
+            ok = ok && (!code || (desc.attr & 2));
+    }
+    d->flags = (d->flags & ~(u64)FL_ZF) | (ok ? FL_ZF : 0);
+    return DONE;
+}

@@ -1,0 +1,36 @@
+/* seg.c: descriptors and segment loads. */
+#ifndef REPRISE_X86_SEG_H
+#define REPRISE_X86_SEG_H
+
+#include "cpu/x86/core.h"
+
+struct desc {
+    u64 base;
+    u32 limit;
+    u16 attr;
+    u64 raw[2];
+    u64 addr;
+};
+/* A gate of an IDT or of a descriptor table (SDM vol. 3, 5.8.3.1, 6.14.1). */
+struct gate {
+    u64 offset;
+    u16 sel;
+    u8 type, dpl, ist;
+    bool present;
+};
+#define GATE_INTERRUPT 0xe
+#define GATE_TRAP      0xf
+#define GATE_CALL      0xc
+/* The gate that is entry `vector` of the IDT; what is wrong with its place faults with `error`. */
+int read_idt_gate(struct core *d, unsigned vector, struct gate *out, u32 error);
+int read_desc(struct core *d, u16 sel, struct desc *out, unsigned vector, u32 error);
+void load_seg_cache(struct core *d, unsigned seg, u16 sel, const struct desc *desc);
+int load_seg(struct core *d, unsigned seg, u16 sel);
+/* Without a descriptor: base 0, no limit; attr 0: a null selector. */
+void set_flat(struct core *d, unsigned seg, u16 sel, u16 attr);
+/* The stack pointer at that offset of the TSS. */
+int tss_stack(struct core *d, unsigned offset, u64 *rsp);
+/* IRET and far RET: loads CS:RIP (into d->next) and, when `stack`, SS:RSP. */
+int return_far(struct core *d, u16 cs_sel, u64 rip, u16 ss_sel, u64 rsp, bool stack);
+
+#endif

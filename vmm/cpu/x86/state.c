@@ -1,0 +1,254 @@
+/*
+ * The core as an engine (cpu/engine.h): what it is at power-on, state in and out, requests. kvm/
+ * takes this table and replaces some of it.
+ */
+#include "cpu/x86/run.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "cpu/x86/except.h"
+#include "cpu/x86/flags.h"
+#include "cpu/x86/icache.h"
+#include "cpu/x86/mode.h"
+#include "cpu/x86/park.h"
+#include "cpu/x86/place.h"
+#include "cpu/x86/points.h"
+#include "cpu/x86/tlb.h"
+
+#define PARK_SIZE 4096 /* more than an XSAVE area of three components */
+
+static void *map(size_t size)
+{
+    void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                   -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+/* Where vector state is parked, and what this host can save. */
+static int create_park(struct core *d, struct err *err)
+{
+    u32 a = 0xd, b = 0, c = 0, dx = 0;
+    __asm__("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(dx));
+    d->xmask = a & 7;
+    if ((d->xmask & 3) != 3)
+        return err_set(err, -ENOTSUP,
+                       "this host's CPU or kernel lacks XSAVE, which the engine needs");
+    d->xs_park = map(PARK_SIZE);
+    return d->xs_park ? 0 : err_set(err, -ENOMEM, "out of memory");
+}
+
+int core_init(struct core *d, const struct engine_config *config, struct err *err)
+{
+    d->base.ops = &core_ops;
+    d->model = config->model;
+    d->ram = config->ram;
+    d->env = config->env;
+    d->unit = config->unit ? config->unit : UNIT_INSN;
+    struct cpuid_live live = {0};
+    struct cpuid_result r;
+    cpu_model_cpuid(d->model, 0x80000008, 0, &live, &r);
+    d->phys_mask = (1ull << (r.eax & 0xff)) - 1;
+    d->shadow_pos = NEVER;
+    d->debug.pass = NEVER;
+    vcpu_reset(&d->cpu);
+    d->npages = d->ram->size / PAGE_SIZE;
+    d->pages = map(sizeof(struct page) * d->npages);
+    d->icache = map(icache_bytes());
+    if (!d->pages || !d->icache)
+        return err_set(err, -ENOMEM, "out of memory for the engine's tables");
+    tlb_init(d);
+    park_init_image(d);
+    return create_park(d, err);
+}
+
+void core_fini(struct core *d)
+{
+    core_debug_free(&d->debug);
+    free((void *)d->trace.only);
+    if (d->written)
+        munmap(d->written, d->npages * sizeof(*d->written));
+    if (d->pages)
+        munmap(d->pages, sizeof(struct page) * d->npages);
+    if (d->icache)
+        munmap(d->icache, icache_bytes());
+    if (d->xs_park)
+        munmap(d->xs_park, PARK_SIZE);
+}
+
+void core_destroy(struct engine *e)
+{
+    if (e)
+        core_of(e)->translator->destroy(core_of(e));
+}
+
+/* What CPUs do not have, or each in its own way, and no guest can see. */
+static void leave_out(struct vcpu *c)
+{
+    c->rep_resume = 0; /* only debuggers look at it */
+    for (unsigned s = 0; s < SEG_COUNT; s++)
+        if (!(c->seg_attr[s] & ATTR_P)) {
+            c->seg_attr[s] = 0;
+            c->seg_limit[s] = 0;
+            c->seg_base[s] = s == SEG_FS || s == SEG_GS ? c->seg_base[s] : 0;
+        }
+}
+
+void core_sync(struct engine *e)
+{
+    struct core *d = core_of(e);
+    core_park(d);
+    u64 live = flags_live_at(d, code_linear(d, d->cpu.rip));
+    d->cpu.position = unit_position(d);
+    if (counts_branches(d))
+        leave_out(&d->cpu);
+    d->cpu.rflags = (d->cpu.rflags & ~(u64)FL_ARITH) | (d->flags & live & FL_ARITH);
+    d->cpu.shadow = d->shadow_pos == position(d) ? (d->mov_ss ? 2 : 1) : 0;
+}
+
+void core_changed(struct engine *e)
+{
+    struct core *d = core_of(e);
+    struct vcpu *c = &d->cpu;
+    if (d->unit == UNIT_BRANCH)
+        d->base_pos = c->position - d->branches - d->events;
+    d->target_pos = c->position;
+    d->budget = 0;
+    d->flags = c->rflags & FL_ARITH;
+    d->cpl = c->seg_attr[SEG_SS] ? ATTR_DPL(c->seg_attr[SEG_SS]) : c->seg_sel[SEG_CS] & 3;
+    d->shadow_pos = c->shadow ? c->position : NEVER;
+    d->mov_ss = c->shadow == 2;
+    d->parked = true;
+    d->fop = (u16)(c->xsave[6] | (c->xsave[7] & 7) << 8);
+    memcpy(&d->fip, c->xsave + 8, 8);
+    memcpy(&d->fdp, c->xsave + 16, 8);
+    mmu_flush_all(d);
+    mmu_mode_changed(d);
+}
+
+void core_shut_down(struct core *d)
+{
+    vcpu_reset(&d->cpu);
+    d->cpu.position = unit_position(d);
+    core_changed(&d->base);
+}
+
+static struct vcpu *core_vcpu(struct engine *e)
+{
+    struct core *d = core_of(e);
+    return &d->cpu;
+}
+
+static pos_t core_count(const struct engine *e)
+{
+    const struct core *d = core_of_const(e);
+    return unit_position(d);
+}
+
+static pos_t core_branches(const struct engine *e)
+{
+    return branch_position(core_of_const(e));
+}
+
+static void core_set_branches(struct engine *e, pos_t branches)
+{
+    struct core *d = core_of(e);
+    d->base_pos = branches - d->branches - d->events;
+}
+
+static void core_count_event(struct engine *e)
+{
+    count_events(core_of(e), 1);
+}
+
+static void core_attention(struct engine *e)
+{
+    struct core *d = core_of(e);
+    d->attention = true;
+}
+
+static void core_kick(struct engine *e)
+{
+    struct core *d = core_of(e);
+    d->kicked = 1;
+}
+
+static void core_want_window(struct engine *e, bool interrupt, bool nmi)
+{
+    struct core *d = core_of(e);
+    d->want_int = interrupt;
+    d->want_nmi = nmi;
+}
+
+static bool core_linear_to_physical(struct engine *e, gva_t va, gpa_t *gpa)
+{
+    struct core *d = core_of(e);
+    return mmu_peek(d, va, gpa);
+}
+
+static void core_stats(const struct engine *e, struct machine_stats *out)
+{
+    const struct core *d = core_of_const(e);
+    *out = d->st;
+}
+
+static const u32 *core_written(const struct engine *e, size_t *n)
+{
+    const struct core *d = core_of_const(e);
+    *n = d->nwritten;
+    return d->written;
+}
+
+static int core_written_reset(struct engine *e)
+{
+    struct core *d = core_of(e);
+    if (!d->written) {
+        void *p = mmap(NULL, d->npages * sizeof(*d->written), PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (p == MAP_FAILED)
+            return -ENOMEM;
+        d->written = p;
+        for (u64 i = 0; i < d->npages; i++)
+            d->pages[i].flags |= PG_CLEAN;
+    } else {
+        for (u64 i = 0; i < d->nwritten; i++)
+            d->pages[d->written[i]].flags |= PG_CLEAN;
+    }
+    d->nwritten = 0;
+    mmu_revoke_all_writes(d);
+    return 0;
+}
+
+const struct engine_ops core_ops = {
+    .destroy = core_destroy,
+    .vcpu = core_vcpu,
+    .sync = core_sync,
+    .changed = core_changed,
+    .count = core_count,
+    .branches = core_branches,
+    .set_branches = core_set_branches,
+    .run = core_run,
+    .place = core_place,
+    .settle = core_settle,
+    .count_event = core_count_event,
+    .attention = core_attention,
+    .kick = core_kick,
+    .can_interrupt = core_can_interrupt,
+    .can_nmi = core_can_nmi,
+    .want_window = core_want_window,
+    .interrupt = core_interrupt,
+    .nmi = core_nmi,
+    .ram_written = core_ram_written,
+    .set_trace = core_set_trace,
+    .accesses = core_accesses,
+    .linear_to_physical = core_linear_to_physical,
+    .peek = core_peek,
+    .debug_set = core_debug_set,
+    .debug_hit = core_debug_hit,
+    .debug_pass = core_debug_pass,
+    .written = core_written,
+    .written_reset = core_written_reset,
+    .stats = core_stats,
+};

@@ -1,0 +1,295 @@
+/*
+ * String instructions. Each REP iteration is a position of its own, so a REP stops exactly where
+ * it is told to; runs of iterations inside pages go at memory speed. SDM vol. 2, "REP".
+ */
+#include "cpu/x86/core.h"
+
+#include <Zydis/Mnemonic.h>
+
+#include "cpu/x86/exec.h"
+#include "cpu/x86/memory.h"
+#include "cpu/x86/mode.h"
+#include "cpu/x86/park.h"
+#include "cpu/x86/sys.h"
+#include "cpu/x86/tlb.h"
+#include "cpu/x86/trace.h"
+
+enum op { MOVS, STOS, LODS, SCAS, CMPS };
+
+static u64 addr_mask(const struct insn *in)
+{
+    return in->addrsize == 4 ? 0xffffffffull : ~0ull;
+}
+
+static enum op op_of(const struct insn *in)
+{
+    switch (in->opcode & 0xfe) {
+    case 0xa4: return MOVS;
+    case 0xa6: return CMPS;
+    case 0xaa: return STOS;
+    case 0xac: return LODS;
+    default: return SCAS;
+    }
+}
+
+static unsigned size_of(const struct insn *in)
+{
+    return in->opcode & 1 ? in->opsize : 1;
+}
+
+/* RSI/RDI/RCX with the address size's wrap: a 32-bit write clears the upper half. */
+static void advance(struct core *d, const struct insn *in, int r, i64 by)
+{
+    d->cpu.gpr[r] = (d->cpu.gpr[r] + (u64)by) & addr_mask(in);
+}
+
+/* Flags of CMP a, b at this size, by the CPU itself. */
+static void compare(struct core *d, u64 a, u64 b, unsigned size)
+{
+    u64 f;
+    switch (size) {
+    case 1: __asm__("cmpb %b2, %b1; pushfq; popq %0" : "=r"(f) : "q"(a), "q"(b) : "cc"); break;
+    case 2: __asm__("cmpw %w2, %w1; pushfq; popq %0" : "=r"(f) : "r"(a), "r"(b) : "cc"); break;
+    case 4: __asm__("cmpl %k2, %k1; pushfq; popq %0" : "=r"(f) : "r"(a), "r"(b) : "cc"); break;
+    default: __asm__("cmpq %2, %1; pushfq; popq %0" : "=r"(f) : "r"(a), "r"(b) : "cc"); break;
+    }
+    d->flags = f & FL_ARITH;
+}
+
+static int once(struct core *d, const struct insn *in, enum op op, unsigned size)
+{
+    u64 m = addr_mask(in), si = d->cpu.gpr[RSI] & m, di = d->cpu.gpr[RDI] & m;
+    i64 by = d->cpu.rflags & FL_DF ? -(i64)size : (i64)size;
+    u64 a = 0, b = 0;
+    switch (op) {
+    case MOVS:
+        TRY(mem_read(d, in->seg, si, size, &a));
+        TRY(mem_write(d, SEG_ES, di, size, &a));
+        advance(d, in, RSI, by);
+        advance(d, in, RDI, by);
+        break;
+    case STOS:
+        a = d->cpu.gpr[RAX];
+        TRY(mem_write(d, SEG_ES, di, size, &a));
+        advance(d, in, RDI, by);
+        break;
+    case LODS:
+        TRY(mem_read(d, in->seg, si, size, &a));
+        if (size == 8 || size == 4)
+            d->cpu.gpr[RAX] = a;
+        else
+            d->cpu.gpr[RAX] = (d->cpu.gpr[RAX] & ~((1ull << 8 * size) - 1)) | a;
+        advance(d, in, RSI, by);
+        break;
+    case SCAS:
+        TRY(mem_read(d, SEG_ES, di, size, &b));
+        compare(d, d->cpu.gpr[RAX], b, size);
+        advance(d, in, RDI, by);
+        break;
+    case CMPS:
+        TRY(mem_read(d, SEG_ES, di, size, &b)); /* this order shows in CR2 */
+        TRY(mem_read(d, in->seg, si, size, &a));
+        compare(d, a, b, size);
+        advance(d, in, RSI, by);
+        advance(d, in, RDI, by);
+        break;
+    }
+    return DONE;
+}
+
+/* Host address if [va, va + n) of one page may be accessed directly. */
+static u8 *direct(struct core *d, u64 va, enum access acc)
+{
+    struct tlb_entry *t = &d->tlb[d->idx][tlb_slot(va)];
+    u64 tag = acc == ACC_W ? t->wtag : t->rtag;
+    return tag == (va & ~(u64)(PAGE_SIZE - 1)) ? t->host + (va & (PAGE_SIZE - 1)) : NULL;
+}
+
+/* Does the element at va lie in a page that holds the instruction itself? The next iteration is a
+ * position of its own and must see the new bytes, as it would after a stop. */
+static bool own_code(struct core *d, u64 va, unsigned size)
+{
+    for (int k = 0; k < 2; k++, va += size - 1) {
+        struct tlb_entry *t = &d->tlb[d->idx][tlb_slot(va)];
+        if (t->rtag == (va & ~(u64)(PAGE_SIZE - 1)) &&
+            (t->gpa == d->code_page || t->gpa == d->code_page2))
+            return true;
+    }
+    return false;
+}
+
+/*
+ * Many iterations at once: forwards, inside the pages, and not overlapping in a way that a block
+ * copy would show. Returns how many were done.
+ */
+static u64 run(struct core *d, const struct insn *in, enum op op, unsigned size, u64 n)
+{
+    if ((d->cpu.rflags & FL_DF) || d->dr_active || d->ac_check || in->addrsize == 4)
+        return 0;
+    u64 di = linear(d, SEG_ES, d->cpu.gpr[RDI]), si = linear(d, in->seg, d->cpu.gpr[RSI]);
+    u64 room = (PAGE_SIZE - (di & (PAGE_SIZE - 1))) / size;
+    if (op == MOVS)
+        room = MIN(room, (PAGE_SIZE - (si & (PAGE_SIZE - 1))) / size);
+    n = MIN(n, room);
+    if (n < 2)
+        return 0;
+    u8 *to = direct(d, di, ACC_W);
+    if (!to || own_code(d, di, size))
+        return 0;
+    u64 bytes = n * size;
+    void *dst = to;
+    if (op == MOVS) {
+        const u8 *from = direct(d, si, ACC_R);
+        if (!from)
+            return 0;
+        const void *src = from;
+        u64 gap = (u64)(to - from);
+        if (gap < size || -gap < size)
+            return 0; /* elements overlap themselves */
+        if (gap < bytes) {
+            /* Overlapping upwards: element by element, as the CPU does. */
+            switch (size) {
+            case 1:
+                __asm__ volatile("rep movsb" : "+D"(dst), "+S"(src), "+c"(n) : : "memory");
+                break;
+            case 2:
+                __asm__ volatile("rep movsw" : "+D"(dst), "+S"(src), "+c"(n) : : "memory");
+                break;
+            case 4:
+                __asm__ volatile("rep movsl" : "+D"(dst), "+S"(src), "+c"(n) : : "memory");
+                break;
+            default:
+                __asm__ volatile("rep movsq" : "+D"(dst), "+S"(src), "+c"(n) : : "memory");
+                break;
+            }
+        } else {
+            u64 c = bytes;
+            __asm__ volatile("rep movsb" : "+D"(dst), "+S"(src), "+c"(c) : : "memory");
+        }
+        note_access(d, si, bytes, to, false);
+        d->cpu.gpr[RSI] += bytes;
+    } else {
+        u64 a = d->cpu.gpr[RAX], c = bytes / size;
+        switch (size) {
+        case 1: __asm__ volatile("rep stosb" : "+D"(dst), "+c"(c) : "a"(a) : "memory"); break;
+        case 2: __asm__ volatile("rep stosw" : "+D"(dst), "+c"(c) : "a"(a) : "memory"); break;
+        case 4: __asm__ volatile("rep stosl" : "+D"(dst), "+c"(c) : "a"(a) : "memory"); break;
+        default: __asm__ volatile("rep stosq" : "+D"(dst), "+c"(c) : "a"(a) : "memory"); break;
+        }
+    }
+    note_access(d, di, bytes, to, true);
+    d->cpu.gpr[RDI] += bytes;
+    return bytes / size;
+}
+
+HELPER(string)
+{
+    enum op op = op_of(in);
+    unsigned size = size_of(in);
+    if (!in->rep)
+        return once(d, in, op, size);
+    u64 m = addr_mask(in);
+    if (in->addrsize == 4) {
+        /* The CPU's own first step, seen when no iteration follows or the first one faults. */
+        d->cpu.gpr[RCX] &= m;
+        if (op == MOVS)
+            d->cpu.gpr[RSI] &= m;
+        if (op == MOVS || op == STOS)
+            d->cpu.gpr[RDI] &= m;
+    }
+    if (!(d->cpu.gpr[RCX] & m))
+        return DONE; /* the one position of a REP without iterations */
+    bool tf = d->cpu.rflags & FL_TF;
+    /*
+     * CMPS and SCAS: RFLAGS stay as they were until the last iteration, so that a fault, a stop or
+     * an interrupt shows what it was before the instruction (SDM vol. 2, REP).
+     */
+    u64 flags = d->flags;
+    for (;;) {
+        u64 rcx = d->cpu.gpr[RCX] & m;
+        u64 left = (u64)d->budget; /* >= 1 */
+        u64 done = 0;
+        if ((op == MOVS || op == STOS) && !tf)
+            done = run(d, in, op, size, MIN(rcx, left));
+        bool restart = false;
+        if (!done) {
+            u64 di = linear(d, SEG_ES, d->cpu.gpr[RDI] & m);
+            TRY(once(d, in, op, size));
+            restart = (op == MOVS || op == STOS) && own_code(d, di, size);
+            done = 1;
+        }
+        bool zf = d->flags & FL_ZF;
+        d->cpu.rflags &= ~(u64)FL_RF;
+        rcx -= done;
+        d->cpu.gpr[RCX] = rcx;
+        bool stop = rcx == 0;
+        if (op == SCAS || op == CMPS)
+            stop = stop || zf != (in->rep == 0xf3);
+        if (stop) {
+            d->budget -= (i64)done - 1; /* the last one is counted by the caller */
+            return DONE;
+        }
+        if (op == SCAS || op == CMPS)
+            d->flags = flags;
+        d->cpu.rep_resume = 1; /* the same whether it goes on here or after a stop */
+        d->budget -= (i64)done;
+        if (d->budget <= 0 || tf || d->db_pending || d->attention || d->stale || d->kicked ||
+            d->debug.hit || restart)
+            return RESTART;
+    }
+}
+
+/*
+ * INS and OUTS: one iteration a call, since a device may want attention after each. But KVM fetches
+ * up to a kilobyte of the same page for a REP INS before anybody else has a say, and a recording
+ * that a CPU made has that.
+ */
+static u64 io_together(const struct core *d, const struct insn *in, unsigned size, u64 m)
+{
+    u64 at = linear(d, SEG_ES, d->cpu.gpr[RDI] & m) & (PAGE_SIZE - 1);
+    u64 left = d->cpu.rflags & FL_DF ? at : PAGE_SIZE - at;
+    u64 n = MIN(left, 1024u) / size;
+    return counts_branches(d) && in->rep && in->opcode < 0x6e && n ? n : 1;
+}
+
+static int io_once(struct core *d, const struct insn *in, unsigned size, u64 m)
+{
+    u16 port = (u16)d->cpu.gpr[RDX];
+    i64 by = d->cpu.rflags & FL_DF ? -(i64)size : (i64)size;
+    u32 v = 0;
+    if (in->opcode < 0x6e) {
+        u64 di = d->cpu.gpr[RDI] & m;
+        TRY(mem_check(d, SEG_ES, di, size, ACC_W));
+        core_park(d);
+        v = d->env->pio_read(d->env->cpu, port, size);
+        TRY(mem_write(d, SEG_ES, di, size, &v));
+        advance(d, in, RDI, by);
+    } else {
+        TRY(mem_read(d, in->seg, d->cpu.gpr[RSI] & m, size, &v));
+        core_park(d);
+        d->env->pio_write(d->env->cpu, port, size, v);
+        advance(d, in, RSI, by);
+    }
+    d->st.pio++;
+    count_events(d, 1);
+    return DONE;
+}
+
+HELPER(string_io)
+{
+    u64 m = addr_mask(in);
+    unsigned size = in->opcode & 1 ? (in->opsize == 2 ? 2 : 4) : 1;
+    TRY(check_io(d, (u16)d->cpu.gpr[RDX], size));
+    if (in->rep && !(d->cpu.gpr[RCX] & m))
+        return DONE;
+    for (u64 n = io_together(d, in, size, m); n; n--) {
+        TRY(io_once(d, in, size, m));
+        if (!in->rep)
+            return DONE;
+        d->cpu.gpr[RCX] = ((d->cpu.gpr[RCX] & m) - 1);
+        if (!(d->cpu.gpr[RCX] & m))
+            return DONE;
+        d->budget--;
+    }
+    return RESTART;
+}

@@ -1,0 +1,333 @@
+/*
+ * The soft TLB, which caches page walks (walk.h), and the
+ * tracking that makes the cache invisible. The guest sees a machine that walks its page tables at
+ * every access: each page-table page that a cached walk used is marked PG_PT and loses its write
+ * fast path; a write to it drops what was derived from the changed entries. So CR3 writes to the
+ * same tables, INVLPG and INVPCID have nothing to do, accessed and dirty bits are exact, and no
+ * checkpoint holds a TLB.
+ */
+#include "cpu/x86/tlb.h"
+
+#include "cpu/x86/debug.h"
+#include "cpu/x86/mode.h"
+#include "cpu/x86/walk.h"
+
+/* Tracked writes to one table before it is dropped whole and untracked: a bulk change. */
+#define PT_WRITES_MAX 4
+
+static void filled_add(struct core *d, struct filled *f, u32 slot)
+{
+    if (f->n < MAX_FILLED)
+        f->slot[f->n] = slot;
+    f->n++;
+}
+
+static void tlb_clear_entry(struct core *d, unsigned idx, u32 slot)
+{
+    struct tlb_entry *t = &d->tlb[idx][slot];
+    t->rtag = t->wtag = tlb_invalid(slot);
+}
+
+static void tlb_flush_list(struct core *d, struct filled *f)
+{
+    if (f->n <= MAX_FILLED) {
+        for (u32 i = 0; i < f->n; i++)
+            tlb_clear_entry(d, f->slot[i] >> TLB_BITS, f->slot[i] & (TLB_SIZE - 1));
+    } else {
+        for (unsigned x = 0; x < IDX_COUNT; x++)
+            for (u32 s = 0; s < TLB_SIZE; s++)
+                tlb_clear_entry(d, x, s);
+    }
+    f->n = 0;
+}
+
+static void mmu_flush_user(struct core *d)
+{
+    tlb_flush_list(d, &d->tlb_user);
+    d->translator->forget(d, 0, 1ull << 47);
+    d->st.tlb_flushes++;
+}
+
+void mmu_flush_all(struct core *d)
+{
+    tlb_flush_list(d, &d->tlb_user);
+    tlb_flush_list(d, &d->tlb_kernel);
+    d->translator->forget(d, 0, 0);
+    d->st.tlb_flushes++;
+}
+
+void mmu_protect_page(struct core *d, struct page *pg, u64 index)
+{
+    if (!(pg->flags & PG_WTLB))
+        return;
+    const u8 *host = d->ram->host + index * PAGE_SIZE;
+    if (!(pg->flags & PG_WMULTI)) {
+        struct tlb_entry *t = &d->tlb[pg->wslot >> TLB_BITS][pg->wslot & (TLB_SIZE - 1)];
+        if (t->host == host)
+            t->wtag = tlb_invalid(pg->wslot & (TLB_SIZE - 1));
+    } else {
+        for (int k = 0; k < 2; k++) {
+            struct filled *f = k ? &d->tlb_kernel : &d->tlb_user;
+            if (f->n > MAX_FILLED) {
+                tlb_flush_list(d, f);
+                continue;
+            }
+            for (u32 i = 0; i < f->n; i++) {
+                u32 s = f->slot[i] & (TLB_SIZE - 1);
+                struct tlb_entry *t = &d->tlb[f->slot[i] >> TLB_BITS][s];
+                if (t->host == host)
+                    t->wtag = tlb_invalid(s);
+            }
+        }
+    }
+    pg->flags &= (u8) ~(PG_WTLB | PG_WMULTI);
+}
+
+void mmu_revoke_all_writes(struct core *d)
+{
+    for (unsigned x = 0; x < IDX_COUNT; x++)
+        for (u32 s = 0; s < TLB_SIZE; s++) {
+            struct tlb_entry *t = &d->tlb[x][s];
+            if (t->wtag == tlb_invalid(s))
+                continue;
+            d->pages[(u64)(t->host - d->ram->host) / PAGE_SIZE].flags &=
+                (u8) ~(PG_WTLB | PG_WMULTI);
+            t->wtag = tlb_invalid(s);
+        }
+}
+
+static void track_table(struct core *d, gpa_t table, unsigned level, u64 va)
+{
+    if (!ram_ptr(d->ram, table, PAGE_SIZE))
+        return;
+    u64 index = ram_page_index(d->ram, table);
+    struct page *pg = &d->pages[index];
+    const struct paging *mode = paging_of(d);
+    u64 base = level == mode->levels ? 0 : va & ~((1ull << paging_shift(mode, level + 1)) - 1);
+    if (!(pg->flags & PG_PT)) {
+        mmu_protect_page(d, pg, index);
+        pg->flags = (u8)((pg->flags & ~PG_PTMULTI) | PG_PT);
+        pg->pt_base = base;
+        pg->pt_level = (u8)level;
+    } else if (pg->pt_base != base || pg->pt_level != level) {
+        pg->flags |= PG_PTMULTI;
+    }
+    pg->pt_writes = 0;
+}
+
+/* Drops what was derived from linear range [lin, lin + len). */
+static void drop_range(struct core *d, u64 lin, u64 len)
+{
+    struct filled *f = lin >> 63 ? &d->tlb_kernel : &d->tlb_user;
+    if (len == PAGE_SIZE) {
+        u32 s = tlb_slot(lin);
+        for (unsigned x = 0; x < IDX_COUNT; x++)
+            if (d->tlb[x][s].rtag == lin)
+                tlb_clear_entry(d, x, s);
+    } else if (f->n > MAX_FILLED) {
+        tlb_flush_list(d, f);
+    } else {
+        u32 out = 0;
+        for (u32 i = 0; i < f->n; i++) {
+            u32 s = f->slot[i] & (TLB_SIZE - 1), x = f->slot[i] >> TLB_BITS;
+            if (d->tlb[x][s].rtag - lin < len)
+                tlb_clear_entry(d, x, s);
+            else
+                f->slot[out++] = f->slot[i];
+        }
+        f->n = out;
+    }
+}
+
+static u64 sign_extend(u64 lin)
+{
+    return (u64)((i64)(lin << 16) >> 16);
+}
+
+void mmu_write_tracked(struct core *d, struct page *pg, gpa_t gpa, unsigned len, const u8 *old,
+                       const u8 *new_)
+{
+    d->st.pt_writes++;
+    d->stale = true; /* a REP string looks its own page up again */
+    if (pg->flags & PG_PTMULTI) {
+        mmu_flush_all(d);
+        pg->flags &= (u8) ~(PG_PT | PG_PTMULTI);
+        return;
+    }
+    const struct paging *mode = paging_of(d);
+    u64 shift = paging_shift(mode, pg->pt_level);
+    if (++pg->pt_writes > PT_WRITES_MAX) {
+        u64 span = 1ull << (shift + mode->index_bits);
+        if (pg->pt_level == mode->levels) {
+            /* Only the current root has anything derived from it. */
+            if ((gpa & PTE_ADDR) == paging_root(d, d->cpu.cr3))
+                mmu_flush_all(d);
+        } else {
+            drop_range(d, sign_extend(pg->pt_base), span);
+            d->translator->forget(d, sign_extend(pg->pt_base), span);
+        }
+        pg->flags &= (u8)~PG_PT;
+        return;
+    }
+    unsigned off = gpa & (PAGE_SIZE - 1);
+    for (unsigned e = off & ~7u; e < off + len; e += 8) {
+        /* The entry before and after; entries that were not present had nothing derived. */
+        u64 before = *(const u64 *)(d->ram->host + ram_page_index(d->ram, gpa) * PAGE_SIZE + e);
+        u64 after = before;
+        for (unsigned k = 0; k < 8; k++)
+            if (e + k >= off && e + k < off + len) {
+                ((u8 *)&before)[k] = old[e + k - off];
+                ((u8 *)&after)[k] = new_[e + k - off];
+            }
+        if (before == after || !(before & PTE_P))
+            continue;
+        u64 lin = sign_extend(pg->pt_base + ((u64)(e / 8) << shift));
+        drop_range(d, lin, 1ull << shift);
+        d->translator->forget(d, lin, 1ull << shift);
+    }
+}
+
+static void track_walk(struct core *d, u64 va, const struct walk *w)
+{
+    for (unsigned l = paging_of(d)->levels; l >= w->leaf; l--)
+        track_table(d, w->table[l], l, va);
+}
+
+int mmu_walk(struct core *d, u64 va, enum access acc, unsigned idx, gpa_t *gpa)
+{
+    struct walk w;
+    int r = walk(d, va, acc, idx, true, &w);
+    if (r)
+        return r;
+    *gpa = w.gpa;
+    if (acc == ACC_X)
+        track_walk(d, va, &w); /* the jump cache will remember it */
+    return DONE;
+}
+
+u8 *mmu_fill(struct core *d, u64 va, enum access acc, unsigned idx)
+{
+    struct walk w;
+    d->fault.vector = 0;
+    if (walk(d, va, acc, idx, true, &w))
+        return NULL;
+    d->filled_gpa = w.gpa;
+    u8 *host = ram_ptr(d->ram, w.gpa & ~(u64)(PAGE_SIZE - 1), PAGE_SIZE);
+    if (!host)
+        return NULL;
+    d->st.tlb_fills++;
+    track_walk(d, va, &w);
+    u64 index = ram_page_index(d->ram, w.gpa);
+    struct page *pg = &d->pages[index];
+    u64 page = va & ~(u64)(PAGE_SIZE - 1);
+    gpa_t gpa = w.gpa & ~(u64)(PAGE_SIZE - 1);
+    bool fast = w.writable && !(pg->flags & (PG_CODE | PG_PT)) && !ram_is_rom(w.gpa);
+    if (UNLIKELY(d->debug.nwatch)) {
+        if (debug_watches_page(d, page, gpa, false))
+            return NULL;
+        fast = fast && !debug_watches_page(d, page, gpa, true);
+    }
+    if (fast && (pg->flags & PG_CLEAN)) {
+        if (acc == ACC_W)
+            note_written(d, pg, index);
+        else
+            fast = false;
+    }
+    u32 slot = tlb_slot(va);
+    struct tlb_entry *t = &d->tlb[idx][slot];
+    if (t->rtag == tlb_invalid(slot))
+        filled_add(d, va >> 63 ? &d->tlb_kernel : &d->tlb_user, idx << TLB_BITS | slot);
+    else if ((t->rtag ^ va) >> 63)
+        filled_add(d, va >> 63 ? &d->tlb_kernel : &d->tlb_user, idx << TLB_BITS | slot);
+    t->rtag = page;
+    t->host = host;
+    t->gpa = gpa;
+    t->wtag = fast ? page : tlb_invalid(slot);
+    if (fast) {
+        u16 here = (u16)(idx << TLB_BITS | slot);
+        if (!(pg->flags & PG_WTLB))
+            pg->wslot = here;
+        else if (pg->wslot != here)
+            pg->flags |= PG_WMULTI;
+        pg->flags |= PG_WTLB;
+    }
+    if (acc == ACC_W && !fast)
+        return NULL;
+    return host + (va & (PAGE_SIZE - 1));
+}
+
+void mmu_set_cr3(struct core *d, u64 old, u64 cr3)
+{
+    u64 a = paging_root(d, old), b = paging_root(d, cr3);
+    unsigned entries = 1u << paging_of(d)->index_bits, half = entries / 2;
+    if (a == b)
+        return;
+    const u64 *pa = ram_ptr(d->ram, a, PAGE_SIZE);
+    u64 *pb = ram_ptr(d->ram, b, PAGE_SIZE);
+    bool same = pa && pb && !counts_branches(d); /* a CPU need not do so: it made the recording */
+    for (unsigned i = half; same && i < entries; i++)
+        same = ((pa[i] ^ pb[i]) & ~PTE_A) == 0;
+    if (!same) {
+        mmu_flush_all(d);
+        return;
+    }
+    /* The upper half stays. What was accessed through the old root counts as accessed through the
+     * new one at once: a CPU may set accessed bits early, and this depends on guest memory only,
+     * so it is the same in every run. */
+    bool set = false;
+    for (unsigned i = half; i < entries; i++)
+        if ((pa[i] & ~pb[i] & PTE_A) && (pb[i] & PTE_P)) {
+            pb[i] |= PTE_A;
+            set = true;
+        }
+    if (set)
+        note_written(d, page_at(d, b), ram_page_index(d->ram, b));
+    if (set && (page_at(d, b)->flags & PG_CODE))
+        d->translator->page_changed(d, b, PAGE_SIZE);
+    mmu_flush_user(d);
+    track_table(d, b, paging_of(d)->levels, 0);
+}
+
+void mmu_mode_changed(struct core *d)
+{
+    struct vcpu *c = &d->cpu;
+    u32 old = d->mode & ~(MODE_IDX | MODE_CPL0);
+    unsigned idx = d->cpl == 3                                   ? IDX_USER
+                   : !(c->cr4 & CR4_SMAP) || (c->rflags & FL_AC) ? IDX_SUPU
+                                                                 : IDX_SUP;
+    u32 mode = idx;
+    if (c->cr0 & CR0_TS)
+        mode |= MODE_TS;
+    if (c->cr0 & CR0_EM)
+        mode |= MODE_EM;
+    if (c->cr0 & CR0_MP)
+        mode |= MODE_MP;
+    if (c->cr4 & CR4_OSFXSR)
+        mode |= MODE_OSFXSR;
+    if ((c->cr4 & CR4_OSXSAVE) && (c->xcr0 & 6) == 6)
+        mode |= MODE_AVX;
+    if (d->cpl == 0)
+        mode |= MODE_CPL0;
+    if (c->cr4 & CR4_SMAP)
+        mode |= MODE_SMAP;
+    mode |= CODE_64 << MODE_CODE_SHIFT;
+    d->mode = mode;
+    d->idx = idx;
+    d->ac_check = d->cpl == 3 && (c->cr0 & CR0_AM) && (c->rflags & FL_AC);
+    d->dr_active = (c->dr[7] & 0xff) != 0;
+    d->watching = d->dr_active || d->debug.nwatch;
+    d->careful_only = (c->rflags & FL_TF) || d->dr_active || d->ac_check ||
+                      (d->trace.before && !d->trace.n) || d->stepper || d->by_hand;
+    /* CPL 0 and CPL 1, 2 share an index of the jump cache: leaving one for another forgets it. */
+    bool inner = d->cpl == 1 || d->cpl == 2;
+    if ((mode & ~(MODE_IDX | MODE_CPL0)) != old || inner || d->was_inner)
+        d->translator->forget(d, 0, 0);
+    d->was_inner = inner;
+}
+
+void tlb_init(struct core *d)
+{
+    for (unsigned x = 0; x < IDX_COUNT; x++)
+        for (u32 s = 0; s < TLB_SIZE; s++)
+            tlb_clear_entry(d, x, s);
+}

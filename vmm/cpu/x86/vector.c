@@ -1,0 +1,171 @@
+/*
+ * Vector instructions whose access is not one plain operand: masked stores, masked loads, gathers.
+ * The masks and indices are read from the parked image; only enabled elements are touched, so that
+ * disabled ones never fault (SDM vol. 2, VMASKMOV, VGATHER).
+ */
+#include "cpu/x86/core.h"
+
+#include <Zydis/Mnemonic.h>
+
+#include "cpu/x86/exec.h"
+#include "cpu/x86/fpu.h"
+#include "cpu/x86/memory.h"
+#include "cpu/x86/mode.h"
+#include "cpu/x86/park.h"
+
+struct vex {
+    u8 vvvv, l, w, x;
+};
+
+static struct vex vex_fields(const struct insn *in)
+{
+    const u8 *b = in->bytes + in->opcode_off;
+    if (b[0] == 0xc5)
+        return (struct vex){.vvvv = (u8)(~b[1] >> 3 & 15), .l = b[1] >> 2 & 1};
+    return (struct vex){
+        .vvvv = (u8)(~b[2] >> 3 & 15), .l = b[2] >> 2 & 1, .w = b[2] >> 7, .x = !(b[1] >> 6 & 1)};
+}
+
+/* ModRM.reg with VEX.R. */
+static unsigned vex_reg(const struct insn *in)
+{
+    const u8 *b = in->bytes + in->opcode_off;
+    return (in->bytes[in->modrm_off] >> 3 & 7) | (b[1] & 0x80 ? 0 : 8);
+}
+
+/* Address of 8 bytes (aligned within the register) of ymm `reg` in the image. */
+static u8 *ymm(struct core *d, unsigned reg, unsigned byte)
+{
+    return byte < 16 ? d->cpu.xsave + 160 + 16 * reg + byte
+                     : d->cpu.xsave + 576 + 16 * reg + (byte - 16);
+}
+
+/* EFLAGS.AC does not concern the elements of masked and gathered accesses. */
+static int unaligned(struct core *d, struct insn *in, helper_fn *fn)
+{
+    bool ac = d->ac_check;
+    d->ac_check = false;
+    int r = fn(d, in);
+    d->ac_check = ac;
+    return r;
+}
+
+/* MASKMOVQ, MASKMOVDQU: one RMW operand of full width at [RDI]. Whether disabled bytes may fault
+ * is the implementation's choice; ours always checks them, the upper half first. */
+HELPER(maskmov)
+{
+    unsigned n = in->mnemonic == ZYDIS_MNEMONIC_MASKMOVQ ? 8 : 16;
+    if (in->fpu_wait && fpu_pending(d))
+        return raise_fault(d, EXC_MF);
+    u64 off = d->cpu.gpr[RDI];
+    if (in->addrsize == 4)
+        off = (u32)off;
+    if (n == 16)
+        TRY(mem_check(d, in->seg, off + 8, 8, ACC_W));
+    struct operand op = {.off = off, .len = n, .seg = in->seg, .acc = ACC_W, .read = true};
+    TRY(operand_open(d, &op));
+    u64 rdi = d->cpu.gpr[RDI];
+    d->cpu.gpr[RDI] = (u64)d->ptr;
+    int r = core_native(d, in);
+    d->cpu.gpr[RDI] = rdi;
+    return r ? r : operand_close(d, &op);
+}
+
+static int vmaskmov(struct core *d, struct insn *in)
+{
+    struct vex v = vex_fields(in);
+    unsigned elem =
+        in->mnemonic == ZYDIS_MNEMONIC_VMASKMOVPS || in->mnemonic == ZYDIS_MNEMONIC_VPMASKMOVD ? 4
+                                                                                               : 8;
+    unsigned len = v.l ? 32 : 16;
+    u64 off = insn_offset(d, in);
+    core_park(d);
+    u8 *buf = d->bounce_raw;
+    bool store = in->mem & MEM_W;
+    bool on[8];
+    for (unsigned i = 0; i < len; i += elem) {
+        on[i / elem] = ymm(d, v.vvvv, i)[elem - 1] & 0x80;
+        if (on[i / elem] && !in_segment(d, in->seg, off + i, elem))
+            return raise_segment(d, in->seg);
+        for (unsigned k = 0; k < elem; k++)
+            buf[i + k] = 0;
+    }
+    for (unsigned i = 0; i < len; i += elem) {
+        if (!on[i / elem])
+            continue;
+        if (store)
+            TRY(mem_check(d, in->seg, off + i, elem, ACC_W));
+        else
+            TRY(mem_read(d, in->seg, off + i, elem, buf + i));
+    }
+    d->ptr = buf;
+    TRY(core_native(d, in));
+    if (!store)
+        return DONE;
+    for (unsigned i = 0; i < len; i += elem)
+        if (on[i / elem])
+            TRY(mem_write(d, in->seg, off + i, elem, buf + i));
+    return DONE;
+}
+
+HELPER(vmaskmov)
+{
+    return unaligned(d, in, vmaskmov);
+}
+
+static int gather(struct core *d, struct insn *in)
+{
+    struct vex v = vex_fields(in);
+    unsigned dst = vex_reg(in), index = (in->bytes[in->modrm_off + 1] >> 3 & 7) | v.x << 3;
+    if (dst == index || dst == v.vvvv || index == v.vvvv)
+        return raise_fault(d, EXC_UD);
+    unsigned elem = v.w ? 8 : 4;
+    bool qindex = in->opcode & 1; /* 90, 92: dword indices; 91, 93: qword indices */
+    unsigned isize = qindex ? 8 : 4, wide = v.l ? 32 : 16;
+    unsigned n = wide / (elem > isize ? elem : isize);
+    core_park(d);
+    u64 base = in->base >= 0 ? d->cpu.gpr[in->base] : 0;
+    /* The mask is widened first: each element all ones or zero, nothing above the vector. */
+    for (unsigned i = 0; i < 32 / elem; i++) {
+        u8 *m = ymm(d, v.vvvv, i * elem);
+        u8 fill = i * elem < wide && m[elem - 1] & 0x80 ? 0xff : 0;
+        for (unsigned k = 0; k < elem; k++)
+            m[k] = fill;
+    }
+    int fault = DONE;
+    for (unsigned i = 0; i < n && !fault; i++) {
+        u8 *m = ymm(d, v.vvvv, i * elem);
+        if (!m[0])
+            continue;
+        const u8 *ip = ymm(d, index, i * isize);
+        i64 idx = qindex ? *(const i64 *)ip : *(const i32 *)ip;
+        u64 off = base + (u64)(idx * in->scale) + (u64)in->disp;
+        if (in->addrsize == 4)
+            off = (u32)off;
+        u8 buf[8];
+        fault = mem_read(d, in->seg, off, elem, buf);
+        if (fault)
+            break;
+        u8 *out = ymm(d, dst, i * elem);
+        for (unsigned k = 0; k < elem; k++) {
+            out[k] = buf[k];
+            m[k] = 0;
+        }
+        if (wide == 16)
+            for (unsigned b = 16; b < 32; b++)
+                *ymm(d, dst, b) = 0;
+    }
+    if (!fault) {
+        /* Bits above the elements are zeroed, and all of the mask. */
+        for (unsigned b = n * elem; b < 32; b++)
+            *ymm(d, dst, b) = 0;
+        for (unsigned b = 0; b < 32; b++)
+            *ymm(d, v.vvvv, b) = 0;
+    }
+    return fault;
+}
+
+HELPER(gather)
+{
+    return unaligned(d, in, gather);
+}

@@ -1,0 +1,68 @@
+/* walk.c: linear to physical, as page tables say it (SDM vol. 3, 4.5). */
+#ifndef REPRISE_X86_WALK_H
+#define REPRISE_X86_WALK_H
+
+#include "cpu/x86/core.h"
+
+#define PTE_P    (1ull << 0)
+#define PTE_A    (1ull << 5)
+#define PTE_ADDR 0x000ffffffffff000ull
+
+#define PAGING_LEVELS 4 /* most that there are */
+
+/* How tables are made in a paging mode (SDM vol. 3, 4.1.1). */
+struct paging {
+    u8 levels;     /* the root is the table of this level; entries of level 1 map pages */
+    u8 index_bits; /* of an address, for each level */
+    u64 reserved[PAGING_LEVELS + 1];   /* bits of an entry, by level */
+    bool large[PAGING_LEVELS + 1];     /* entries of the level may map memory themselves, */
+    u64 large_bits[PAGING_LEVELS + 1]; /* and then these are reserved as well */
+};
+extern const struct paging paging_4level;
+
+/* The mode that is in force. */
+static inline const struct paging *paging_of(const struct core *d)
+{
+    (void)d;
+    return &paging_4level;
+}
+
+/* Where an entry of that level begins to translate. */
+static inline unsigned paging_shift(const struct paging *p, unsigned level)
+{
+    return 12 + p->index_bits * (level - 1);
+}
+/* The root table. */
+static inline gpa_t paging_root(const struct core *d, u64 cr3)
+{
+    return cr3 & d->phys_mask & PTE_ADDR;
+}
+
+struct walk {
+    u64 table[PAGING_LEVELS + 1], *entry[PAGING_LEVELS + 1]; /* by level, the root's to leaf */
+    unsigned leaf;
+    gpa_t gpa;
+    bool writable; /* for this idx, the dirty bit set */
+};
+
+/* No side effects unless `commit`; DONE or FAULT (d->fault set only when commit). */
+int walk(struct core *d, u64 va, enum access acc, unsigned idx, bool commit, struct walk *w);
+bool mmu_peek(struct core *d, u64 va, gpa_t *gpa);
+/* Is the page at gpa one of the tables through which va is mapped? No side effects. */
+bool mmu_on_path(struct core *d, u64 va, gpa_t gpa);
+
+static inline struct page *page_at(struct core *d, gpa_t gpa)
+{
+    return &d->pages[ram_page_index(d->ram, gpa)];
+}
+
+/* A page is about to be written, or was. */
+static inline void note_written(struct core *d, struct page *pg, u64 index)
+{
+    if (UNLIKELY(pg->flags & PG_CLEAN)) {
+        pg->flags &= (u8)~PG_CLEAN;
+        d->written[d->nwritten++] = (u32)index;
+    }
+}
+
+#endif

@@ -1,0 +1,26 @@
+/*
+ * What a user says of a disk image: FILE[,OPTION]..., a comma in FILE doubled. Of `record --disk`
+ * and of the `--disk N=FILE` of all that replays; nothing that a recording holds is read by it.
+ */
+#ifndef REPRISE_HOST_DISK_SPEC_H
+#define REPRISE_HOST_DISK_SPEC_H
+
+#include "host/disk_format.h"
+
+#define DISK_SERIAL_MAX 21 /* bytes with the NUL */
+
+struct disk_spec {
+    char *file;                   /* a path or URI; NULL: not said */
+    char format[DISK_FORMAT_MAX]; /* "": not said */
+    char serial[DISK_SERIAL_MAX];
+    bool readonly;
+    bool backing;     /* the image may name other files, which are then read too */
+    unsigned timeout; /* of a server, seconds; 0: not said */
+};
+
+/* `of_machine`: also what the guest sees of the disk, readonly and serial=. *s is zeroed first; an
+ * error names `text`. */
+int disk_spec_parse(struct disk_spec *s, const char *text, bool of_machine, struct err *err);
+void disk_spec_free(struct disk_spec *s); /* safe on zeros */
+
+#endif

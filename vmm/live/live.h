@@ -1,0 +1,64 @@
+/*
+ * The live input source: terminal or pipe on stdin, signals, limits. All that enters a machine
+ * while it is recorded comes through here, and host time decides when: this is where nondeterminism
+ * enters, and why the recorder stands behind it.
+ *
+ * Keys: Ctrl-A x quits, b sends BREAK, n an NMI, p presses the power button, h helps, Ctrl-A sends
+ * Ctrl-A. They work in piped input too, where Ctrl-A x waits until the guest
+ * has taken what stands before it and was quiet for a second of virtual time.
+ *
+ * Pacing: while there is a live input (a terminal or pipe that is still open), an idle machine
+ * waits in host time. A regular file or /dev/null as stdin is read but is not live.
+ *
+ * Idle limit: a guest that waits for input when none is left would run through virtual time for
+ * ever, waking up for its kernel's timers only. That ends the run once it lasted long enough.
+ */
+#ifndef REPRISE_LIVE_LIVE_H
+#define REPRISE_LIVE_LIVE_H
+
+#include <stdio.h>
+
+#include "live/feed.h"
+
+struct live;
+struct gpu_host;
+
+#define LIVE_FEEDS 16u
+
+struct live_config {
+    int fd;              /* where typed input comes from; -1: nowhere */
+    bool hvc0;           /* it goes to port 0 of the virtio console, not to the serial port */
+    bool realtime;       /* pace when there is a live input */
+    double timeout;      /* seconds of host time; 0: none */
+    pos_t max_position;  /* quit exactly there; NEVER: none */
+    vns_t idle_limit;    /* of virtual time without input, output and work; 0: none */
+    const char *stop_at; /* quit once the console printed this; NULL: none */
+    bool signals;        /* SIGINT, SIGTERM, SIGHUP quit; they are blocked while it lives */
+    FILE *help;          /* where Ctrl-A h prints */
+    /* A debugger: when `wants` says so the run ends with RUN_STOP; its descriptors (at most 2) wake
+     * an idle wait. NULL: none. */
+    bool (*wants)(void *debugger);
+    unsigned (*fds)(void *debugger, int fds[2]);
+    void *debugger;
+    struct feed **feeds;  /* they outlive the source */
+    unsigned nfeeds;      /* at most LIVE_FEEDS */
+    struct gpu_host *gpu; /* whose replies the machine gets; NULL: none. Outlives the source */
+};
+
+int live_create(struct live **out, const struct live_config *config, struct err *err);
+struct input_source *live_source(struct live *l);
+
+/* The machine's console output passes through here, for stop_at. */
+void live_output(struct live *l, struct machine *m, const void *data, size_t len);
+bool live_stop_text_seen(const struct live *l);
+
+/* Readable while a signal waits to be taken; -1: none. */
+int live_signal_fd(const struct live *l);
+
+/* Is the input a terminal, in raw mode? */
+bool live_raw(const struct live *l);
+
+/* Gives the terminal back and unblocks signals. NULL is safe. */
+void live_destroy(struct live *l);
+
+#endif

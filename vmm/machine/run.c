@@ -1,0 +1,231 @@
+/*
+ * The run loop. machine.h gives its order, which is part of what a recording means; nondeterminism
+ * enters only through the input source's take(), idle() and between().
+ */
+#include "base/check.h"
+#include "machine/internal.h"
+
+#include <stdio.h>
+
+#define DEFAULT_SLICE 1000000u
+
+static void print_context(void *opaque)
+{
+    const struct machine *m = opaque;
+    fprintf(stderr, "reprise: at position %llu, virtual time %llu ns, RIP %llx\n",
+            (unsigned long long)machine_position(m), (unsigned long long)machine_now(m),
+            (unsigned long long)engine_vcpu(m->turn->engine)->rip);
+    last_print(&m->last, m->recording, machine_position(m), stderr);
+}
+
+/* Delivers what the CPU takes now. 0, or the engine's exit when it shuts down. */
+static int deliver(struct machine_cpu *c)
+{
+    struct machine *m = c->m;
+    if (m->st.nmi_pending && engine_can_nmi(c->engine)) {
+        m->st.nmi_pending = 0;
+        return engine_nmi(c->engine);
+    }
+    if (bus_interrupt(c) < 0 || !engine_can_interrupt(c->engine))
+        return 0;
+    return engine_interrupt(c->engine, bus_acknowledge(c));
+}
+
+/* A debug point that was hit stops the run once everything due here has been taken. */
+static void debug_look(struct machine_cpu *c)
+{
+    if (engine_debug_hit(c->engine, &c->m->debug_hit))
+        c->m->debug_stopped = true;
+}
+
+static int ended(struct run_end *end, enum run_reason reason, u32 arg)
+{
+    *end = (struct run_end){reason, arg};
+    return 0;
+}
+
+static int failed(struct run_end *end, enum run_reason reason, const struct err *err)
+{
+    *end = (struct run_end){reason, 0};
+    return err->code ? err->code : -1;
+}
+
+/* 0: time has passed; 1: *end says how the run ends; <0: the source failed. */
+static int idle(struct machine *m, struct input_source *src, const struct run_limits *limits,
+                struct run_end *end, struct err *err)
+{
+    vns_t deadline = devices_deadline(m), until = deadline;
+    /* Halted with interrupts off is for ever, as far as the guest can say. */
+    if (!(engine_vcpu(m->turn->engine)->rflags & FL_IF))
+        return !ended(end, RUN_HALTED, 0);
+    int r = src->ops->idle(src, m, deadline, &until, err);
+    if (r < 0)
+        return failed(end, RUN_ERROR, err);
+    if (r > 0 || until == NEVER)
+        return !ended(end, RUN_HALTED, 0);
+    vns_t now = machine_now(m);
+    if (limits->stop_time > now && machine_position(m) >= limits->stop_at)
+        until = MIN(until, limits->stop_time);
+    CHECK(until >= now && until <= deadline, "idle until %llu, now %llu, deadline %llu",
+          (unsigned long long)until, (unsigned long long)now, (unsigned long long)deadline);
+    clock_pass(m, until - now);
+    return 0;
+}
+
+/*
+ * Where positions are branches a window opens between two of them, after STI, say: nobody looks at
+ * the machine or gives it anything before the interrupt was delivered, which counts.
+ */
+static enum engine_exit run_engine(struct machine_cpu *c, pos_t budget, struct err *err)
+{
+    pos_t stop = engine_count(c->engine) + budget;
+    for (;;) {
+        engine_want_window(c->engine, bus_interrupt(c) >= 0, c->m->st.nmi_pending);
+        pos_t before = engine_count(c->engine);
+        enum engine_exit x = engine_run(c->engine, stop > before ? stop - before : 0, err);
+        last_exit(&c->m->last, machine_position(c->m), x);
+        if (x != ENGINE_WINDOW || c->m->unit == UNIT_INSN)
+            return x;
+        before = engine_count(c->engine);
+        if (deliver(c) == ENGINE_SHUTDOWN)
+            return ENGINE_SHUTDOWN;
+        if (engine_count(c->engine) != before)
+            return x;
+    }
+}
+
+/* How far the engine may go before anybody has to look again. */
+static pos_t budget(struct machine *m, struct input_source *src, const struct run_limits *limits)
+{
+    pos_t pos = machine_position(m), stop = limits->stop_at;
+    vns_t now = machine_now(m), deadline = devices_deadline(m);
+    if (limits->stop_time > now)
+        stop = MAX(stop, pos + machine_positions(m, limits->stop_time - now));
+    stop = MIN(stop, pos + (limits->slice ? limits->slice : DEFAULT_SLICE));
+    /* Of instructions there are as many at least as of branches. */
+    if (m->unit != UNIT_INSN)
+        stop = MIN(stop, pos + clock_tsc_distance(m));
+    if (limits->pause_at)
+        stop = MIN(stop, limits->pause_at);
+    stop = MIN(stop, src->ops->next_position(src, m));
+    if (deadline != NEVER)
+        stop = MIN(stop, pos + machine_positions(m, deadline - now));
+    CHECK(stop > pos, "stop %llu at position %llu", (unsigned long long)stop,
+          (unsigned long long)pos);
+    return stop - pos;
+}
+
+static bool reached(const struct machine *m, const struct run_limits *limits)
+{
+    pos_t pos = machine_position(m);
+    return (pos >= limits->stop_at && machine_now(m) >= limits->stop_time) || m->stop_requested ||
+           (limits->pause_at && pos >= limits->pause_at);
+}
+
+/* Everything that is due here: deadlines, then inputs. <0 with *end. */
+static int settle(struct machine *m, struct input_source *src, struct run_end *end, struct err *err)
+{
+    struct input in;
+    int r;
+    clock_step_tsc(m);
+    devices_expire(m);
+    if (m->failed.code) {
+        *err = m->failed;
+        m->failed.code = 0;
+        return failed(end, RUN_ERROR, err);
+    }
+    while ((r = src->ops->take(src, m, &in, err)) > 0)
+        inputs_apply(m, &in);
+    return r < 0 ? failed(end, RUN_ERROR, err) : 0;
+}
+
+/* The guest goes on and on between two positions: the source says what happens there. */
+static int between(struct machine *m, struct input_source *src, struct run_end *end,
+                   struct err *err)
+{
+    struct input in;
+    int r = src->ops->between ? src->ops->between(src, m, &in, err) : 0;
+    if (r > 0)
+        inputs_apply(m, &in);
+    return r < 0 ? failed(end, RUN_ERROR, err) : 0;
+}
+
+/* 1: *end says how the run ends, also if <0. */
+static int execute(struct machine_cpu *c, struct input_source *src, const struct run_limits *limits,
+                   struct run_end *end, struct err *err)
+{
+    switch (run_engine(c, budget(c->m, src, limits), err)) {
+    case ENGINE_SHUTDOWN: return !ended(end, RUN_TRIPLE_FAULT, 0);
+    case ENGINE_FAILED: {
+        int code = failed(end, RUN_QUIT, err);
+        end->arg = QUIT_ENGINE;
+        return code;
+    }
+    case ENGINE_UNSUPPORTED: return failed(end, RUN_UNSUPPORTED, err);
+    case ENGINE_LOST: return failed(end, RUN_LOST, err);
+    case ENGINE_BETWEEN: return between(c->m, src, end, err);
+    default: debug_look(c); return 0;
+    }
+}
+
+/* One turn of the loop. 0: go on; 1: *end says how the run ends, also if <0. */
+static int turn(struct machine *m, struct input_source *src, const struct run_limits *limits,
+                struct run_end *end, struct err *err)
+{
+    struct machine_cpu *c = m->turn;
+    if (m->end_requested) {
+        m->end_requested = false;
+        return !ended(end, m->end.reason, m->end.arg);
+    }
+    int r = settle(m, src, end, err);
+    if (r < 0)
+        return r;
+    if (engine_lost(c->engine, err))
+        return failed(end, RUN_LOST, err);
+    if (m->end_requested)
+        return 0;
+    if (m->debug_stopped) {
+        m->debug_stopped = false;
+        return !ended(end, RUN_DEBUG, 0);
+    }
+    if (reached(m, limits)) {
+        m->stop_requested = false;
+        return !ended(end, RUN_STOP, 0);
+    }
+    pos_t before = machine_position(m);
+    int x = deliver(c);
+    debug_look(c);
+    if (x == ENGINE_SHUTDOWN)
+        return !ended(end, RUN_TRIPLE_FAULT, 0);
+    if (machine_position(m) != before)
+        return 0;
+    if (engine_vcpu(c->engine)->halted)
+        return idle(m, src, limits, end, err);
+    return execute(c, src, limits, end, err);
+}
+
+int machine_run(struct machine *m, struct input_source *src, const struct run_limits *limits,
+                struct run_end *end, struct err *err)
+{
+    int r;
+    err->code = 0;
+    check_set_context(print_context, m);
+    for (unsigned i = 0; i < MACHINE_CPUS; i++)
+        engine_debug_pass(m->cpu[i].engine, m->debug_pass);
+    m->debug_pass = false;
+    while (!(r = turn(m, src, limits, end, err)))
+        ;
+    return MIN(r, 0);
+}
+
+void machine_stop(struct machine *m)
+{
+    m->stop_requested = true;
+    bus_attention(m);
+}
+
+void machine_kick(struct machine *m)
+{
+    for (unsigned i = 0; i < MACHINE_CPUS; i++)
+        engine_kick(m->cpu[i].engine);
+}

@@ -1,0 +1,223 @@
+/*
+ * The machine's state as recordings and checkpoints have it: components with digests, saved state,
+ * running digests of output and RAM. Of a vCPU that is "cpu0"; docs/format.md says what becomes of
+ * it with several.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "machine/internal.h"
+
+typedef struct machine_state state_here;
+#define ROWS(X) X(STATE_FIELD, STATE_FIELD_ARRAY)
+static const struct state_field machine_fields[] = {ROWS(MACHINE_STATE)},
+                                branch_fields[] = {ROWS(MACHINE_STATE) ROWS(MACHINE_BRANCH_STATE)},
+                                both_fields[] = {ROWS(MACHINE_STATE) ROWS(MACHINE_BRANCH_STATE)
+                                                     ROWS(MACHINE_BOTH_STATE)};
+#undef ROWS
+static const struct state_desc machine_desc = {"machine", machine_fields,
+                                               ARRAY_SIZE(machine_fields),
+                                               sizeof(struct machine_state)},
+                               branch_desc = {"machine", branch_fields, ARRAY_SIZE(branch_fields),
+                                              sizeof(struct machine_state)},
+                               both_desc = {"machine", both_fields, ARRAY_SIZE(both_fields),
+                                            sizeof(struct machine_state)};
+
+static const struct state_desc *own_desc(const struct machine *m)
+{
+    switch (m->unit) {
+    case UNIT_BRANCH: return &branch_desc;
+    case UNIT_BOTH: return &both_desc;
+    case UNIT_INSN: break;
+    }
+    return &machine_desc;
+}
+
+void state_init(struct machine *m)
+{
+    for (int i = 0; i < OUT_COUNT; i++)
+        XXH3_64bits_reset(&m->out[i].hash);
+}
+
+unsigned machine_components(const struct machine *m)
+{
+    return 2 + m->ndev;
+}
+
+void machine_component(struct machine *m, unsigned index, struct machine_component *c)
+{
+    if (index == 0) {
+        engine_sync(m->cpu[0].engine);
+        *c = (struct machine_component){"cpu0", &vcpu_state_desc, engine_vcpu(m->cpu[0].engine)};
+    } else if (index == 1) {
+        m->st.branches = machine_branches(m);
+        *c = (struct machine_component){"machine", own_desc(m), &m->st};
+    } else {
+        const struct device *d = &m->dev[index - 2];
+        *c = (struct machine_component){d->name[0] ? d->name : d->ops->name, d->ops->state,
+                                        d->state};
+    }
+}
+
+/* CPUs keep the x87 pointers in different ways. */
+static u64 free_cpu_digest(const struct vcpu *cpu, pos_t position)
+{
+    struct vcpu copy = *cpu;
+    copy.position = position;
+    memset(copy.xsave + 6, 0, 18); /* FOP, FIP, FDP */
+    return state_hash(&vcpu_state_desc, &copy);
+}
+
+u64 machine_component_digest(struct machine *m, unsigned index)
+{
+    struct machine_component c;
+    machine_component(m, index, &c);
+    if (index == 0 && m->unit != UNIT_INSN)
+        return free_cpu_digest(c.state, machine_position(m));
+    return state_hash(c.desc, c.state);
+}
+
+u64 machine_branch_digest(struct machine *m, unsigned index)
+{
+    struct machine_component c;
+    machine_component(m, index, &c);
+    if (index == 0)
+        return free_cpu_digest(c.state, machine_branches(m));
+    return state_hash(index == 1 ? &branch_desc : c.desc, c.state);
+}
+
+u64 machine_output_digest(const struct machine *m, enum dev_output channel, u64 *bytes)
+{
+    *bytes = m->out[channel].bytes;
+    return XXH3_64bits_digest(&m->out[channel].hash);
+}
+
+unsigned machine_ram_regions(const struct machine *m)
+{
+    return (unsigned)((m->ram.size + RAM_REGION - 1) / RAM_REGION);
+}
+
+u64 machine_ram_region_digest(struct machine *m, unsigned region, gpa_t *gpa)
+{
+    u64 off = (u64)region * RAM_REGION;
+    *gpa = ram_page_gpa(&m->ram, off / PAGE_SIZE);
+    u64 len = MIN((u64)RAM_REGION, m->ram.size - off);
+    if (len == RAM_REGION && ram_untouched(&m->ram, off, len)) {
+        if (!m->zero_known) {
+            /* The digest of zeros, without making the region resident. */
+            static const u8 zero[PAGE_SIZE];
+            XXH3_state_t h;
+            XXH3_64bits_reset(&h);
+            for (u64 i = 0; i < RAM_REGION; i += PAGE_SIZE)
+                XXH3_64bits_update(&h, zero, PAGE_SIZE);
+            m->zero_digest = XXH3_64bits_digest(&h);
+            m->zero_known = true;
+        }
+        return m->zero_digest;
+    }
+    return XXH3_64bits(m->ram.host + off, len);
+}
+
+/* ---- saved state ---- */
+
+size_t machine_state_size(const struct machine *m)
+{
+    size_t n = state_size(&vcpu_state_desc) + state_size(own_desc(m));
+    for (unsigned i = 0; i < m->ndev; i++)
+        n += state_size(m->dev[i].ops->state);
+    return n;
+}
+
+void machine_state_save(struct machine *m, u8 *out)
+{
+    for (unsigned i = 0; i < machine_components(m); i++) {
+        struct machine_component c;
+        machine_component(m, i, &c);
+        state_save(c.desc, c.state, out);
+        out += state_size(c.desc);
+    }
+}
+
+void machine_state_when(const struct machine *m, const u8 *in, pos_t *position, vns_t *time)
+{
+    struct vcpu cpu;
+    struct machine_state st = m->st;
+    struct err ignored;
+    state_load(&vcpu_state_desc, &cpu, in, state_size(&vcpu_state_desc), &ignored);
+    in += state_size(&vcpu_state_desc);
+    state_load(own_desc(m), &st, in, state_size(own_desc(m)), &ignored);
+    *position = cpu.position;
+    *time = clock_time(m, &st, cpu.position);
+}
+
+/* Of what the machine keeps itself. Sums of these must not overflow. */
+static int own_loaded(const struct machine *m, const struct vcpu *cpu, struct err *err)
+{
+    const struct machine_state *st = &m->st;
+    const char *what = NULL;
+    if (cpu->position > TIME_END || st->idle_ns > TIME_END ||
+        (m->unit != UNIT_INSN && st->tsc > clock_time(m, st, cpu->position)) ||
+        (m->unit == UNIT_BOTH && st->branches > cpu->position))
+        what = "its times make no sense";
+    else if (st->nmi_pending > 1)
+        what = "an internal flag is not possible";
+    return what ? err_set(err, -EINVAL, "no state of a machine: %s", what) : 0;
+}
+
+int machine_state_load(struct machine *m, const u8 *in, size_t len, struct err *err)
+{
+    if (len != machine_state_size(m))
+        return err_set(err, -EINVAL, "saved state of %zu bytes where %zu are expected", len,
+                       machine_state_size(m));
+    const u8 *cpu = in;
+    struct err ignored;
+    in += state_size(&vcpu_state_desc);
+    state_load(own_desc(m), &m->st, in, state_size(own_desc(m)), &ignored);
+    in += state_size(own_desc(m));
+    int r = 0;
+    for (unsigned i = 0; i < m->ndev; i++) {
+        const struct device *d = &m->dev[i];
+        size_t n = state_size(d->ops->state);
+        state_load(d->ops->state, d->state, in, n, &ignored);
+        in += n;
+        if (!r && d->ops->loaded)
+            r = d->ops->loaded(&m->dev[i], err);
+    }
+    state_load(&vcpu_state_desc, engine_vcpu(m->cpu[0].engine), cpu, state_size(&vcpu_state_desc),
+               &ignored);
+    if (!r)
+        r = vcpu_loaded(engine_vcpu(m->cpu[0].engine), err);
+    if (!r)
+        r = own_loaded(m, engine_vcpu(m->cpu[0].engine), err);
+    if (r)
+        vcpu_reset(engine_vcpu(m->cpu[0].engine));
+    engine_changed(m->cpu[0].engine);
+    if (m->unit == UNIT_BOTH)
+        engine_set_branches(m->cpu[0].engine, m->st.branches);
+    engine_debug_hit(m->cpu[0].engine, &m->debug_hit);
+    m->debug_stopped = m->debug_pass = m->stop_requested = m->end_requested = false;
+    return r;
+}
+
+size_t machine_output_size(void)
+{
+    return sizeof(((struct machine *)0)->out);
+}
+
+void machine_output_save(const struct machine *m, void *out)
+{
+    memcpy(out, m->out, sizeof(m->out));
+}
+
+void machine_output_load(struct machine *m, const void *in)
+{
+    memcpy(m->out, in, sizeof(m->out));
+}
+
+void machine_output_compute(struct machine *m, enum dev_output channel, const void *data,
+                            size_t len)
+{
+    XXH3_64bits_reset(&m->out[channel].hash);
+    XXH3_64bits_update(&m->out[channel].hash, data, len);
+    m->out[channel].bytes = len;
+}
