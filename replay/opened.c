@@ -81,7 +81,9 @@ static int check_host(const struct machine_description *d, enum cpu_model model,
 {
     struct machine_description host;
     description_init(&host);
-    if (strcmp(host.host_cpu, d->host_cpu))
+    /* For tests, of recordings that have none of these instructions. */
+    const char *maker = getenv("REPRISE_TEST_MAKER");
+    if (strcmp(maker ? maker : host.host_cpu, d->host_cpu))
         return err_set(err, -ENOTSUP,
                        "recorded on a CPU by %s, this host's is by %s: some floating-point "
                        "instructions give other results there, so that a replay would differ",

@@ -71,6 +71,7 @@ class Case:
 
     def __init__(self, mode, place, log):
         self.mode, self.dir, self.log = mode, place, log
+        self.env = {}  # of all that it starts
         self.build = ROOT / "build" / mode
         self.reprise = str(self.build / "reprise")
         self.slow = SLOW.get(mode, 1)
@@ -86,7 +87,7 @@ class Case:
     # Commands
 
     def environment(self, extra=None):
-        env = dict(os.environ, LC_ALL="C", XDG_STATE_HOME=str(self.state), ASAN_OPTIONS="detect_leaks=1:abort_on_error=1",
+        env = dict(os.environ, **self.env, LC_ALL="C", XDG_STATE_HOME=str(self.state), ASAN_OPTIONS="detect_leaks=1:abort_on_error=1",
                    UBSAN_OPTIONS="print_stacktrace=1")
         for name in ("REPRISE_TEST_PERTURB", "REPRISE_TEST_SLICE"):
             env.pop(name, None)
