@@ -79,14 +79,14 @@ fuzz:
 		build/asan/tests/fuzz/fuzz_$(T) tests/fuzz/corpus/$(T)
 
 # tests/bench: the machine without a log.
-$(B)/tests/bench/nolog: $(B)/tests/bench/nolog.o $(B)/vmm/cmd/guest.o $(B)/libreprise.a
+$(B)/tests/bench/nolog: $(B)/tests/bench/nolog.o $(filter-out $(B)/vmm/main.o,$(CMD_OBJ)) $(B)/libreprise.a
 	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 # ... and times of moving about in a recording.
 $(B)/tests/bench/travel: $(B)/tests/bench/travel.o $(B)/libreprise.a
 	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 test-build: build/reprise $(B)/reprise $(UNIT_BIN) $(TOOLS) $(B)/tests/insn/insn \
-	$(B)/tests/fuzz/fuzz_guest \
+	$(B)/tests/fuzz/fuzz_guest $(B)/tests/bench/nolog $(B)/tests/bench/travel \
 	tiny $(GUEST_BIN)
 
 # The parts one after the other, each with all CPUs; images need no compiler and take the network.
@@ -106,8 +106,7 @@ soak: deps-all
 	@tests/soak.py --mode $(MODE) --minutes $(SOAK_MINUTES)
 
 bench: deps-all
-	@$(MAKE) --no-print-directory -j$(JOBS) MODE=rel test-build images images-if-possible build/rel/tests/bench/nolog \
-		build/rel/tests/bench/travel
+	@$(MAKE) --no-print-directory -j$(JOBS) MODE=rel test-build images images-if-possible
 	@tests/bench/bench.py $(BENCH_ARGS)
 
 TEST_OBJ := $(UNIT_NAMES:%=$(B)/tests/unit/%.o) $(TOY_OBJ) $(GPU_OBJ) \

@@ -76,14 +76,15 @@ int main(int argc, char **argv)
         fputs("nolog CPU MEMORY_MIB KERNEL [INITRD APPEND [ADD...]]\n", stderr);
         return 2;
     }
-    struct guest_config config = {.cpu = argv[1],
-                                  .memory = strtoull(argv[2], NULL, 10) << 20,
-                                  .kernel = argv[3],
+    struct guest_config config = {.kernel = argv[3],
                                   .initrd = argc > 4 ? argv[4] : NULL,
                                   .append = argc > 5 ? argv[5] : NULL,
                                   .add = (const char **)argv + 6,
-                                  .nadd = argc > 6 ? (size_t)argc - 6 : 0,
-                                  .seed = 1};
+                                  .nadd = argc > 6 ? (size_t)argc - 6 : 0};
+    description_init(&config.is);
+    snprintf(config.is.cpu_model, sizeof(config.is.cpu_model), "%s", argv[1]);
+    config.is.memory = strtoull(argv[2], NULL, 10) << 20;
+    config.is.seed = 1;
     int code = guest_load(&g, &config, &err);
     if (!code)
         code = guest_create_machine(&g, &m, &err);
