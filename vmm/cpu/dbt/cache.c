@@ -1,7 +1,8 @@
 /*
  * The code cache and the tables that find blocks: by address and mode (hash), by page (for
  * invalidation), by target (the jump cache that indirect and cross-page branches use). Direct
- * links join only blocks of one page, so dropping a page's blocks together needs no unlinking.
+ * links join only blocks of one page, so dropping a page's blocks together needs no unlinking. A
+ * block of one instruction that lies in two pages is in the lists of both and has no links to it.
  * The cache is mapped twice, writable and executable, never both at one address.
  */
 #define _GNU_SOURCE
@@ -142,7 +143,8 @@ void jc_drop(struct core *c, u64 lin, u64 len)
         u32 x = f->slot[i] >> 16, s = f->slot[i] & 0xffff, bi = d->jc_block[x][s];
         if (!bi)
             continue;
-        if (d->code->blocks[bi].lin - lin < len)
+        const struct block *b = &d->code->blocks[bi];
+        if (b->lin - lin < len || (b->phys2 && b->lin + b->size - 1 - lin < len))
             jc_clear(d, x, s);
         else
             f->slot[out++] = f->slot[i];
@@ -152,14 +154,28 @@ void jc_drop(struct core *c, u64 lin, u64 len)
 
 /* ---- blocks ---- */
 
-struct block *cache_find(struct dbt *d, u64 lin, u64 phys, u32 mode)
+struct block *cache_find(struct dbt *d, u64 lin, u64 phys, u64 phys2, u32 mode)
 {
     for (u32 i = d->code->block_hash[hash(lin, phys, mode)]; i; i = d->code->blocks[i].hash_next) {
         struct block *b = &d->code->blocks[i];
-        if (b->lin == lin && b->phys == phys && b->mode == mode)
+        if (b->lin == lin && b->phys == phys && b->phys2 == phys2 && b->mode == mode)
             return b;
     }
     return NULL;
+}
+
+/* Puts a block at the head of a page's list; returns what was there. */
+static u32 page_add(struct dbt *d, u64 phys, u32 entry)
+{
+    u64 index = ram_page_index(d->c.ram, phys);
+    struct page *pg = &d->c.pages[index];
+    u32 next = d->code->pages[index].blocks;
+    d->code->pages[index].blocks = entry;
+    if (!(pg->flags & PG_CODE)) {
+        mmu_protect_page(&d->c, pg, index);
+        pg->flags |= PG_CODE;
+    }
+    return next;
 }
 
 void cache_link(struct dbt *d, struct block *b)
@@ -167,14 +183,9 @@ void cache_link(struct dbt *d, struct block *b)
     u32 bi = (u32)(b - d->code->blocks), h = hash(b->lin, b->phys, b->mode);
     b->hash_next = d->code->block_hash[h];
     d->code->block_hash[h] = bi;
-    u64 index = ram_page_index(d->c.ram, b->phys);
-    struct page *pg = &d->c.pages[index];
-    b->page_next = d->code->pages[index].blocks;
-    d->code->pages[index].blocks = bi;
-    if (!(pg->flags & PG_CODE)) {
-        mmu_protect_page(&d->c, pg, index);
-        pg->flags |= PG_CODE;
-    }
+    b->page_next = page_add(d, b->phys, bi);
+    if (b->phys2)
+        b->page2_next = page_add(d, b->phys2, bi | SECOND_PAGE);
 }
 
 static void forget_page(struct dbt *d, u64 index)
@@ -186,8 +197,12 @@ static void forget_page(struct dbt *d, u64 index)
 void cache_invalidate_page(struct dbt *d, u64 index)
 {
     struct code *k = d->code;
-    for (u32 i = k->pages[index].blocks; i; i = k->blocks[i].page_next) {
+    for (u32 e = k->pages[index].blocks, next; e; e = next) {
+        u32 i = e & ~SECOND_PAGE;
         struct block *b = &k->blocks[i];
+        next = e & SECOND_PAGE ? b->page2_next : b->page_next;
+        if (b->dead)
+            continue; /* with the other page of two */
         u32 *p = &k->block_hash[hash(b->lin, b->phys, b->mode)];
         while (*p && *p != i)
             p = &k->blocks[*p].hash_next;
@@ -224,8 +239,11 @@ void cache_flush(struct core *c)
     struct dbt *d = dbt_of(c);
     struct code *k = d->code;
     jc_drop(c, 0, 0);
-    for (u32 i = 1; i < k->nblocks; i++)
+    for (u32 i = 1; i < k->nblocks; i++) {
         forget_page(d, ram_page_index(c->ram, k->blocks[i].phys));
+        if (k->blocks[i].phys2)
+            forget_page(d, ram_page_index(c->ram, k->blocks[i].phys2));
+    }
     for (u32 i = 0; i < HASH_SIZE; i++)
         k->block_hash[i] = 0;
     k->nblocks = 1;

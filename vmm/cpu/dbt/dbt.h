@@ -38,11 +38,11 @@ enum exit_kind {
 
 struct block {
     u64 lin;
-    u64 phys;
+    u64 phys, phys2; /* phys2: of the next page, into which its one instruction goes; 0 none */
     u32 mode;
     u32 code; /* offset in the cache: direct entry */
     u32 ient; /* entry for indirect jumps: r10 = target, verified */
-    u32 hash_next, page_next;
+    u32 hash_next, page_next, page2_next;
     u32 insns;          /* index into insn_off: n pairs */
     u16 n;              /* instructions, a final one left to exec() included */
     u16 count;          /* what the budget check takes: without that final one */
@@ -55,15 +55,26 @@ struct block {
     u16 link_target[2]; /* page offsets */
 };
 
+/* Guest code to be translated. */
+struct code_at {
+    u64 lin, phys;
+    const u8 *page;
+    /* Its first instruction goes on in the next page: where that is (else 0), and its bytes. */
+    u64 phys2;
+    u8 bytes[15];
+};
+
 struct insn_off {
     u16 guest; /* from block->lin */
     u16 host;  /* from block->code */
 };
 
+#define SECOND_PAGE 0x80000000u
+
 /* One per RAM page. */
 struct code_page {
     u64 map;    /* 64-byte chunks that hold translated bytes */
-    u32 blocks; /* list through page_next; 0 ends */
+    u32 blocks; /* list through page_next, or page2_next where SECOND_PAGE is set; 0 ends */
     u8 misses;  /* stores beside them */
 };
 
@@ -130,7 +141,7 @@ u64 slow_mem(struct dbt *d);
 int cache_init(struct dbt *d, struct err *err);
 void cache_fini(struct dbt *d);
 void cache_flush(struct core *c);
-struct block *cache_find(struct dbt *d, u64 lin, u64 phys, u32 mode);
+struct block *cache_find(struct dbt *d, u64 lin, u64 phys, u64 phys2, u32 mode);
 void cache_link(struct dbt *d, struct block *b);
 /* Drops all blocks of a page. */
 void cache_invalidate_page(struct dbt *d, u64 index);
@@ -139,7 +150,9 @@ void jc_set(struct dbt *d, unsigned idx, struct block *b);
 void jc_drop(struct core *c, u64 lin, u64 len);
 
 /* translate.c, stubs.c */
-struct block *translate(struct dbt *d, u64 lin, u64 phys, const u8 *bytes);
+struct block *translate(struct dbt *d, const struct code_at *at);
+/* Does the instruction there go on in the next page? */
+bool translate_crosses(struct dbt *d, const u8 *page, unsigned offset);
 void translate_snippet(struct dbt *d, struct insn *in);
 void translate_common(struct dbt *d);
 

@@ -126,7 +126,8 @@ void put_far_edge(struct tr *t, u64 target, unsigned idx)
 void put_edge(struct tr *t, u64 target, unsigned slot)
 {
     put_block_epilogue(t);
-    if ((target ^ t->lin) < PAGE_SIZE) {
+    if ((target ^ t->lin) < PAGE_SIZE &&
+        !translate_crosses(t->d, t->at->page, target & (PAGE_SIZE - 1))) {
         t->b->link_target[slot] = target & (PAGE_SIZE - 1);
         u8 *at = e_jmp(&t->e);
         t->b->link_patch[slot] = (u32)(at - t->d->code->rw);

@@ -89,29 +89,34 @@ static void stop_at_insn(struct dbt *d, const struct block *b, unsigned i)
     d->c.cpu.rip = insn_rip(d, b, i);
 }
 
-static struct insn *block_insn(struct dbt *d, const struct block *b, unsigned i)
+/* 15 bytes, the first `avail` of which end a page. */
+static void join_bytes(u8 to[15], const u8 *first, unsigned avail, const u8 *second)
 {
-    u8 key[16] __attribute__((aligned(8)));
-    u64 phys = b->phys + d->code->insn_off[b->insns + i].guest;
-    const u8 *p = d->c.ram->host + ram_page_index(d->c.ram, phys) * PAGE_SIZE;
-    unsigned off = phys & (PAGE_SIZE - 1), avail = MIN(15u, PAGE_SIZE - off);
-    icache_key(code_size(&d->c), p + off, avail, key);
-    d->c.code_page = phys & ~(u64)(PAGE_SIZE - 1);
-    d->c.code_page2 = NEVER;
-    return icache_get(&d->c, key);
+    for (unsigned i = 0; i < 15; i++)
+        to[i] = i < avail ? first[i] : second[i - avail];
 }
 
-/* An instruction that crosses into the next page is in no block: looked at before anything is
- * made ready for translating it, because a hot loop may have one. */
-static bool crosses(struct dbt *d, const u8 *page, unsigned offset)
+static const u8 *ram_page(const struct dbt *d, u64 phys)
 {
-    u8 key[16] __attribute__((aligned(8)));
-    unsigned avail = PAGE_SIZE - offset;
-    if (avail >= 15)
-        return false;
-    icache_key(code_size(&d->c), page + offset, avail, key);
-    const struct insn *in = icache_get(&d->c, key);
-    return !in->len || in->len > avail;
+    return d->c.ram->host + ram_page_index(d->c.ram, phys) * PAGE_SIZE;
+}
+
+static struct insn *block_insn(struct dbt *d, const struct block *b, unsigned i)
+{
+    u8 key[16] __attribute__((aligned(8))), bytes[15];
+    u64 phys = b->phys + d->code->insn_off[b->insns + i].guest;
+    unsigned off = phys & (PAGE_SIZE - 1), avail = MIN(15u, PAGE_SIZE - off);
+    const u8 *p = ram_page(d, phys) + off;
+    d->c.code_page = phys & ~(u64)(PAGE_SIZE - 1);
+    d->c.code_page2 = NEVER;
+    if (UNLIKELY(b->phys2)) {
+        d->c.code_page2 = b->phys2;
+        join_bytes(bytes, p, avail, ram_page(d, b->phys2));
+        p = bytes;
+        avail = 15;
+    }
+    icache_key(code_size(&d->c), p, avail, key);
+    return icache_get(&d->c, key);
 }
 
 /* The block at RIP, translated if need be. NULL: run one instruction by hand. */
@@ -125,31 +130,37 @@ static struct block *lookup(struct dbt *d, int *result, bool remember)
         return NULL;
     if (LIKELY(bi && d->code->blocks[bi].lin == lin))
         return &d->code->blocks[bi];
-    gpa_t gpa;
-    const u8 *page;
-    *result = fetch_page(&d->c, lin, &gpa, &page);
+    struct code_at at = {.lin = lin};
+    *result = fetch_page(&d->c, lin, &at.phys, &at.page);
     if (*result)
         return NULL;
-    if (crosses(d, page, gpa & (PAGE_SIZE - 1)))
-        return NULL;
-    struct block *b = cache_find(d, lin, gpa, d->c.mode);
+    unsigned offset = at.phys & (PAGE_SIZE - 1);
+    if (translate_crosses(d, at.page, offset)) {
+        const u8 *second;
+        unsigned avail = PAGE_SIZE - offset;
+        *result = fetch_page(&d->c, lin + avail, &at.phys2, &second);
+        if (*result)
+            return NULL;
+        join_bytes(at.bytes, at.page + offset, avail, second);
+    }
+    struct block *b = cache_find(d, lin, at.phys, at.phys2, d->c.mode);
     if (!b) {
         core_park(&d->c);
-        b = translate(d, lin, gpa, page);
+        b = translate(d, &at);
         if (!b)
             return NULL;
         cache_link(d, b);
     }
-    if (!remember)
+    if (!remember && !b->phys2)
         return b;
     jc_set(d, d->c.idx, b);
     /* User entries go at each CR3 write. The page's other blocks are as valid: one walk serves
      * them all. */
     u32 left = lin >> 63 ? 0 : 32;
-    for (u32 i = d->code->pages[ram_page_index(d->c.ram, gpa)].blocks; i && left; left--) {
-        struct block *o = &d->code->blocks[i];
-        i = o->page_next;
-        if (o->mode == d->c.mode && (o->lin ^ lin) < PAGE_SIZE &&
+    for (u32 e = d->code->pages[ram_page_index(d->c.ram, at.phys)].blocks; e && left; left--) {
+        struct block *o = &d->code->blocks[e & ~SECOND_PAGE];
+        e = e & SECOND_PAGE ? o->page2_next : o->page_next;
+        if (o->mode == d->c.mode && (o->lin ^ lin) < PAGE_SIZE && !o->phys2 &&
             !d->jc_block[d->c.idx][jc_slot(o->lin)])
             jc_set(d, d->c.idx, o);
     }
@@ -237,7 +248,8 @@ static int run_block(struct dbt *d, struct block *b)
         struct block *to = lookup(d, &res, false); /* the link remembers */
         if (res)
             return step_finish(&d->c, res, false);
-        if (to && gen == d->code->gen && !b->dead && to->phys - (b->phys & ~4095ull) < PAGE_SIZE) {
+        if (to && gen == d->code->gen && !b->dead && !to->phys2 &&
+            to->phys - (b->phys & ~4095ull) < PAGE_SIZE) {
             CHECK(i < ARRAY_SIZE(b->link_patch) && b->link_patch[i] > b->code &&
                       b->link_patch[i] < d->code->used && to->lin == target &&
                       to->code < d->code->used,

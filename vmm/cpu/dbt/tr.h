@@ -22,6 +22,7 @@ struct cold {
 
 struct tr {
     struct dbt *d;
+    const struct code_at *at;
     struct emit e;
     unsigned n, count, ncold;
     u64 lin;

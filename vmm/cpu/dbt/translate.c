@@ -88,6 +88,34 @@ static void pick_scratch(struct tr *t)
     t->s2 = got[1];
 }
 
+bool translate_crosses(struct dbt *d, const u8 *page, unsigned offset)
+{
+    u8 key[16] __attribute__((aligned(8)));
+    unsigned avail = PAGE_SIZE - offset;
+    if (avail >= 15)
+        return false;
+    icache_key(code_size(&d->c), page + offset, avail, key);
+    return !icache_get(&d->c, key)->len;
+}
+
+/* An instruction in two pages is a block by itself, unless exec() has to run it. */
+static bool gather_crossing(struct tr *t)
+{
+    u8 key[16] __attribute__((aligned(8)));
+    struct dbt *d = t->d;
+    icache_key(code_size(&d->c), t->at->bytes, 15, key);
+    const struct insn *in = icache_get(&d->c, key);
+    if (!in->len || runs_alone(&d->c, t->lin) || is_tail(d, in) ||
+        (wants_scratch(d, in) && free_registers(in->use) < 2))
+        return false;
+    t->in[0] = *in;
+    t->off[0] = 0;
+    t->n = t->count = 1;
+    t->use = in->use;
+    t->wr = in->wr;
+    return true;
+}
+
 /* Decodes the block; returns false if its first instruction crosses the page. */
 static bool gather_insns(struct tr *t, const u8 *page, unsigned offset)
 {
@@ -126,6 +154,10 @@ static bool gather_insns(struct tr *t, const u8 *page, unsigned offset)
 static void liveness(struct tr *t, const u8 *page, unsigned start)
 {
     unsigned last = t->n - 1;
+    if (t->at->phys2) {
+        t->live[0] = FL_ARITH; /* the rule does not look into the next page */
+        return;
+    }
     const struct insn *l = &t->in[last];
     u32 live = ends_scan(l) ? FL_ARITH : flags_live(&t->d->c, page, start + t->off[last] + l->len);
     for (int i = (int)last; i >= 0; i--) {
@@ -234,27 +266,31 @@ static void put_ient(struct tr *t)
     e_mov(e, RCX, R11);
 }
 
-/*
- * Translates the block at lin (physical phys; `bytes` is the page). NULL if its first instruction
- * crosses the page. The caller links it into the tables.
+/* Translates a block. NULL: exec() is to run one instruction. The caller links it into the tables.
  */
-struct block *translate(struct dbt *d, u64 lin, u64 phys, const u8 *page)
+struct block *translate(struct dbt *d, const struct code_at *at)
 {
+    u64 lin = at->lin, phys = at->phys;
     if (d->code->used > CODE_SIZE - BLOCK_CODE || d->code->nblocks + 1 >= MAX_BLOCKS ||
         d->code->ninsn_off + BLOCK_MAX > MAX_INSN_OFF)
         cache_flush(&d->c);
     struct tr t;
     memset(&t, 0, offsetof(struct tr, in));
     t.d = d;
+    t.at = at;
     t.lin = lin;
     unsigned start = phys & (PAGE_SIZE - 1);
-    if (!gather_insns(&t, page, start))
+    if (!(at->phys2 ? gather_crossing(&t) : gather_insns(&t, at->page, start)))
         return NULL;
-    liveness(&t, page, start);
+    liveness(&t, at->page, start);
     t.bi = d->code->nblocks;
     struct block *b = t.b = &d->code->blocks[t.bi];
-    *b = (struct block){
-        .lin = lin, .phys = phys, .mode = d->c.mode, .n = (u16)t.n, .count = (u16)t.count};
+    *b = (struct block){.lin = lin,
+                        .phys = phys,
+                        .phys2 = at->phys2,
+                        .mode = d->c.mode,
+                        .n = (u16)t.n,
+                        .count = (u16)t.count};
     t.loaded = t.use & STOLEN;
     t.s1 = t.s2 = NOREG;
     for (unsigned i = 0; i < t.n; i++)
@@ -305,10 +341,12 @@ struct block *translate(struct dbt *d, u64 lin, u64 phys, const u8 *page)
     d->c.st.code_bytes = d->code->used;
     b->size = (u16)(t.off[t.n - 1] + last->len);
     unsigned end = start + b->size - 1;
-    CHECK(end < PAGE_SIZE && t.count <= t.n && t.n <= BLOCK_MAX,
+    CHECK((end < PAGE_SIZE) == !at->phys2 && t.count <= t.n && t.n <= BLOCK_MAX,
           "a block of %u instructions, %u bytes, at %llx", t.n, b->size, (unsigned long long)lin);
     struct code_page *pg = &d->code->pages[ram_page_index(d->c.ram, phys)];
-    for (unsigned c = start >> 6; c <= end >> 6; c++)
+    for (unsigned c = start >> 6; c <= MIN(end, PAGE_SIZE - 1u) >> 6; c++)
         pg->map |= 1ull << c;
+    if (at->phys2)
+        d->code->pages[ram_page_index(d->c.ram, at->phys2)].map |= 1;
     return b;
 }
