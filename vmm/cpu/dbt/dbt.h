@@ -18,6 +18,7 @@
 #define BLOCK_MAX    64     /* instructions */
 #define BLOCK_CODE   65536u /* bytes of host code that a block may have: offsets in it are u16 */
 #define DBT_SLACK    16     /* positions a block may run before its budget check */
+#define BUDGET_PARTS 4
 #define CODE_SIZE    (128u << 20)
 #define MAX_BLOCKS   (1u << 20)
 #define MAX_INSN_OFF (8u << 20)
@@ -107,6 +108,10 @@ struct dbt {
     u64 target; /* of an indirect branch */
     u64 save_rax, tmp, tmp2;
     u64 slow_ea, slow_res, resume;
+    /* The budget while translated code runs, less DBT_SLACK: a block takes from the part of its own,
+     * so that blocks that follow each other do not wait for each other's stores. */
+    i64 part[BUDGET_PARTS];
+    u32 favoured; /* the part that has all of a short budget */
     i64 sti_budget; /* budget right after an inlined STI that opened a shadow */
     u32 exit_id, ind_id;
     u64 sregs[16]; /* host registers at a slow path or signal */

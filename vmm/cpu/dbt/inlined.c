@@ -36,7 +36,9 @@ static void put_sti(struct tr *t, unsigned i)
     put_rflags(t, 0xf6, 0, 1, FL_IF >> 8);
     u8 *was = e_jcc(e, 5); /* jnz: nothing changes */
     put_rflags(t, 0x80, 1, 1, FL_IF >> 8);
-    e_load(e, t->s1, OFF(c.budget));
+    e_load(e, t->s1, OFF(part));
+    for (size_t k = 1; k < BUDGET_PARTS; k++)
+        e_gs(e, 1, 0x03, t->s1, NOREG, 1, OFF(part) + 8 * k);
     e_store(e, t->s1, OFF(sti_budget));
     e_fix(was, e->p);
     e1(e, 0x65); /* cmp dword gs:[want], 0 */

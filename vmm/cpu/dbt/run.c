@@ -14,7 +14,8 @@
 
 #include <stdlib.h>
 
-#define FAST_MIN (DBT_SLACK + 1)
+#define FAST_MIN     (DBT_SLACK + 1)
+#define BUDGET_SHORT 1024
 
 static int enter(struct dbt *d, u32 code)
 {
@@ -188,6 +189,20 @@ static int bad_target(struct dbt *d)
     return step_finish(&d->c, raise_error(&d->c, EXC_GP, 0), false);
 }
 
+/* Translated code from an offset in the cache on, with the budget in parts. */
+static int enter_block(struct dbt *d, u32 code)
+{
+    i64 left = d->c.budget - DBT_SLACK, each = left < BUDGET_SHORT ? 0 : left / BUDGET_PARTS;
+    for (unsigned k = 0; k < BUDGET_PARTS; k++)
+        d->part[k] = each;
+    d->part[d->favoured] = left - each * (BUDGET_PARTS - 1);
+    int r = enter(d, code);
+    d->c.budget = DBT_SLACK;
+    for (unsigned k = 0; k < BUDGET_PARTS; k++)
+        d->c.budget += d->part[k];
+    return r;
+}
+
 /* An inlined STI left its budget: if nothing retired since, its shadow holds now. */
 static void note_shadow(struct dbt *d)
 {
@@ -203,9 +218,7 @@ static int run_block(struct dbt *d, struct block *b)
     u32 gen = d->code->gen;
     d->c.stale = false;
     d->sti_budget = INT64_MIN;
-    d->c.budget -= DBT_SLACK;
-    int r = enter(d, b->code);
-    d->c.budget += DBT_SLACK;
+    int r = enter_block(d, b->code);
     d->c.st.exits++;
     if (UNLIKELY(r)) {
         if (d->signalled) {
@@ -270,8 +283,10 @@ static int run_block(struct dbt *d, struct block *b)
         b = exit_block(d, id);
         stop_at_insn(d, b, i);
         note_shadow(d);
-        /* The rest of the way by hand: blocks from every following instruction would be waste. */
-        d->near_stop = true;
+        /* Its part was used up. If all of the budget nearly is, the rest of the way goes by hand:
+         * blocks from every following instruction would be waste. */
+        d->favoured = (u32)(b - d->code->blocks) % BUDGET_PARTS;
+        d->near_stop = d->c.budget - DBT_SLACK < b->count;
         return DONE;
     case X_INSN_LF: {
         u64 ax = d->c.cpu.gpr[RAX];

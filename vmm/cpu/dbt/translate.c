@@ -175,10 +175,10 @@ static void put_budget(struct tr *t, unsigned i)
     bool live = t->live[i] != 0;
     if (live)
         put_save_flags(t);
-    e1(e, 0x65); /* sub qword gs:[budget], count */
+    e1(e, 0x65); /* sub qword gs:[part], count */
     e1(e, 0x48);
     e1(e, 0x83);
-    e_modrm(e, 5, NOREG, NOREG, 1, (i32)OFF(c.budget));
+    e_modrm(e, 5, NOREG, NOREG, 1, (i32)(OFF(part) + 8 * (size_t)(t->bi % BUDGET_PARTS)));
     e1(e, (u8)t->count);
     u8 *at = e_jcc(e, 0xc); /* jl */
     t->cold[t->ncold++] =
