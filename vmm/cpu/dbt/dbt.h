@@ -119,6 +119,8 @@ struct dbt {
 
     bool near_stop; /* the budget is shorter than the block at RIP */
     bool signalled, fsgsbase;
+    bool pext; /* the host's CPU has it, and it is fast */
+    u64 outside[4]; /* for PEXT: 0 is left of an offset in a page that is aligned to 1, 2, 4, 8 */
     u8 signal_trap;
     u32 signal_rip; /* offset in the code cache */
     void *altstack;

@@ -140,6 +140,17 @@ static inline void e_movi(struct emit *e, int reg, u64 v)
     }
 }
 
+/* pext reg, reg, gs:[off] */
+static inline void e_pext(struct emit *e, int reg, size_t off)
+{
+    e1(e, 0x65);
+    e1(e, 0xc4);
+    e1(e, reg >= 8 ? 0x62 : 0xe2);
+    e1(e, (u8)(0x82 | (~reg & 15) << 3));
+    e1(e, 0xf5);
+    e_modrm(e, reg, NOREG, NOREG, 1, (i32)off);
+}
+
 /* jmp/jcc with a 32-bit displacement; return the address of the displacement. */
 static inline u8 *e_jmp(struct emit *e)
 {

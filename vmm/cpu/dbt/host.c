@@ -8,15 +8,18 @@
 #include "dbt.h"
 
 #include <asm/prctl.h>
+#include <cpuid.h>
 #include <errno.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
 
-#define ALTSTACK 65536
+#define ALTSTACK  65536
+#define HYGON_EBX 0x6f677948u
 
 #ifndef SS_AUTODISARM
 #define SS_AUTODISARM (1u << 31)
@@ -50,6 +53,19 @@ static void on_signal(int sig, siginfo_t *si, void *ctx)
     (void)si;
 }
 
+/* AMD's had it in microcode up to family 17h. */
+static bool has_fast_pext(void)
+{
+    unsigned a, b, c, e, max = __get_cpuid_max(0, &b);
+    __cpuid(1, a, b, c, e);
+    unsigned family = (a >> 8 & 15) + (a >> 20 & 255);
+    __cpuid(0, a, b, c, e);
+    if (max < 7 || (b == signature_AMD_ebx && family < 0x19) || b == HYGON_EBX)
+        return false;
+    __cpuid_count(7, 0, a, b, c, e);
+    return b & bit_BMI2;
+}
+
 int host_init(struct dbt *d, struct err *err)
 {
     d->altstack = mmap(NULL, ALTSTACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -62,6 +78,9 @@ int host_init(struct dbt *d, struct err *err)
     for (unsigned i = 0; i < ARRAY_SIZE(signals); i++)
         sigaction(signals[i], &sa, NULL);
     d->fsgsbase = getauxval(AT_HWCAP2) & 2;
+    d->pext = has_fast_pext() && !getenv("REPRISE_TEST_NO_PEXT");
+    for (unsigned k = 0; k < ARRAY_SIZE(d->outside); k++)
+        d->outside[k] = ~(u64)(PAGE_SIZE - 1) | ((1u << k) - 1);
     return 0;
 }
 

@@ -35,20 +35,20 @@ void put_copy(struct emit *e, const struct insn *in)
     e->p += in->len - in->prefix_end;
 }
 
-/* The instruction with its memory operand replaced by [base]. */
-void put_patched(struct emit *e, const struct insn *in, int base)
+/* The instruction with its memory operand replaced by [base + index + disp]. */
+static void put_patched_at(struct emit *e, const struct insn *in, int base, int index, i32 disp)
 {
     CHECK(in->code == CODE_64, "code of kind %u copied", in->code);
     if (in->encoding == 0) {
         put_prefixes(e, in);
         if (!in->modrm_off) { /* MOV moffs */
             static const u8 op[4] = {0x8a, 0x8b, 0x88, 0x89};
-            e_rex(e, in->opsize == 8, RAX, NOREG, base);
+            e_rex(e, in->opsize == 8, RAX, index, base);
             e1(e, op[in->opcode & 3]);
-            e_modrm(e, RAX, base, NOREG, 1, 0);
+            e_modrm(e, RAX, base, index, 1, disp);
             return;
         }
-        u8 rex = (u8)((in->rex & 0x4c) | (base >= 8 ? 0x41 : 0));
+        u8 rex = (u8)((in->rex & 0x4c) | (base >= 8 ? 0x41 : 0) | (index >= 8 ? 0x42 : 0));
         if (in->rex)
             rex |= 0x40;
         if (rex)
@@ -67,16 +67,22 @@ void put_patched(struct emit *e, const struct insn *in, int base)
             b3 = v[2];
             v += 3;
         }
-        b2 = (u8)((b2 & ~0x60) | 0x40 | (base >= 8 ? 0 : 0x20));
+        b2 = (u8)((b2 & ~0x60) | (index >= 8 ? 0 : 0x40) | (base >= 8 ? 0 : 0x20));
         e1(e, 0xc4);
         e1(e, b2);
         e1(e, b3);
         while (v < in->bytes + in->modrm_off)
             e1(e, *v++);
     }
-    e_modrm(e, in->bytes[in->modrm_off] >> 3 & 7, base, NOREG, 1, 0);
+    e_modrm(e, in->bytes[in->modrm_off] >> 3 & 7, base, index, 1, disp);
     memcpy(e->p, in->bytes + in->disp_end, in->len - in->disp_end);
     e->p += in->len - in->disp_end;
+}
+
+/* The same, by [base]. */
+void put_patched(struct emit *e, const struct insn *in, int base)
+{
+    put_patched_at(e, in, base, NOREG, 0);
 }
 
 /* ---- block edges ---- */
@@ -255,6 +261,121 @@ static void put_check(struct tr *t, unsigned i, unsigned size, bool write, bool 
     put_check_as(t, i, size, write, is_const, value, t->live[i] ? FLAGS_LIVE : FLAGS_DEAD);
 }
 
+/*
+ * A stack access at [base + disp]: s1 = what makes a host address of it, so that the access is at
+ * [base + s1 + disp]. Stacks stay in a page for long: one comparison, no look into the TLB; and where
+ * flags are live it is made by instructions that leave them alone (PEXT, JRCXZ), because the way by
+ * LAHF and back makes every access wait for RAX. Clobbers s2.
+ */
+static size_t stack_page(const struct tr *t)
+{
+    return OFF(c.stack) + (t->d->c.idx == IDX_USER ? 0 : sizeof(struct stack_page));
+}
+
+static void put_stack(struct tr *t, unsigned i, int base, i32 disp, unsigned size, bool write)
+{
+    struct emit *e = &t->e;
+    int s1 = t->s1, kept = NOREG;
+    size_t at = stack_page(t);
+    size_t tag = at + (write ? offsetof(struct stack_page, wtag) : offsetof(struct stack_page, rtag));
+    bool live = t->live[i];
+    u8 *miss;
+    if (live) {
+        if (s1 != RCX && t->s2 != RCX) {
+            kept = t->s2;
+            e_mov(e, kept, RCX);
+        }
+        e_load(e, RCX, tag);
+        e_lea(e, RCX, base, RCX, 1, disp);
+        e_pext(e, RCX, OFF(outside) + 8 * (size_t)__builtin_ctz(size));
+        e1(e, 0xe3); /* jrcxz over the miss */
+        e1(e, 5);
+        miss = e_jmp(e);
+        if (kept >= 0)
+            e_mov(e, RCX, kept);
+    } else {
+        e_load(e, s1, tag);
+        e_lea(e, s1, base, s1, 1, disp);
+        e_rex(e, 1, NOREG, NOREG, s1); /* cmp s1, PAGE_SIZE - size */
+        e1(e, 0x81);
+        e1(e, (u8)(0xf8 | (s1 & 7)));
+        e4(e, PAGE_SIZE - size);
+        miss = e_jcc(e, 7); /* ja */
+    }
+    e_load(e, s1, at + offsetof(struct stack_page, add));
+    t->cold[t->ncold++] = (struct cold){.at = miss,
+                                        .resume = e->p,
+                                        .info = size | (write ? SLOW_WRITE : 0),
+                                        .id = i,
+                                        .kind = 4,
+                                        .base = (i8)base,
+                                        .kept = (i8)kept,
+                                        .live = live,
+                                        .disp = disp};
+}
+
+/* Another page: by the TLB, and it is the stack's from now on. */
+void put_stack_cold(struct tr *t, const struct cold *c)
+{
+    struct emit *e = &t->e;
+    struct dbt *d = t->d;
+    int s1 = t->s1, s2 = t->s2;
+    size_t at = stack_page(t), tlb = OFF(c.tlb) + sizeof(struct tlb_entry) * TLB_SIZE * d->c.idx;
+    u8 *end = NULL;
+    if (c->kept >= 0)
+        e_mov(e, RCX, c->kept);
+    e_lea(e, s1, c->base, NOREG, 1, c->disp);
+    if (c->live)
+        put_save_flags(t);
+    put_check_as(t, c->id, c->info & 0xff, c->info & SLOW_WRITE, false, 0,
+                 c->live ? FLAGS_SAVED : FLAGS_DEAD);
+    struct cold *slow = &t->cold[t->ncold - 1];
+    /* Where AC = 1 pages may be the user's: the same block of code with AC = 0 must not reach them. */
+    if (d->c.idx != IDX_SUPU || !(d->c.mode & MODE_SMAP)) {
+        e_rr(e, 1, 0x29, c->base, s1); /* sub s1, base; sub s1, disp */
+        e_rex(e, 1, NOREG, NOREG, s1);
+        e1(e, 0x81);
+        e1(e, (u8)(0xe8 | (s1 & 7)));
+        e4(e, (u32)c->disp);
+        e_store(e, s1, at + offsetof(struct stack_page, add));
+        for (unsigned k = 0; k < 2; k++) {
+            e_gs(e, 1, 0x8b, s1, s2, 1,
+                 tlb + (k ? offsetof(struct tlb_entry, wtag) : offsetof(struct tlb_entry, rtag)));
+            e_rex(e, 1, NOREG, NOREG, s1); /* neg s1 */
+            e1(e, 0xf7);
+            e1(e, (u8)(0xd8 | (s1 & 7)));
+            e_store(e, s1, at + (k ? offsetof(struct stack_page, wtag) : offsetof(struct stack_page, rtag)));
+        }
+        e_load(e, s1, at + offsetof(struct stack_page, add));
+        end = e_jmp(e);
+    }
+    slow->resume = e->p;
+    e_rr(e, 1, 0x29, c->base, s1);
+    e_rex(e, 1, NOREG, NOREG, s1);
+    e1(e, 0x81);
+    e1(e, (u8)(0xe8 | (s1 & 7)));
+    e4(e, (u32)c->disp);
+    if (end)
+        e_fix(end, e->p);
+    if (c->live)
+        put_restore_flags(t);
+    e_jmp_to(e, c->resume);
+}
+
+/* Where flags are live: by PEXT, and of what is aligned to its size. */
+static bool has_stack_check(const struct tr *t, unsigned i, unsigned size)
+{
+    return !t->live[i] || (t->d->pext && size <= 8 && !(size & (size - 1)));
+}
+
+/* May the operand be looked for in the stack's page? */
+static bool is_stack(const struct tr *t, unsigned i, int base)
+{
+    const struct insn *in = &t->in[i];
+    return base == RSP && in->index < 0 && in->addrsize == 8 && !seg_has_base(in->seg) &&
+           !in->high8 && in->disp >= -(1 << 30) && in->disp <= 1 << 30 && has_stack_check(t, i, in->mem_size);
+}
+
 static void put_operand(struct tr *t, const struct insn *in, unsigned i, unsigned size, bool write)
 {
     bool is_const;
@@ -298,6 +419,12 @@ void put_gen(struct tr *t, const struct insn *in, unsigned i)
         put_x87_pointers(t, in, i);
         return;
     }
+    if (is_stack(t, i, in->base)) {
+        put_stack(t, i, RSP, (i32)in->disp, in->mem_size, in->mem & MEM_W);
+        put_patched_at(e, in, RSP, t->s1, (i32)in->disp);
+        put_x87_pointers(t, in, i);
+        return;
+    }
     put_operand(t, in, i, in->mem_size, in->mem & MEM_W);
     if (in->high8 && t->s1 >= 8) {
         /* AH..DH exclude REX, so the address must be in a low register for a moment. */
@@ -334,22 +461,37 @@ void put_lea(struct tr *t, const struct insn *in, unsigned i)
     }
 }
 
-/* Checks [rsp - 8] for writing: host address in s1. */
-static void put_push_check(struct tr *t, unsigned i)
+/* Where a word of the stack is for the host. */
+struct word {
+    int base, index;
+    i32 disp;
+};
+
+/* The word at [base + disp]: checked. Clobbers s1 and s2. */
+static struct word put_word(struct tr *t, unsigned i, int base, i32 disp, bool write)
 {
-    e_lea(&t->e, t->s1, RSP, NOREG, 1, -8);
-    put_check(t, i, 8, true, false, 0);
+    if (has_stack_check(t, i, 8)) {
+        put_stack(t, i, base, disp, 8, write);
+        return (struct word){base, t->s1, disp};
+    }
+    e_lea(&t->e, t->s1, base, NOREG, 1, disp);
+    put_check(t, i, 8, write, false, 0);
+    return (struct word){t->s1, NOREG, 0};
 }
 
-static void put_store_imm(struct tr *t, u64 v)
+static void put_word_op(struct tr *t, u8 op, int reg, const struct word *w)
 {
-    struct emit *e = &t->e;
+    e_mem(&t->e, 1, op, reg, w->base, w->index, 1, w->disp);
+}
+
+static void put_word_imm(struct tr *t, u64 v, const struct word *w)
+{
     if ((u64)(i64)(i32)v == v) {
-        e_mem(e, 1, 0xc7, 0, t->s1, NOREG, 1, 0);
-        e4(e, (u32)v);
+        put_word_op(t, 0xc7, 0, w);
+        e4(&t->e, (u32)v);
     } else {
-        e_movi(e, t->s2, v);
-        e_mem(e, 1, 0x89, t->s2, t->s1, NOREG, 1, 0);
+        e_movi(&t->e, t->s2, v);
+        put_word_op(t, 0x89, t->s2, w);
     }
 }
 
@@ -360,36 +502,34 @@ void put_push(struct tr *t, const struct insn *in, unsigned i)
         put_operand(t, in, i, 8, false);
         e_mem(e, 1, 0x8b, t->s1, t->s1, NOREG, 1, 0);
         e_store(e, t->s1, OFF(tmp));
-        put_push_check(t, i);
+    }
+    struct word w = put_word(t, i, RSP, -8, true);
+    if (in->mem) {
         e_load(e, t->s2, OFF(tmp));
-        e_mem(e, 1, 0x89, t->s2, t->s1, NOREG, 1, 0);
+        put_word_op(t, 0x89, t->s2, &w);
+    } else if (in->op0_kind == OP_IMM) {
+        put_word_imm(t, (u64)in->imm, &w);
     } else {
-        put_push_check(t, i);
-        if (in->op0_kind == OP_IMM)
-            put_store_imm(t, (u64)in->imm);
-        else
-            e_mem(e, 1, 0x89, in->reg0, t->s1, NOREG, 1, 0);
+        put_word_op(t, 0x89, in->reg0, &w);
     }
     e_lea(e, RSP, RSP, NOREG, 1, -8);
 }
 
 void put_pop(struct tr *t, const struct insn *in, unsigned i)
 {
-    struct emit *e = &t->e;
-    e_mov(e, t->s1, RSP);
-    put_check(t, i, 8, false, false, 0);
+    struct word w = put_word(t, i, RSP, 0, false);
+    put_word_op(t, 0x8b, in->reg0, &w);
     if (in->reg0 != RSP)
-        e_lea(e, RSP, RSP, NOREG, 1, 8);
-    e_mem(e, 1, 0x8b, in->reg0, t->s1, NOREG, 1, 0);
+        e_lea(&t->e, RSP, RSP, NOREG, 1, 8);
 }
 
 void put_leave(struct tr *t, unsigned i)
 {
     struct emit *e = &t->e;
-    e_mov(e, t->s1, RBP);
-    put_check(t, i, 8, false, false, 0);
-    e_lea(e, RSP, RBP, NOREG, 1, 8);
-    e_mem(e, 1, 0x8b, RBP, t->s1, NOREG, 1, 0);
+    struct word w = put_word(t, i, RBP, 0, false);
+    e_lea(e, t->s2, RBP, NOREG, 1, 8);
+    put_word_op(t, 0x8b, RBP, &w);
+    e_mov(e, RSP, t->s2);
 }
 
 /* Target of an indirect CALL or JMP into s1. */
@@ -412,8 +552,8 @@ void put_call(struct tr *t, const struct insn *in, unsigned i)
         put_target(t, in, i);
         e_store(e, t->s1, OFF(tmp));
     }
-    put_push_check(t, i);
-    put_store_imm(t, next); /* before a non-canonical target faults: run.c takes RSP back */
+    struct word w = put_word(t, i, RSP, -8, true);
+    put_word_imm(t, next, &w); /* before a non-canonical target faults: run.c takes RSP back */
     e_lea(e, RSP, RSP, NOREG, 1, -8);
     if (direct) {
         put_edge(t, next + (u64)in->imm, 0);
@@ -426,9 +566,8 @@ void put_call(struct tr *t, const struct insn *in, unsigned i)
 void put_ret(struct tr *t, const struct insn *in, unsigned i)
 {
     struct emit *e = &t->e;
-    e_mov(e, t->s1, RSP);
-    put_check(t, i, 8, false, false, 0);
-    e_mem(e, 1, 0x8b, t->s1, t->s1, NOREG, 1, 0);
+    struct word w = put_word(t, i, RSP, 0, false);
+    put_word_op(t, 0x8b, t->s1, &w);
     e_lea(e, RSP, RSP, NOREG, 1, 8 + (in->op0_kind == OP_IMM ? (i32)(u16)in->imm : 0));
     put_indirect(t, i);
 }

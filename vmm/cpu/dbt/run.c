@@ -242,6 +242,9 @@ static int run_block(struct dbt *d, struct block *b)
             merge_registers(d, b->loaded, b->spilled);
             stop_at_insn(d, b, i);
             note_shadow(d);
+            /* Of a stack access that STACK_NONE let pass, too: exec() says which fault it is. */
+            if (d->signal_trap == EXC_GP || d->signal_trap == EXC_SS)
+                return core_step(&d->c, b->dead ? NULL : block_insn(d, b, i));
             return step_finish(&d->c, signal_fault(d), false);
         }
         b = &d->code->blocks[EXIT_BLOCK(d->exit_id)];

@@ -17,7 +17,10 @@ struct cold {
     u32 id;
     size_t tlb;
     int s1, s2, index;
-    u8 kind; /* 0 TLB miss, 1 budget, 2 budget with saved flags, 3 link */
+    u8 kind; /* 0 TLB miss, 1 budget, 2 budget with saved flags, 3 link, 4 another stack page */
+    i8 base, kept; /* 4: of the operand; what has RCX, or NOREG */
+    bool live;     /* 4: flags */
+    i32 disp;
 };
 
 struct tr {
@@ -34,7 +37,7 @@ struct tr {
     struct insn in[BLOCK_MAX];
     u16 off[BLOCK_MAX];
     u32 live[BLOCK_MAX];
-    struct cold cold[2 * BLOCK_MAX + 4];
+    struct cold cold[4 * BLOCK_MAX + 4];
 };
 
 /* Arithmetic flags in front of a check: free to clobber, to be kept, or in AX already. */
@@ -66,6 +69,7 @@ void put_save_flags(struct tr *t);
 void put_restore_flags(struct tr *t);
 void put_check_as(struct tr *t, unsigned i, unsigned size, bool write, bool is_const, u64 value,
                   enum flags_state flags);
+void put_stack_cold(struct tr *t, const struct cold *c);
 int tr_low_register(u16 use);
 void put_gen(struct tr *t, const struct insn *in, unsigned i);
 void put_lea(struct tr *t, const struct insn *in, unsigned i);

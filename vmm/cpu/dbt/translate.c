@@ -241,6 +241,7 @@ static void put_cold(struct tr *t, const struct cold *c)
         put_block_epilogue(t);
         put_exit(t, c->id);
         break;
+    case 4: put_stack_cold(t, c); break;
     default: put_exit(t, c->id); break; /* link: the epilogue is done */
     }
 }
@@ -326,9 +327,9 @@ struct block *translate(struct dbt *d, const struct code_at *at)
     } else if (!is_branch(d, last)) {
         put_edge(&t, lin + t.off[t.n - 1] + last->len, 0);
     }
-    CHECK(t.ncold <= ARRAY_SIZE(t.cold), "%u cold parts", t.ncold);
-    for (unsigned i = 0; i < t.ncold; i++)
+    for (unsigned i = 0; i < t.ncold; i++) /* some add one */
         put_cold(&t, &t.cold[i]);
+    CHECK(t.ncold <= ARRAY_SIZE(t.cold), "%u cold parts", t.ncold);
     b->loaded = t.loaded;
     b->spilled = t.spilled;
     size_t bytes = (size_t)(t.e.p - d->code->rw) - d->code->used;

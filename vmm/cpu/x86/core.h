@@ -41,6 +41,14 @@ struct tlb_entry {
     u64 gpa;
 };
 
+/* The page that stack accesses of translated code went to last. Tags are linear page addresses,
+ * negated, or STACK_NONE; `add` makes a host address of a linear one. It holds while the soft TLB
+ * loses nothing. */
+struct stack_page {
+    u64 rtag, wtag, add;
+};
+#define STACK_NONE (1ull << 63) /* what it matches is not canonical: a fault, and exec() looks */
+
 /* One per RAM page. */
 #define PG_CODE    0x01 /* has translations: no write fast path */
 #define PG_PT      0x02 /* served as a page table: no write fast path */
@@ -190,6 +198,7 @@ struct core {
     void *xs_park; /* 64-byte aligned host XSAVE area */
     u8 bounce_raw[256] __attribute__((aligned(64)));
 
+    struct stack_page stack[2]; /* of CPL 3; of CPL < 3 */
     struct filled tlb_user, tlb_kernel;
     /* No entry lies across two lines of the host's cache. */
     struct tlb_entry tlb[IDX_COUNT][TLB_SIZE] __attribute__((aligned(64)));

@@ -28,8 +28,15 @@ static void tlb_clear_entry(struct core *d, unsigned idx, u32 slot)
     t->rtag = t->wtag = tlb_invalid(slot);
 }
 
+static void forget_stack(struct core *d)
+{
+    for (unsigned k = 0; k < ARRAY_SIZE(d->stack); k++)
+        d->stack[k] = (struct stack_page){STACK_NONE, STACK_NONE, 0};
+}
+
 static void tlb_flush_list(struct core *d, struct filled *f)
 {
+    forget_stack(d);
     if (f->n <= MAX_FILLED) {
         for (u32 i = 0; i < f->n; i++)
             tlb_clear_entry(d, f->slot[i] >> TLB_BITS, f->slot[i] & (TLB_SIZE - 1));
@@ -58,6 +65,7 @@ void mmu_flush_all(struct core *d)
 
 void mmu_protect_page(struct core *d, struct page *pg, u64 index)
 {
+    forget_stack(d);
     if (!(pg->flags & PG_WTLB))
         return;
     const u8 *host = d->ram->host + index * PAGE_SIZE;
@@ -85,6 +93,7 @@ void mmu_protect_page(struct core *d, struct page *pg, u64 index)
 
 void mmu_revoke_all_writes(struct core *d)
 {
+    forget_stack(d);
     for (unsigned x = 0; x < IDX_COUNT; x++)
         for (u32 s = 0; s < TLB_SIZE; s++) {
             struct tlb_entry *t = &d->tlb[x][s];
@@ -119,6 +128,7 @@ static void track_table(struct core *d, gpa_t table, unsigned level, u64 va)
 static void drop_range(struct core *d, u64 lin, u64 len)
 {
     struct filled *f = lin >> 63 ? &d->tlb_kernel : &d->tlb_user;
+    forget_stack(d);
     if (len == PAGE_SIZE) {
         u32 s = tlb_slot(lin);
         for (unsigned x = 0; x < IDX_COUNT; x++)
@@ -320,13 +330,16 @@ void mmu_mode_changed(struct core *d)
                       (d->trace.before && !d->trace.n) || d->stepper || d->by_hand;
     /* CPL 0 and CPL 1, 2 share an index of the jump cache: leaving one for another forgets it. */
     bool inner = d->cpl == 1 || d->cpl == 2;
-    if ((mode & ~(MODE_IDX | MODE_CPL0)) != old || inner || d->was_inner)
+    if ((mode & ~(MODE_IDX | MODE_CPL0)) != old || inner || d->was_inner) {
         d->translator->forget(d, 0, 0);
+        forget_stack(d);
+    }
     d->was_inner = inner;
 }
 
 void tlb_init(struct core *d)
 {
+    forget_stack(d);
     for (unsigned x = 0; x < IDX_COUNT; x++)
         for (u32 s = 0; s < TLB_SIZE; s++)
             tlb_clear_entry(d, x, s);
