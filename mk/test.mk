@@ -85,6 +85,13 @@ $(B)/tests/bench/nolog: $(B)/tests/bench/nolog.o $(filter-out $(B)/vmm/main.o,$(
 $(B)/tests/bench/travel: $(B)/tests/bench/travel.o $(B)/libreprise.a
 	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
+# ... and work for a guest and the host, from one and the same program.
+SPEED_SRC := $(wildcard tests/bench/speed/*.c)
+$(B)/tests/bench/speed/speed: $(SPEED_SRC) tests/bench/speed/speed.h
+	@mkdir -p $(@D)
+	@echo "  CC $@ (static, for the guest)"
+	@gcc -std=gnu11 -O2 $(WARNINGS) -static -o $@ $(SPEED_SRC) -lz -lpthread
+
 test-build: build/reprise $(B)/reprise $(UNIT_BIN) $(TOOLS) $(B)/tests/insn/insn \
 	$(B)/tests/fuzz/fuzz_guest $(B)/tests/bench/nolog $(B)/tests/bench/travel \
 	tiny $(GUEST_BIN)

@@ -6,7 +6,6 @@ system of the child (getrusage); resident memory is its VmHWM. QEMU is optional.
 """
 import argparse
 import json
-import os
 import pathlib
 import re
 import resource
@@ -15,34 +14,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
 import gpu
 import kvm
 import server
+import speed
 import travel
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-REPRISE = str(ROOT / "build" / "rel" / "reprise")
-NOLOG = str(ROOT / "build" / "rel" / "tests" / "bench" / "nolog")
-LINUX = ROOT / "build" / "images" / "linux"
-TINY = ROOT / "build" / "images" / "tiny"
-APPEND = "console=ttyS0 panic=-1 -- true"
-MEMORY = 512
-os.environ["XDG_STATE_HOME"] = str(ROOT / "build" / "bench-state")  # not the user's own
-
-
-def run(argv, log=None):
-    """CPU seconds, wall seconds and peak KiB of one command that must end well."""
-    began = time.monotonic()
-    with open(log or os.devnull, "wb") as out:
-        child = subprocess.Popen([str(a) for a in argv], stdin=subprocess.DEVNULL, stdout=out,
-                                 stderr=subprocess.STDOUT)
-        _, status, usage = os.wait4(child.pid, 0)
-    if os.waitstatus_to_exitcode(status) != 0:
-        sys.exit(f"bench: failed: {' '.join(map(str, argv))}")
-    return {"cpu": usage.ru_utime + usage.ru_stime, "wall": time.monotonic() - began,
-            "rss": usage.ru_maxrss}
+from jobs import APPEND, LINUX, MEMORY, NOLOG, REPRISE, ROOT, TINY, info, qemu, record, run
 
 
 class Bench:
@@ -69,27 +47,6 @@ class Bench:
                                  for x, y in zip(self.samples[a], self.samples[b]))
 
 
-def record(out, *options, append=APPEND, kernel=LINUX / "vmlinuz", initrd=LINUX / "initrd"):
-    argv = [REPRISE, "record", "--force", "-o", out, "--memory", f"{MEMORY}M", "--seed", "1",
-            "--kernel", kernel]
-    if initrd:
-        argv += ["--initrd", initrd, "--append", append]
-    return argv + list(options)
-
-
-def info(path):
-    return json.loads(subprocess.run([REPRISE, "info", "--json", path], stdout=subprocess.PIPE,
-                                     check=True).stdout)
-
-
-def qemu(place):
-    """Without -nodefaults its firmware waits for ever on a clock that sleep=off never advances."""
-    return ["qemu-system-x86_64", "-accel", "tcg,thread=single", "-icount",
-            f"shift=auto,sleep=off,rr=record,rrfile={place}/qemu.rr", "-cpu", "Nehalem", "-m",
-            str(MEMORY), "-nographic", "-nodefaults", "-serial", "stdio", "-no-reboot", "-kernel", LINUX / "vmlinuz",
-            "-initrd", LINUX / "initrd", "-append", APPEND]
-
-
 def touched(path):
     """Guest RAM that was touched: 2 MiB regions whose digest is not that of zeros, in MiB."""
     out = subprocess.run([REPRISE, "events", "--json", path], stdout=subprocess.PIPE, check=True)
@@ -112,9 +69,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
-    parser.add_argument("--part", choices=("record", "travel", "server", "gpu", "kvm", "all"), default="all",
+    parser.add_argument("--part", choices=("record", "travel", "server", "gpu", "kvm", "speed", "all"),
+                        default="all",
                         help="recording and replay, travel in time (travel.py), a Debian server "
-                        "(server.py), programs that draw (gpu.py), the KVM engine (kvm.py), or all")
+                        "(server.py), programs that draw (gpu.py), the KVM engine (kvm.py), the speed of "
+                        "work beside native and QEMU (speed.py), or all")
+    parser.add_argument("--only", metavar="NAME[,NAME...]", type=speed.chosen, default=speed.chosen("all"),
+                        help="of --part speed: some workloads or groups (" + ", ".join(speed.GROUPS) + ")")
     args = parser.parse_args()
     place = tempfile.mkdtemp(prefix="reprise-bench-")
     result = {"rows": [], "notes": [], "runs": args.runs}
@@ -138,6 +99,11 @@ def main():
             more = kvm.measure(place, args.runs)
             result["rows"] += more["rows"]
             result["notes"] += more["notes"]
+        if args.part in ("speed", "all"):
+            more = speed.measure(place, args.runs, args.only)
+            result["rows"] += more["rows"]
+            result["notes"] += more["notes"]
+            result["speed"] = more["samples"]
     finally:
         shutil.rmtree(place)
     if args.json:
