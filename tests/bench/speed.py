@@ -16,14 +16,11 @@ from jobs import LINUX, MEMORY, NOLOG, REPRISE, ROOT, info, qemu, record, run
 from travel import say
 
 PROGRAM = ROOT / "build" / "rel" / "tests" / "bench" / "speed" / "speed"
-# Of the parts, how many of what is done: N of part_works in speed/parts.c.
 GROUPS = {
     "core": ("integer", "matrix", "memory", "sha256", "gzip", "syscalls", "fork"),
     "more": ("interp", "vcalls", "strings", "signals", "faults", "futex", "smc", "avx2"),
     "parts": ("branch", "load", "store", "call", "syscall", "fault", "switch"),
 }
-COUNTS = {"branch": 1.6e9, "load": 6.4e9, "store": 3.2e9, "call": 6.4e8, "syscall": 5e6,
-          "fault": 409600, "switch": 3e5}
 WHAT = {"branch": "taken branch", "load": "load", "store": "store", "call": "call and return",
         "syscall": "system call (getppid)", "fault": "page fault (a new page)",
         "switch": "context switch (pipe)"}
@@ -63,7 +60,7 @@ class Speed:
     def __init__(self, place, runs, with_qemu):
         self.place, self.runs = pathlib.Path(place), runs
         self.columns = [c for c in COLUMNS if with_qemu or not c.startswith("QEMU")]
-        self.samples, self.facts, self.sums = {}, {}, {}
+        self.samples, self.sums, self.counts = {}, {}, {}
         append_file(LINUX / "initrd", PROGRAM, "bin/speed", self.place / "speed.initrd")
 
     def argv(self, work, column, model):
@@ -85,12 +82,13 @@ class Speed:
         out = self.place / "speed.out"
         sample = run(self.argv(work, column, model), out)
         if work != "nothing":
-            found = re.search(rf"speed {work} ([0-9a-f]{{16}})", out.read_text(errors="replace"))
+            found = re.search(rf"speed {work} ([0-9a-f]{{16}}) (\d+)", out.read_text(errors="replace"))
             if not found:
                 raise SystemExit(f"bench: speed {work}, {column}: it printed no checksum")
             if self.sums.setdefault(work, found.group(1)) != found.group(1):
                 raise SystemExit(f"bench: speed {work}, {column}: checksum {found.group(1)}, natively "
                                  f"{self.sums[work]}")
+            self.counts[work] = int(found.group(2))
         if column == "recorded":
             facts = info(self.place / f"speed-{model}-{work}")
             sample.update(instructions=facts["position"], log=facts["log_bytes"])
@@ -142,9 +140,9 @@ class Speed:
         f["log_bytes_per_1000"] = 1000 * f["log_bytes"] / f["instructions"]
         if "QEMU recorded" in self.columns:
             f["qemu_log_bytes"] = median(self.net(work, model, "QEMU recorded", "log"))
-        if work in COUNTS:
-            f["ns"] = {"native": 1e9 * f["native_s"] / COUNTS[work],
-                       **{c: 1e9 * s / COUNTS[work] for c, s in f["cpu_s"].items()}}
+        if work in GROUPS["parts"]:
+            f["ns"] = {c: 1e9 * s / self.counts[work]
+                       for c, s in {"native": f["native_s"], **f["cpu_s"]}.items()}
         return f
 
 

@@ -3,7 +3,7 @@
  *
  *     speed NAME [N]     N units instead of what NAME has by itself
  *
- * Prints "speed NAME CHECKSUM".
+ * Prints "speed NAME CHECKSUM N".
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -68,7 +68,7 @@ int main(int argc, char **argv)
         return 2;
     }
     stay_on_one_cpu();
-    printf("speed %s %016" PRIx64 "\n", w->name,
-           w->run(argc > 2 ? strtoull(argv[2], NULL, 0) : w->n));
+    uint64_t n = argc > 2 ? strtoull(argv[2], NULL, 0) : w->n;
+    printf("speed %s %016" PRIx64 " %" PRIu64 "\n", w->name, w->run(n), n);
     return 0;
 }

@@ -36,4 +36,4 @@ static uint64_t avx2_if_there(uint64_t n)
     exit(3);
 }
 
-const struct work vector_works[] = {{"avx2", 400, avx2_if_there}, {0}};
+const struct work vector_works[] = {{"avx2", 250, avx2_if_there}, {0}};
