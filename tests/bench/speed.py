@@ -19,9 +19,10 @@ PROGRAM = ROOT / "build" / "rel" / "tests" / "bench" / "speed" / "speed"
 GROUPS = {
     "core": ("integer", "matrix", "memory", "sha256", "gzip", "syscalls", "fork"),
     "more": ("interp", "vcalls", "strings", "signals", "faults", "futex", "smc", "avx2"),
-    "parts": ("branch", "load", "store", "call", "syscall", "fault", "switch"),
+    "parts": ("branch", "load", "store", "call", "across", "rep", "syscall", "fault", "switch"),
 }
 WHAT = {"branch": "taken branch", "load": "load", "store": "store", "call": "call and return",
+        "across": "code across two pages", "rep": "REP MOVSB, 16 bytes",
         "syscall": "system call (getppid)", "fault": "page fault (a new page)",
         "switch": "context switch (pipe)"}
 AVX2 = ("avx2",)

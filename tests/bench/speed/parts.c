@@ -68,6 +68,30 @@ static uint64_t calls(uint64_t n)
     return n;
 }
 
+/* One instruction, the second MOV, whose bytes are in two pages. */
+static uint64_t across_pages(uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++)
+        __asm__ volatile("jmp 1f\n"
+                         ".p2align 12\n"
+                         ".skip 4088\n"
+                         "1: mov $1, %%eax\n"
+                         "mov $2, %%eax\n" ::
+                             : "rax");
+    return n;
+}
+
+static uint64_t string_moves(uint64_t n)
+{
+    uint8_t from[16] = {1, 2, 3}, to[16];
+    for (uint64_t i = 0; i < n; i++) {
+        void *s = from, *d = to;
+        uint64_t count = sizeof(to);
+        __asm__ volatile("rep movsb" : "+S"(s), "+D"(d), "+c"(count) : : "memory");
+    }
+    return to[2];
+}
+
 static uint64_t system_calls(uint64_t n)
 {
     long parent = syscall(SYS_getppid);
@@ -101,6 +125,7 @@ static uint64_t switches(uint64_t n)
 const struct work part_works[] = {
     {"branch", 1600000000, branches},   {"load", 6400000000, loads},
     {"store", 3200000000, stores},      {"call", 640000000, calls},
+    {"across", 10000000, across_pages}, {"rep", 10000000, string_moves},
     {"syscall", 5000000, system_calls}, {"fault", 409600, page_faults},
     {"switch", 300000, switches},       {0},
 };
