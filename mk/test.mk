@@ -93,7 +93,7 @@ $(B)/tests/bench/speed/speed: $(SPEED_SRC) tests/bench/speed/speed.h
 	@gcc -std=gnu11 -O2 $(WARNINGS) -static -o $@ $(SPEED_SRC) -lz -lpthread
 
 test-build: build/reprise $(B)/reprise $(UNIT_BIN) $(TOOLS) $(B)/tests/insn/insn \
-	$(B)/tests/fuzz/fuzz_guest $(B)/tests/bench/nolog $(B)/tests/bench/travel \
+	$(B)/tests/fuzz/fuzz_guest $(B)/tests/bench/nolog $(B)/tests/bench/travel $(B)/tests/bench/speed/speed \
 	tiny $(GUEST_BIN)
 
 # The parts one after the other, each with all CPUs; images need no compiler and take the network.
