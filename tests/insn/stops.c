@@ -24,6 +24,77 @@ struct stops {
     u64 seed;
 };
 
+/*
+ * What goes over arrays: operands of two registers at a few distances, and registers that move by a
+ * constant. Translated, such loops look memory up once for several instructions (dbt/loop.c).
+ */
+static unsigned array_insn(struct rng *r, u8 *out)
+{
+    static const u8 base[] = {RBX, RSI, RDI, RBP};
+    static const u8 op[] = {0x8b, 0x89, 0x03, 0x01, 0x33, 0x29, 0x39, 0x8a, 0x88, 0x87};
+    u8 b = base[rng_below(r, 4)], reg = (u8)rng_below(r, 8);
+    u8 *p = out;
+    bool wide = rng_chance(r, 70);
+
+    if (reg == RSP || rng_chance(r, 80))
+        reg = RAX;
+    switch (rng_below(r, 8)) {
+    case 0: /* add, sub b, imm8 */
+        *p++ = 0x48;
+        *p++ = 0x83;
+        *p++ = (u8)((rng_chance(r, 50) ? 0xc0 : 0xe8) | b);
+        *p++ = (u8)rng_below(r, 40);
+        break;
+    case 1: /* inc, dec b */
+        *p++ = 0x48;
+        *p++ = 0xff;
+        *p++ = (u8)((rng_chance(r, 50) ? 0xc0 : 0xc8) | b);
+        break;
+    case 2: /* lea b, [b + disp8]; mov b, another */
+        *p++ = 0x48;
+        if (rng_chance(r, 70)) {
+            *p++ = 0x8d;
+            *p++ = (u8)(0x40 | b << 3 | b);
+            *p++ = (u8)rng_below(r, 256);
+        } else {
+            *p++ = 0x89;
+            *p++ = (u8)(0xc0 | base[rng_below(r, 4)] << 3 | b);
+        }
+        break;
+    default: /* op reg, [b + disp8] or [b + rdx * scale + disp8] */
+        if (rng_chance(r, 5))
+            *p++ = 0xf0; /* LOCK, mostly #UD */
+        if (wide)
+            *p++ = 0x48;
+        *p++ = op[rng_below(r, sizeof op)];
+        if (rng_chance(r, 70)) {
+            *p++ = (u8)(0x40 | reg << 3 | b);
+        } else {
+            *p++ = (u8)(0x44 | reg << 3);
+            *p++ = (u8)(rng_below(r, 4) << 6 | RDX << 3 | b);
+        }
+        *p++ = (u8)rng_below(r, 64);
+    }
+    return (unsigned)(p - out);
+}
+
+static unsigned array_loop(struct rng *r, u8 *out)
+{
+    static const u8 tail[] = {0x41, 0xff, 0xce, 0x75}; /* dec r14d; jnz */
+    static const u8 count[] = {0x41, 0x83, 0xe6, 0x3f}; /* and r14d, 63 */
+    unsigned len = 0, n = 1 + (unsigned)rng_below(r, rng_chance(r, 80) ? 8 : 24);
+
+    memcpy(out, count, sizeof count);
+    len += sizeof count;
+    unsigned head = len;
+    while (n--)
+        len += array_insn(r, out + len);
+    memcpy(out + len, tail, sizeof tail);
+    len += sizeof tail;
+    out[len] = (u8)(head - len - 1);
+    return len + 1;
+}
+
 /* The same bytes for all three; they follow from (seed, number) alone. */
 static unsigned make_program(struct rng *r, const struct stops *s, u8 *out, unsigned room)
 {
@@ -39,6 +110,11 @@ static unsigned make_program(struct rng *r, const struct stops *s, u8 *out, unsi
 
         if (kind < 6 && heads < 4) {
             head[heads++] = len;
+            continue;
+        }
+        if (kind == 25 && len + 256 < room) {
+            len += array_loop(r, out + len);
+            n += 4;
             continue;
         }
         if (kind < 14) { /* a short branch forwards, over what follows */

@@ -181,8 +181,10 @@ static u32 page_add(struct dbt *d, u64 phys, u32 entry)
 void cache_link(struct dbt *d, struct block *b)
 {
     u32 bi = (u32)(b - d->code->blocks), h = hash(b->lin, b->phys, b->mode);
-    b->hash_next = d->code->block_hash[h];
-    d->code->block_hash[h] = bi;
+    if (!b->plain) {
+        b->hash_next = d->code->block_hash[h];
+        d->code->block_hash[h] = bi;
+    }
     b->page_next = page_add(d, b->phys, bi);
     if (b->phys2)
         b->page2_next = page_add(d, b->phys2, bi | SECOND_PAGE);

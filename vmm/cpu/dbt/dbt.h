@@ -31,6 +31,7 @@ enum exit_kind {
     X_INSN,    /* instruction `index` must be run by exec() */
     X_INSN_LF, /* the same, flags in lahf form: RAX in d->save_rax */
     X_BUDGET,  /* stop position is near: instruction `index` not run yet */
+    X_PLAIN,   /* a guard failed: to the plain translation of the same block */
 };
 #define EXIT_ID(block, index, kind) ((u32)(block) << 10 | (u32)(index) << 3 | (kind))
 #define EXIT_BLOCK(id)              ((id) >> 10)
@@ -51,6 +52,7 @@ struct block {
     u16 loaded;         /* stolen guest registers that are in host registers inside the block */
     u16 spilled;        /* guest registers whose host register is scratch inside the block */
     u16 dead;           /* its page was written */
+    bool plain;         /* found only by a guard that failed (loop.c) */
     u16 size;           /* bytes of guest code */
     u32 link_patch[2];  /* offsets of the rel32 to patch; 0 none */
     u16 link_target[2]; /* page offsets */
@@ -63,6 +65,7 @@ struct code_at {
     /* Its first instruction goes on in the next page: where that is (else 0), and its bytes. */
     u64 phys2;
     u8 bytes[15];
+    bool plain; /* as it is, also if it is a loop */
 };
 
 struct insn_off {

@@ -138,7 +138,7 @@ void put_edge(struct tr *t, u64 target, unsigned slot)
         u8 *at = e_jmp(&t->e);
         t->b->link_patch[slot] = (u32)(at - t->d->code->rw);
         t->cold[t->ncold++] =
-            (struct cold){.at = at, .kind = 3, .id = EXIT_ID(t->bi, slot, X_LINK)};
+            (struct cold){.at = at, .kind = COLD_LINK, .id = EXIT_ID(t->bi, slot, X_LINK)};
         return;
     }
     put_far_edge(t, target, t->d->c.idx);
@@ -212,6 +212,22 @@ void put_restore_flags(struct tr *t)
     e_load(&t->e, RAX, OFF(save_rax));
 }
 
+size_t put_tlb_index(struct tr *t, int reg)
+{
+    struct emit *e = &t->e;
+    int s2 = t->s2;
+    e_rr(e, 0, 0x89, reg, s2);     /* mov s2d, reg */
+    e_rex(e, 0, NOREG, NOREG, s2); /* shr s2d, 7 */
+    e1(e, 0xc1);
+    e1(e, (u8)(0xe8 | (s2 & 7)));
+    e1(e, 7);
+    e_rex(e, 0, NOREG, NOREG, s2); /* and s2d, mask */
+    e1(e, 0x81);
+    e1(e, (u8)(0xe0 | (s2 & 7)));
+    e4(e, (TLB_SIZE - 1) << 5);
+    return OFF(c.tlb) + sizeof(struct tlb_entry) * TLB_SIZE * t->d->c.idx;
+}
+
 void put_check_as(struct tr *t, unsigned i, unsigned size, bool write, bool is_const, u64 value,
                   enum flags_state flags)
 {
@@ -225,15 +241,7 @@ void put_check_as(struct tr *t, unsigned i, unsigned size, bool write, bool is_c
         tlb += sizeof(struct tlb_entry) * tlb_slot(value);
         index = NOREG;
     } else {
-        e_rr(e, 0, 0x89, s1, s2);      /* mov s2d, s1d */
-        e_rex(e, 0, NOREG, NOREG, s2); /* shr s2d, 7 */
-        e1(e, 0xc1);
-        e1(e, (u8)(0xe8 | (s2 & 7)));
-        e1(e, 7);
-        e_rex(e, 0, NOREG, NOREG, s2); /* and s2d, mask */
-        e1(e, 0x81);
-        e1(e, (u8)(0xe0 | (s2 & 7)));
-        e4(e, (TLB_SIZE - 1) << 5);
+        put_tlb_index(t, s1);
     }
     e_gs(e, 1, 0x33, s1, index, 1, tlb + (write ? 8 : 0));
     e_rex(e, 1, NOREG, NOREG, s1); /* cmp s1, PAGE_SIZE - size */
@@ -307,7 +315,7 @@ static void put_stack(struct tr *t, unsigned i, int base, i32 disp, unsigned siz
                                         .resume = e->p,
                                         .info = size | (write ? SLOW_WRITE : 0),
                                         .id = i,
-                                        .kind = 4,
+                                        .kind = COLD_STACK,
                                         .base = (i8)base,
                                         .kept = (i8)kept,
                                         .live = live,
@@ -416,6 +424,12 @@ void put_gen(struct tr *t, const struct insn *in, unsigned i)
     struct emit *e = &t->e;
     if (!in->mem) {
         put_copy(e, in);
+        put_x87_pointers(t, in, i);
+        return;
+    }
+    if (t->body && t->member[i].group >= 0) {
+        const struct group *g = &t->group[t->member[i].group];
+        put_patched_at(e, in, g->reg, NOREG, t->member[i].off - g->lo);
         put_x87_pointers(t, in, i);
         return;
     }

@@ -161,7 +161,7 @@ static struct block *lookup(struct dbt *d, int *result, bool remember)
     for (u32 e = d->code->pages[ram_page_index(d->c.ram, at.phys)].blocks; e && left; left--) {
         struct block *o = &d->code->blocks[e & ~SECOND_PAGE];
         e = e & SECOND_PAGE ? o->page2_next : o->page_next;
-        if (o->mode == d->c.mode && (o->lin ^ lin) < PAGE_SIZE && !o->phys2 &&
+        if (o->mode == d->c.mode && (o->lin ^ lin) < PAGE_SIZE && !o->phys2 && !o->plain &&
             !d->jc_block[d->c.idx][jc_slot(o->lin)])
             jc_set(d, d->c.idx, o);
     }
@@ -210,6 +210,17 @@ static void note_shadow(struct dbt *d)
         d->c.shadow_pos = position(&d->c);
         d->c.mov_ss = false;
     }
+}
+
+/* Makes the branch `slot` of block b jump to another of its page. */
+static void link_to(struct dbt *d, struct block *b, unsigned slot, const struct block *to)
+{
+    CHECK(slot < ARRAY_SIZE(b->link_patch) && b->link_patch[slot] > b->code &&
+              b->link_patch[slot] < d->code->used && to->code < d->code->used,
+          "link %u of the block at %llx to %llx", slot, (unsigned long long)b->lin,
+          (unsigned long long)to->lin);
+    u8 *at = d->code->rw + b->link_patch[slot];
+    *(i32 *)(void *)at = (i32)((d->code->rw + to->code) - (at + 4));
 }
 
 /* Runs translated code from block b until something needs C. */
@@ -266,14 +277,26 @@ static int run_block(struct dbt *d, struct block *b)
             return step_finish(&d->c, res, false);
         if (to && gen == d->code->gen && !b->dead && !to->phys2 &&
             to->phys - (b->phys & ~4095ull) < PAGE_SIZE) {
-            CHECK(i < ARRAY_SIZE(b->link_patch) && b->link_patch[i] > b->code &&
-                      b->link_patch[i] < d->code->used && to->lin == target &&
-                      to->code < d->code->used,
-                  "link %u of the block at %llx to %llx", i, (unsigned long long)b->lin,
-                  (unsigned long long)to->lin);
-            u8 *at = d->code->rw + b->link_patch[i];
-            *(i32 *)(void *)at = (i32)((d->code->rw + to->code) - (at + 4));
+            CHECK(to->lin == target, "a link to %llx instead of %llx", (unsigned long long)to->lin,
+                  (unsigned long long)target);
+            link_to(d, b, i, to);
         }
+        return DONE;
+    }
+    case X_PLAIN: {
+        b = exit_block(d, id);
+        d->c.cpu.rip = code_offset(&d->c, b->lin);
+        note_shadow(d);
+        if (b->dead)
+            return DONE;
+        struct code_at at = {
+            .lin = b->lin, .phys = b->phys, .page = ram_page(d, b->phys), .plain = true};
+        core_park(&d->c);
+        struct block *to = translate(d, &at);
+        CHECK(to, "no plain translation of the block at %llx", (unsigned long long)at.lin);
+        cache_link(d, to);
+        if (gen == d->code->gen)
+            link_to(d, b, i, to);
         return DONE;
     }
     case X_IND:

@@ -10,6 +10,17 @@
 #define OFF(f)    offsetof(struct dbt, f)
 #define CHECK_MAX 15 /* deepest place of the budget check; DBT_SLACK covers it */
 
+/* What is out of the way of a block's code. */
+enum cold_kind {
+    COLD_MISS,         /* of the TLB */
+    COLD_BUDGET,       /* a stop is near */
+    COLD_BUDGET_SAVED, /* ... with saved flags */
+    COLD_LINK,         /* a direct branch that is not linked */
+    COLD_STACK,        /* another page of the stack */
+    COLD_LEAVE,        /* the way out of a loop, in the middle */
+    COLD_PLAIN,        /* a guard failed */
+};
+
 struct cold {
     u8 *at;     /* rel32 that jumps here */
     u8 *resume; /* where it goes back */
@@ -17,10 +28,26 @@ struct cold {
     u32 id;
     size_t tlb;
     int s1, s2, index;
-    u8 kind; /* 0 TLB miss, 1 budget, 2 budget with saved flags, 3 link, 4 another stack page */
-    i8 base, kept; /* 4: of the operand; what has RCX, or NOREG */
-    bool live;     /* 4: flags */
+    u8 kind; /* enum cold_kind */
+    i8 base, kept; /* COLD_STACK: of the operand; what has RCX, or NOREG */
+    bool live;     /* ... flags */
     i32 disp;
+};
+
+/* Operands of a loop that one guard looks up (loop.c): [base + index * scale + lo .. hi), with the
+ * registers as at the entry. */
+#define GROUPS_MAX 6
+struct group {
+    i8 base, index;
+    u8 scale;
+    i8 reg; /* what has the host address of its `lo`, or NOREG */
+    bool write;
+    i32 lo, hi;
+    u32 members;
+};
+struct member {
+    i8 group; /* or NOREG */
+    i32 off;
 };
 
 struct tr {
@@ -33,10 +60,15 @@ struct tr {
     u16 use, wr, loaded, spilled;
     int s1, s2;
     struct block *b;
+    /* Of a loop (loop.c): instructions in a copy of the body, 0 if it is none; places in it. */
+    unsigned body, ngroups;
+    u8 *again, *leave, *plain;
     /* Not cleared: n, ncold say how much is there. */
     struct insn in[BLOCK_MAX];
     u16 off[BLOCK_MAX];
     u32 live[BLOCK_MAX];
+    struct member member[BLOCK_MAX];
+    struct group group[GROUPS_MAX];
     struct cold cold[4 * BLOCK_MAX + 4];
 };
 
@@ -52,6 +84,13 @@ struct inlined {
 };
 /* NULL: exec() runs it. */
 const struct inlined *tr_inlined(const struct dbt *d, const struct insn *in);
+
+/* loop.c */
+bool loop_wanted(const struct tr *t);
+void loop_unroll(struct tr *t);
+void loop_guards(struct tr *t);
+void loop_branch(struct tr *t, unsigned i);
+void loop_cold(struct tr *t, const struct cold *c);
 
 /* put.c: prefixes `put_` append host code for one guest instruction or a part of it. `i` is the
  * instruction's index in the block; s1 and s2 are clobbered. */
@@ -69,6 +108,9 @@ void put_save_flags(struct tr *t);
 void put_restore_flags(struct tr *t);
 void put_check_as(struct tr *t, unsigned i, unsigned size, bool write, bool is_const, u64 value,
                   enum flags_state flags);
+/* TLB index of the linear address in reg into s2; the TLB's place behind GS is returned. Clobbers
+ * flags. */
+size_t put_tlb_index(struct tr *t, int reg);
 void put_stack_cold(struct tr *t, const struct cold *c);
 int tr_low_register(u16 use);
 void put_gen(struct tr *t, const struct insn *in, unsigned i);

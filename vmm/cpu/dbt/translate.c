@@ -181,8 +181,8 @@ static void put_budget(struct tr *t, unsigned i)
     e_modrm(e, 5, NOREG, NOREG, 1, (i32)(OFF(part) + 8 * (size_t)(t->bi % BUDGET_PARTS)));
     e1(e, (u8)t->count);
     u8 *at = e_jcc(e, 0xc); /* jl */
-    t->cold[t->ncold++] =
-        (struct cold){.at = at, .kind = live ? 2 : 1, .id = EXIT_ID(t->bi, i, X_BUDGET)};
+    t->cold[t->ncold++] = (struct cold){
+        .at = at, .kind = live ? COLD_BUDGET_SAVED : COLD_BUDGET, .id = EXIT_ID(t->bi, i, X_BUDGET)};
     if (live)
         put_restore_flags(t);
 }
@@ -198,7 +198,7 @@ static void put_insn(struct tr *t, unsigned i)
     case T_LEAVE: put_leave(t, i); break;
     case T_CALL: put_call(t, in, i); break;
     case T_RET: put_ret(t, in, i); break;
-    case T_JCC: put_jcc(t, in, i); break;
+    case T_JCC: t->body ? loop_branch(t, i) : put_jcc(t, in, i); break;
     case T_JMP:
         if (in->op0_kind == OP_IMM) {
             put_edge(t, t->lin + t->off[i] + in->len + (u64)in->imm, 0);
@@ -218,7 +218,7 @@ static void put_cold(struct tr *t, const struct cold *c)
     struct dbt *d = t->d;
     e_fix(c->at, e->p);
     switch (c->kind) {
-    case 0:
+    case COLD_MISS:
         e_gs(e, 1, 0x33, c->s1, c->index, 1, c->tlb); /* the address again */
         e_store(e, c->s1, OFF(slow_ea));
         e_store_imm32(e, OFF(tmp2), c->info);
@@ -234,14 +234,16 @@ static void put_cold(struct tr *t, const struct cold *c)
         e_load(e, c->s1, OFF(slow_res));
         e_jmp_to(e, c->resume);
         break;
-    case 2:
+    case COLD_BUDGET_SAVED:
         put_restore_flags(t);
         /* fall through */
-    case 1:
+    case COLD_BUDGET:
         put_block_epilogue(t);
         put_exit(t, c->id);
         break;
-    case 4: put_stack_cold(t, c); break;
+    case COLD_STACK: put_stack_cold(t, c); break;
+    case COLD_LEAVE:
+    case COLD_PLAIN: loop_cold(t, c); break;
     default: put_exit(t, c->id); break; /* link: the epilogue is done */
     }
 }
@@ -290,6 +292,7 @@ struct block *translate(struct dbt *d, const struct code_at *at)
                         .phys = phys,
                         .phys2 = at->phys2,
                         .mode = d->c.mode,
+                        .plain = at->plain,
                         .n = (u16)t.n,
                         .count = (u16)t.count};
     t.loaded = t.use & STOLEN;
@@ -299,11 +302,20 @@ struct block *translate(struct dbt *d, const struct code_at *at)
             pick_scratch(&t);
             break;
         }
+    if (loop_wanted(&t)) {
+        if (t.s1 == NOREG)
+            pick_scratch(&t);
+        if (t.s2 != NOREG)
+            loop_unroll(&t);
+        b->n = b->count = (u16)t.n;
+    }
     t.e.p = d->code->rw + d->code->used;
     b->ient = (u32)(t.e.p - d->code->rw);
     put_ient(&t);
     b->code = (u32)(t.e.p - d->code->rw);
     put_prologue(&t.e, t.loaded, t.spilled);
+    if (t.body)
+        loop_guards(&t);
     unsigned check = 0;
     for (unsigned i = 0; i < t.count && i <= CHECK_MAX; i++)
         if (t.live[i] == 0) {

@@ -1,0 +1,206 @@
+/*
+ * Blocks that end in a branch to their own start. The body is laid out several times, so that the
+ * budget is looked at once for all, and memory operands that differ from each other by a constant,
+ * seen from the block's entry, are looked up together: a guard in front finds the host address of
+ * all that a group of them will touch, which must be in one page. A guard that fails goes to a plain
+ * translation of the same block, made when it is first needed; nothing was done by then.
+ *
+ * What a guard found stays true inside: the TLB loses something only through slow_mem(), which then
+ * has the instruction executed by hand.
+ */
+#include "tr.h"
+
+#include <Zydis/Mnemonic.h>
+
+#include "cpu/x86/mode.h"
+#include "cpu/x86/tlb.h"
+
+#define COPIES_MAX 8
+#define SPAN_MAX   1024 /* bytes: the longer, the more often a page ends in it */
+
+/* A register's value: that of `root` at the block's entry, and a constant. */
+struct value {
+    i8 root; /* NOREG: not known */
+    i64 delta;
+};
+
+static struct value sum(struct value v, i64 by)
+{
+    return (struct value){v.root, (i64)((u64)v.delta + (u64)by)};
+}
+
+static void follow(struct value v[16], const struct insn *in)
+{
+    struct value got = {.root = NOREG};
+    int to = in->reg0;
+    bool plain = in->treat == T_GEN && !in->mem && in->opsize == 8 && in->op0_kind == OP_GPR;
+    if (plain && in->op1_kind == OP_IMM && in->mnemonic == ZYDIS_MNEMONIC_ADD)
+        got = sum(v[to], (i64)in->imm2);
+    else if (plain && in->op1_kind == OP_IMM && in->mnemonic == ZYDIS_MNEMONIC_SUB)
+        got = sum(v[to], -(i64)in->imm2);
+    else if (plain && in->mnemonic == ZYDIS_MNEMONIC_INC)
+        got = sum(v[to], 1);
+    else if (plain && in->mnemonic == ZYDIS_MNEMONIC_DEC)
+        got = sum(v[to], -1);
+    else if (plain && in->op1_kind == OP_GPR && in->mnemonic == ZYDIS_MNEMONIC_MOV)
+        got = v[in->reg1];
+    else if (in->treat == T_LEA && in->opsize == 8 && in->addrsize == 8 && in->base >= 0 &&
+             in->index < 0 && !in->rip_rel)
+        got = sum(v[in->base], in->disp);
+    for (unsigned r = 0; r < 16; r++)
+        if (in->wr >> r & 1)
+            v[r].root = NOREG;
+    if (in->treat != T_GEN && in->treat != T_LEA)
+        v[RSP].root = NOREG; /* stack instructions */
+    if (got.root >= 0)
+        v[to] = got;
+}
+
+/* The group that the operand of instruction i joins, or a new one. */
+static void join(struct tr *t, unsigned i, const struct value v[16])
+{
+    const struct insn *in = &t->in[i];
+    static const struct value none = {.root = NOREG};
+    if (in->treat != T_GEN || !in->mem || !in->mem_size || in->addrsize != 8 || in->rip_rel ||
+        in->high8 || seg_has_base(in->seg) || in->base < 0)
+        return;
+    struct value b = v[in->base], x = in->index >= 0 ? v[in->index] : none;
+    if (b.root < 0 || (in->index >= 0 && x.root < 0))
+        return;
+    i64 lo = (i64)((u64)in->disp + (u64)b.delta + (u64)x.delta * in->scale);
+    i64 hi = lo + in->mem_size;
+    if (lo < -(1 << 30) || hi > 1 << 30)
+        return;
+    for (unsigned k = 0; k <= t->ngroups && k < GROUPS_MAX; k++) {
+        struct group *g = &t->group[k];
+        if (k == t->ngroups) {
+            *g = (struct group){b.root, x.root, in->scale, .reg = NOREG, .lo = (i32)lo, .hi = (i32)hi};
+            t->ngroups++;
+        } else if (g->base != b.root || g->index != x.root || (x.root >= 0 && g->scale != in->scale) ||
+                   MAX(hi, g->hi) - MIN(lo, g->lo) > SPAN_MAX) {
+            continue;
+        }
+        g->lo = (i32)MIN(lo, g->lo);
+        g->hi = (i32)MAX(hi, g->hi);
+        g->write |= in->mem & MEM_W;
+        g->members++;
+        t->member[i] = (struct member){(i8)k, (i32)lo};
+        return;
+    }
+}
+
+/* Registers that hold what guards found, for the groups with the most members. */
+static void give_registers(struct tr *t)
+{
+    static const int order[] = {R11, R10, R9, R8, RDI, RSI, RDX, R15, R14, RBX, R12, R13, RBP};
+    u32 taken = t->use | 1u << t->s1 | 1u << t->s2;
+    for (unsigned n = 0; n < ARRAY_SIZE(order); n++) {
+        int r = order[n];
+        struct group *best = NULL;
+        if (taken >> r & 1)
+            continue;
+        for (unsigned k = 0; k < t->ngroups; k++) {
+            struct group *g = &t->group[k];
+            if (g->reg == NOREG && g->members >= 2 && (!best || g->members > best->members))
+                best = g;
+        }
+        if (!best)
+            return;
+        best->reg = (i8)r;
+        if (!(STOLEN >> r & 1))
+            t->spilled |= (u16)(1u << r);
+    }
+}
+
+bool loop_wanted(const struct tr *t)
+{
+    const struct insn *last = &t->in[t->n - 1];
+    return !t->at->plain && t->count == t->n && last->treat == T_JCC && last->opsize == 8 &&
+           (u64)t->off[t->n - 1] + last->len + (u64)last->imm == 0 && t->live[0] == 0 &&
+           !counts_branches(&t->d->c);
+}
+
+void loop_unroll(struct tr *t)
+{
+    unsigned copies = MIN(COPIES_MAX, BLOCK_MAX / t->n);
+    t->body = t->n;
+    for (unsigned i = t->n; i < t->n * copies; i++) {
+        t->in[i] = t->in[i - t->body];
+        t->off[i] = t->off[i - t->body];
+        t->live[i] = t->live[i - t->body];
+    }
+    t->n = t->count = t->n * copies;
+    struct value v[16];
+    for (unsigned r = 0; r < 16; r++)
+        v[r] = (struct value){(i8)r, 0};
+    for (unsigned i = 0; i < t->n; i++) {
+        t->member[i].group = NOREG;
+        join(t, i, v);
+        follow(v, &t->in[i]);
+    }
+    give_registers(t);
+    for (unsigned i = 0; i < t->n; i++)
+        if (t->member[i].group >= 0 && t->group[t->member[i].group].reg < 0)
+            t->member[i].group = NOREG;
+}
+
+/* In front of the first instruction; the loop comes back here. */
+void loop_guards(struct tr *t)
+{
+    struct emit *e = &t->e;
+    int s2 = t->s2;
+    t->again = e->p;
+    for (unsigned k = 0; k < t->ngroups; k++) {
+        const struct group *g = &t->group[k];
+        int h = g->reg;
+        if (h < 0)
+            continue;
+        e_lea(e, h, g->base, g->index, g->scale, g->lo);
+        size_t tlb = put_tlb_index(t, h);
+        e_gs(e, 1, 0x33, h, s2, 1, tlb + (g->write ? offsetof(struct tlb_entry, wtag) : 0));
+        e_rex(e, 1, NOREG, NOREG, h); /* cmp h, PAGE_SIZE - span */
+        e1(e, 0x81);
+        e1(e, (u8)(0xf8 | (h & 7)));
+        e4(e, PAGE_SIZE - (u32)(g->hi - g->lo));
+        u8 *at = e_jcc(e, 7); /* ja */
+        t->cold[t->ncold++] = (struct cold){.at = at, .kind = COLD_PLAIN};
+        e_gs(e, 1, 0x03, h, s2, 1, tlb + offsetof(struct tlb_entry, host));
+    }
+}
+
+/* The branch that ends a copy of the body. */
+void loop_branch(struct tr *t, unsigned i)
+{
+    struct emit *e = &t->e;
+    const struct insn *in = &t->in[i];
+    if (i + 1 < t->n) {
+        u8 *out = e_jcc(e, in->cond ^ 1);
+        t->cold[t->ncold++] = (struct cold){.at = out, .kind = COLD_LEAVE, .id = t->n - (i + 1)};
+        return;
+    }
+    e_fix(e_jcc(e, in->cond), t->again);
+    t->leave = e->p;
+    put_edge(t, t->lin + t->off[i] + in->len, 0);
+}
+
+void loop_cold(struct tr *t, const struct cold *c)
+{
+    struct emit *e = &t->e;
+    if (c->kind == COLD_LEAVE) { /* the budget was taken for all copies; flags stay */
+        size_t part = OFF(part) + 8 * (size_t)(t->bi % BUDGET_PARTS);
+        e_load(e, t->s1, part);
+        e_lea(e, t->s1, t->s1, NOREG, 1, (i32)c->id);
+        e_store(e, t->s1, part);
+        e_jmp_to(e, t->leave);
+        return;
+    }
+    if (!t->plain) { /* a guard failed */
+        t->plain = e->p;
+        put_block_epilogue(t);
+        u8 *at = e_jmp(e);
+        t->b->link_patch[1] = (u32)(at - t->d->code->rw);
+        e_fix(at, e->p);
+        put_exit(t, EXIT_ID(t->bi, 1, X_PLAIN));
+    }
+    e_fix(c->at, t->plain);
+}
