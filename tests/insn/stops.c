@@ -80,7 +80,7 @@ static unsigned array_insn(struct rng *r, u8 *out)
 
 static unsigned array_loop(struct rng *r, u8 *out)
 {
-    static const u8 tail[] = {0x41, 0xff, 0xce, 0x75}; /* dec r14d; jnz */
+    static const u8 tail[] = {0x41, 0xff, 0xce, 0x75};  /* dec r14d; jnz */
     static const u8 count[] = {0x41, 0x83, 0xe6, 0x3f}; /* and r14d, 63 */
     unsigned len = 0, n = 1 + (unsigned)rng_below(r, rng_chance(r, 80) ? 8 : 24);
 

@@ -111,10 +111,10 @@ struct dbt {
     u64 target; /* of an indirect branch */
     u64 save_rax, tmp, tmp2;
     u64 slow_ea, slow_res, resume;
-    /* The budget while translated code runs, less DBT_SLACK: a block takes from the part of its own,
-     * so that blocks that follow each other do not wait for each other's stores. */
+    /* The budget while translated code runs, less DBT_SLACK: a block takes from the part of its
+     * own, so that blocks that follow each other do not wait for each other's stores. */
     i64 part[BUDGET_PARTS];
-    u32 favoured; /* the part that has all of a short budget */
+    u32 favoured;   /* the part that has all of a short budget */
     i64 sti_budget; /* budget right after an inlined STI that opened a shadow */
     u32 exit_id, ind_id;
     u64 sregs[16]; /* host registers at a slow path or signal */
@@ -122,7 +122,7 @@ struct dbt {
 
     bool near_stop; /* the budget is shorter than the block at RIP */
     bool signalled, fsgsbase;
-    bool pext; /* the host's CPU has it, and it is fast */
+    bool pext;      /* the host's CPU has it, and it is fast */
     u64 outside[4]; /* for PEXT: 0 is left of an offset in a page that is aligned to 1, 2, 4, 8 */
     u8 signal_trap;
     u32 signal_rip; /* offset in the code cache */

@@ -2,8 +2,8 @@
  * Blocks that end in a branch to their own start. The body is laid out several times, so that the
  * budget is looked at once for all, and memory operands that differ from each other by a constant,
  * seen from the block's entry, are looked up together: a guard in front finds the host address of
- * all that a group of them will touch, which must be in one page. A guard that fails goes to a plain
- * translation of the same block, made when it is first needed; nothing was done by then.
+ * all that a group of them will touch, which must be in one page. A guard that fails goes to a
+ * plain translation of the same block, made when it is first needed; nothing was done by then.
  *
  * What a guard found stays true inside: the TLB loses something only through slow_mem(), which then
  * has the instruction executed by hand.
@@ -74,9 +74,11 @@ static void join(struct tr *t, unsigned i, const struct value v[16])
     for (unsigned k = 0; k <= t->ngroups && k < GROUPS_MAX; k++) {
         struct group *g = &t->group[k];
         if (k == t->ngroups) {
-            *g = (struct group){b.root, x.root, in->scale, .reg = NOREG, .lo = (i32)lo, .hi = (i32)hi};
+            *g = (struct group){b.root,       x.root,        in->scale,
+                                .reg = NOREG, .lo = (i32)lo, .hi = (i32)hi};
             t->ngroups++;
-        } else if (g->base != b.root || g->index != x.root || (x.root >= 0 && g->scale != in->scale) ||
+        } else if (g->base != b.root || g->index != x.root ||
+                   (x.root >= 0 && g->scale != in->scale) ||
                    MAX(hi, g->hi) - MIN(lo, g->lo) > SPAN_MAX) {
             continue;
         }

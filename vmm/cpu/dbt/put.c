@@ -271,9 +271,9 @@ static void put_check(struct tr *t, unsigned i, unsigned size, bool write, bool 
 
 /*
  * A stack access at [base + disp]: s1 = what makes a host address of it, so that the access is at
- * [base + s1 + disp]. Stacks stay in a page for long: one comparison, no look into the TLB; and where
- * flags are live it is made by instructions that leave them alone (PEXT, JRCXZ), because the way by
- * LAHF and back makes every access wait for RAX. Clobbers s2.
+ * [base + s1 + disp]. Stacks stay in a page for long: one comparison, no look into the TLB; and
+ * where flags are live it is made by instructions that leave them alone (PEXT, JRCXZ), because the
+ * way by LAHF and back makes every access wait for RAX. Clobbers s2.
  */
 static size_t stack_page(const struct tr *t)
 {
@@ -285,7 +285,8 @@ static void put_stack(struct tr *t, unsigned i, int base, i32 disp, unsigned siz
     struct emit *e = &t->e;
     int s1 = t->s1, kept = NOREG;
     size_t at = stack_page(t);
-    size_t tag = at + (write ? offsetof(struct stack_page, wtag) : offsetof(struct stack_page, rtag));
+    size_t tag =
+        at + (write ? offsetof(struct stack_page, wtag) : offsetof(struct stack_page, rtag));
     bool live = t->live[i];
     u8 *miss;
     if (live) {
@@ -338,7 +339,8 @@ void put_stack_cold(struct tr *t, const struct cold *c)
     put_check_as(t, c->id, c->info & 0xff, c->info & SLOW_WRITE, false, 0,
                  c->live ? FLAGS_SAVED : FLAGS_DEAD);
     struct cold *slow = &t->cold[t->ncold - 1];
-    /* Where AC = 1 pages may be the user's: the same block of code with AC = 0 must not reach them. */
+    /* Where AC = 1 pages may be the user's: the same block of code with AC = 0 must not reach them.
+     */
     if (d->c.idx != IDX_SUPU || !(d->c.mode & MODE_SMAP)) {
         e_rr(e, 1, 0x29, c->base, s1); /* sub s1, base; sub s1, disp */
         e_rex(e, 1, NOREG, NOREG, s1);
@@ -352,7 +354,9 @@ void put_stack_cold(struct tr *t, const struct cold *c)
             e_rex(e, 1, NOREG, NOREG, s1); /* neg s1 */
             e1(e, 0xf7);
             e1(e, (u8)(0xd8 | (s1 & 7)));
-            e_store(e, s1, at + (k ? offsetof(struct stack_page, wtag) : offsetof(struct stack_page, rtag)));
+            e_store(
+                e, s1,
+                at + (k ? offsetof(struct stack_page, wtag) : offsetof(struct stack_page, rtag)));
         }
         e_load(e, s1, at + offsetof(struct stack_page, add));
         end = e_jmp(e);
@@ -381,7 +385,8 @@ static bool is_stack(const struct tr *t, unsigned i, int base)
 {
     const struct insn *in = &t->in[i];
     return base == RSP && in->index < 0 && in->addrsize == 8 && !seg_has_base(in->seg) &&
-           !in->high8 && in->disp >= -(1 << 30) && in->disp <= 1 << 30 && has_stack_check(t, i, in->mem_size);
+           !in->high8 && in->disp >= -(1 << 30) && in->disp <= 1 << 30 &&
+           has_stack_check(t, i, in->mem_size);
 }
 
 static void put_operand(struct tr *t, const struct insn *in, unsigned i, unsigned size, bool write)

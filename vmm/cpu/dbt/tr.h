@@ -28,7 +28,7 @@ struct cold {
     u32 id;
     size_t tlb;
     int s1, s2, index;
-    u8 kind; /* enum cold_kind */
+    u8 kind;       /* enum cold_kind */
     i8 base, kept; /* COLD_STACK: of the operand; what has RCX, or NOREG */
     bool live;     /* ... flags */
     i32 disp;

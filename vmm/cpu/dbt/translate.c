@@ -181,8 +181,9 @@ static void put_budget(struct tr *t, unsigned i)
     e_modrm(e, 5, NOREG, NOREG, 1, (i32)(OFF(part) + 8 * (size_t)(t->bi % BUDGET_PARTS)));
     e1(e, (u8)t->count);
     u8 *at = e_jcc(e, 0xc); /* jl */
-    t->cold[t->ncold++] = (struct cold){
-        .at = at, .kind = live ? COLD_BUDGET_SAVED : COLD_BUDGET, .id = EXIT_ID(t->bi, i, X_BUDGET)};
+    t->cold[t->ncold++] = (struct cold){.at = at,
+                                        .kind = live ? COLD_BUDGET_SAVED : COLD_BUDGET,
+                                        .id = EXIT_ID(t->bi, i, X_BUDGET)};
     if (live)
         put_restore_flags(t);
 }
