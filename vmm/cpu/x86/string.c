@@ -118,6 +118,58 @@ static bool own_code(struct core *d, u64 va, unsigned size)
     return false;
 }
 
+/* REPE or REPNE, SCAS or CMPS of n elements at most, by the host's own: how many it did. */
+#define SCAN(name, insn)                                                                           \
+    static u64 name(u64 a, const void *si, const void *di, u64 n)                                  \
+    {                                                                                              \
+        u64 left = n;                                                                              \
+        __asm__ volatile(insn : "+c"(left), "+D"(di), "+S"(si) : "a"(a) : "memory", "cc");         \
+        return n - left;                                                                           \
+    }
+#define SCANS(size, x)                                                                             \
+    SCAN(scas_e##size, "repe scas" x)                                                              \
+    SCAN(scas_ne##size, "repne scas" x)                                                            \
+    SCAN(cmps_e##size, "repe cmps" x)                                                              \
+    SCAN(cmps_ne##size, "repne cmps" x)
+SCANS(1, "b")
+SCANS(2, "w")
+SCANS(4, "l")
+SCANS(8, "q")
+
+/* Iterations of SCAS or CMPS at once, up to the one that ends it: forwards, inside the pages. */
+static u64 scan(struct core *d, const struct insn *in, enum op op, unsigned size, u64 n)
+{
+    typedef u64 scan_fn(u64 a, const void *si, const void *di, u64 n);
+    static scan_fn *const fn[2][2][4] = {{{scas_ne1, scas_ne2, scas_ne4, scas_ne8},
+                                          {scas_e1, scas_e2, scas_e4, scas_e8}},
+                                         {{cmps_ne1, cmps_ne2, cmps_ne4, cmps_ne8},
+                                          {cmps_e1, cmps_e2, cmps_e4, cmps_e8}}};
+    u64 di = linear(d, SEG_ES, d->cpu.gpr[RDI]), si = linear(d, in->seg, d->cpu.gpr[RSI]);
+    u64 rax = d->cpu.gpr[RAX], a = 0, b = 0;
+    if ((d->cpu.rflags & FL_DF) || d->dr_active || d->ac_check || in->addrsize == 4)
+        return 0;
+    n = MIN(n, (PAGE_SIZE - (di & (PAGE_SIZE - 1))) / size);
+    if (op == CMPS)
+        n = MIN(n, (PAGE_SIZE - (si & (PAGE_SIZE - 1))) / size);
+    const u8 *to = direct(d, di, ACC_R), *from = op == CMPS ? direct(d, si, ACC_R) : to;
+    if (n < 2 || !to || !from)
+        return 0;
+    n = fn[op == CMPS][in->rep == 0xf3][__builtin_ctz(size)](rax, from, to, n);
+    u64 bytes = n * size;
+    for (unsigned k = 0; k < size; k++) {
+        a |= (u64)from[bytes - size + k] << 8 * k;
+        b |= (u64)to[bytes - size + k] << 8 * k;
+    }
+    compare(d, op == CMPS ? a : rax, b, size);
+    note_access(d, di, bytes, to, false);
+    if (op == CMPS) {
+        note_access(d, si, bytes, from, false);
+        d->cpu.gpr[RSI] += bytes;
+    }
+    d->cpu.gpr[RDI] += bytes;
+    return n;
+}
+
 /*
  * Many iterations at once: forwards, inside the pages, and not overlapping in a way that a block
  * copy would show. Returns how many were done.
@@ -211,6 +263,8 @@ HELPER(string)
         u64 done = 0;
         if ((op == MOVS || op == STOS) && !tf)
             done = run(d, in, op, size, MIN(rcx, left));
+        else if ((op == SCAS || op == CMPS) && !tf)
+            done = scan(d, in, op, size, MIN(rcx, left));
         bool restart = false;
         if (!done) {
             u64 di = linear(d, SEG_ES, d->cpu.gpr[RDI] & m);
