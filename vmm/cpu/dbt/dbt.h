@@ -38,6 +38,8 @@ enum exit_kind {
 #define EXIT_INDEX(id)              (((id) >> 3) & 127)
 #define EXIT_KIND(id)               ((id)&7)
 
+#define LINK_PLAIN 2 /* link_patch of a guard that failed; 0 and 1 are branches */
+
 struct block {
     u64 lin;
     u64 phys, phys2; /* phys2: of the next page, into which its one instruction goes; 0 none */
@@ -52,9 +54,9 @@ struct block {
     u16 loaded;         /* stolen guest registers that are in host registers inside the block */
     u16 spilled;        /* guest registers whose host register is scratch inside the block */
     u16 dead;           /* its page was written */
-    bool plain;         /* found only by a guard that failed (loop.c) */
+    bool plain;         /* found only by a guard that failed (guard.c) */
     u16 size;           /* bytes of guest code */
-    u32 link_patch[2];  /* offsets of the rel32 to patch; 0 none */
+    u32 link_patch[3];  /* offsets of the rel32 to patch; 0 none */
     u16 link_target[2]; /* page offsets */
 };
 

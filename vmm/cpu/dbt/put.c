@@ -432,7 +432,7 @@ void put_gen(struct tr *t, const struct insn *in, unsigned i)
         put_x87_pointers(t, in, i);
         return;
     }
-    if (t->body && t->member[i].group >= 0) {
+    if (t->guarded && t->member[i].group >= 0) {
         const struct group *g = &t->group[t->member[i].group];
         put_patched_at(e, in, g->reg, NOREG, t->member[i].off - g->lo);
         put_x87_pointers(t, in, i);

@@ -69,7 +69,7 @@ int dbt_native(struct core *c, struct insn *in)
 static struct block *exit_block(struct dbt *d, u32 id)
 {
     u32 bi = EXIT_BLOCK(id);
-    CHECK(bi && bi < d->code->nblocks && EXIT_INDEX(id) < MAX(d->code->blocks[bi].n, 2u),
+    CHECK(bi && bi < d->code->nblocks && EXIT_INDEX(id) < MAX(d->code->blocks[bi].n, 3u),
           "exit %x of %u blocks", id, d->code->nblocks);
     return &d->code->blocks[bi];
 }

@@ -34,7 +34,7 @@ struct cold {
     i32 disp;
 };
 
-/* Operands of a loop that one guard looks up (loop.c): [base + index * scale + lo .. hi), with the
+/* Operands that one guard looks up (guard.c): [base + index * scale + lo .. hi), with the
  * registers as at the entry. */
 #define GROUPS_MAX 6
 struct group {
@@ -60,7 +60,9 @@ struct tr {
     u16 use, wr, loaded, spilled;
     int s1, s2;
     struct block *b;
-    /* Of a loop (loop.c): instructions in a copy of the body, 0 if it is none; places in it. */
+    /* guard.c: are there guards? Instructions in a copy of a loop's body, 0 if it is none; places.
+     */
+    bool guarded;
     unsigned body, ngroups;
     u8 *again, *leave, *plain;
     /* Not cleared: n, ncold say how much is there. */
@@ -85,12 +87,16 @@ struct inlined {
 /* NULL: exec() runs it. */
 const struct inlined *tr_inlined(const struct dbt *d, const struct insn *in);
 
-/* loop.c */
-bool loop_wanted(const struct tr *t);
-void loop_unroll(struct tr *t);
-void loop_guards(struct tr *t);
-void loop_branch(struct tr *t, unsigned i);
-void loop_cold(struct tr *t, const struct cold *c);
+/* translate.c */
+bool tr_wants_scratch(const struct dbt *d, const struct insn *in);
+
+/* guard.c */
+bool guard_wanted(const struct tr *t);
+bool guard_loop(const struct tr *t);
+void guard_block(struct tr *t);
+void put_guards(struct tr *t);
+void put_loop_branch(struct tr *t, unsigned i);
+void put_guard_cold(struct tr *t, const struct cold *c);
 
 /* put.c: prefixes `put_` append host code for one guest instruction or a part of it. `i` is the
  * instruction's index in the block; s1 and s2 are clobbered. */

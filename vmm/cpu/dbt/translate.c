@@ -59,7 +59,7 @@ static bool is_branch(const struct dbt *d, const struct insn *in)
            in->treat == T_JCC;
 }
 
-static bool wants_scratch(const struct dbt *d, const struct insn *in)
+bool tr_wants_scratch(const struct dbt *d, const struct insn *in)
 {
     return (in->treat == T_JCC && counts_branches(&d->c)) || (in->treat == T_GEN && in->mem) ||
            in->treat == T_PUSH || in->treat == T_POP || in->treat == T_LEAVE ||
@@ -106,7 +106,7 @@ static bool gather_crossing(struct tr *t)
     icache_key(code_size(&d->c), t->at->bytes, 15, key);
     const struct insn *in = icache_get(&d->c, key);
     if (!in->len || runs_alone(&d->c, t->lin) || is_tail(d, in) ||
-        (wants_scratch(d, in) && free_registers(in->use) < 2))
+        (tr_wants_scratch(d, in) && free_registers(in->use) < 2))
         return false;
     t->in[0] = *in;
     t->off[0] = 0;
@@ -131,7 +131,7 @@ static bool gather_insns(struct tr *t, const u8 *page, unsigned offset)
         if (runs_alone(&d->c, t->lin + offset - start))
             break;
         u16 use = t->use | in->use;
-        bool s = scratch || wants_scratch(d, in);
+        bool s = scratch || tr_wants_scratch(d, in);
         bool tail = is_tail(d, in);
         if (!tail && s && free_registers(use) < 2)
             break;
@@ -199,7 +199,7 @@ static void put_insn(struct tr *t, unsigned i)
     case T_LEAVE: put_leave(t, i); break;
     case T_CALL: put_call(t, in, i); break;
     case T_RET: put_ret(t, in, i); break;
-    case T_JCC: t->body ? loop_branch(t, i) : put_jcc(t, in, i); break;
+    case T_JCC: t->body ? put_loop_branch(t, i) : put_jcc(t, in, i); break;
     case T_JMP:
         if (in->op0_kind == OP_IMM) {
             put_edge(t, t->lin + t->off[i] + in->len + (u64)in->imm, 0);
@@ -244,7 +244,7 @@ static void put_cold(struct tr *t, const struct cold *c)
         break;
     case COLD_STACK: put_stack_cold(t, c); break;
     case COLD_LEAVE:
-    case COLD_PLAIN: loop_cold(t, c); break;
+    case COLD_PLAIN: put_guard_cold(t, c); break;
     default: put_exit(t, c->id); break; /* link: the epilogue is done */
     }
 }
@@ -299,24 +299,25 @@ struct block *translate(struct dbt *d, const struct code_at *at)
     t.loaded = t.use & STOLEN;
     t.s1 = t.s2 = NOREG;
     for (unsigned i = 0; i < t.n; i++)
-        if (wants_scratch(d, &t.in[i]) || (t.in[i].needs == N_X87 && t.in[i].mem)) {
+        if (tr_wants_scratch(d, &t.in[i]) || (t.in[i].needs == N_X87 && t.in[i].mem)) {
             pick_scratch(&t);
             break;
         }
-    if (loop_wanted(&t)) {
-        if (t.s1 == NOREG)
+    if (guard_wanted(&t)) {
+        if (t.s1 == NOREG && guard_loop(&t))
             pick_scratch(&t);
         if (t.s2 != NOREG)
-            loop_unroll(&t);
-        b->n = b->count = (u16)t.n;
+            guard_block(&t);
+        b->n = (u16)t.n;
+        b->count = (u16)t.count;
     }
     t.e.p = d->code->rw + d->code->used;
     b->ient = (u32)(t.e.p - d->code->rw);
     put_ient(&t);
     b->code = (u32)(t.e.p - d->code->rw);
     put_prologue(&t.e, t.loaded, t.spilled);
-    if (t.body)
-        loop_guards(&t);
+    if (t.guarded || t.body)
+        put_guards(&t);
     unsigned check = 0;
     for (unsigned i = 0; i < t.count && i <= CHECK_MAX; i++)
         if (t.live[i] == 0) {

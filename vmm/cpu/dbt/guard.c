@@ -1,9 +1,9 @@
 /*
- * Blocks that end in a branch to their own start. The body is laid out several times, so that the
- * budget is looked at once for all, and memory operands that differ from each other by a constant,
- * seen from the block's entry, are looked up together: a guard in front finds the host address of
- * all that a group of them will touch, which must be in one page. A guard that fails goes to a
- * plain translation of the same block, made when it is first needed; nothing was done by then.
+ * Memory operands of a block that differ from each other by a constant, seen from the block's
+ * entry, are looked up together: a guard in front finds the host address of all that a group of
+ * them will touch, which must be in one page. A guard that fails goes to a plain translation of the
+ * same block, made when it is first needed; nothing was done by then. A block that ends in a branch
+ * to its own start is laid out several times, so that guards and the budget are for several rounds.
  *
  * What a guard found stays true inside: the TLB loses something only through slow_mem(), which then
  * has the instruction executed by hand.
@@ -91,11 +91,27 @@ static void join(struct tr *t, unsigned i, const struct value v[16])
     }
 }
 
-/* Registers that hold what guards found, for the groups with the most members. */
-static void give_registers(struct tr *t)
+/* Is the first scratch register free, because a group has all that would need it? */
+static bool spare_scratch(const struct tr *t)
+{
+    for (unsigned i = 0; i < t->count; i++) {
+        const struct insn *in = &t->in[i];
+        if ((tr_wants_scratch(t->d, in) && t->member[i].group != 0) || in->needs == N_X87)
+            return false;
+    }
+    return t->ngroups == 1;
+}
+
+/* Registers that hold what guards found, for the groups with the most members, `least` of them. */
+static void give_registers(struct tr *t, unsigned least)
 {
     static const int order[] = {R11, R10, R9, R8, RDI, RSI, RDX, R15, R14, RBX, R12, R13, RBP};
     u32 taken = t->use | 1u << t->s1 | 1u << t->s2;
+    if (spare_scratch(t) && t->group[0].members >= 2) {
+        t->group[0].reg = (i8)t->s1;
+        t->guarded = true;
+        return;
+    }
     for (unsigned n = 0; n < ARRAY_SIZE(order); n++) {
         int r = order[n];
         struct group *best = NULL;
@@ -103,26 +119,31 @@ static void give_registers(struct tr *t)
             continue;
         for (unsigned k = 0; k < t->ngroups; k++) {
             struct group *g = &t->group[k];
-            if (g->reg == NOREG && g->members >= 2 && (!best || g->members > best->members))
+            if (g->reg == NOREG && g->members >= least && (!best || g->members > best->members))
                 best = g;
         }
         if (!best)
             return;
         best->reg = (i8)r;
+        t->guarded = true;
         if (!(STOLEN >> r & 1))
             t->spilled |= (u16)(1u << r);
     }
 }
 
-bool loop_wanted(const struct tr *t)
+bool guard_wanted(const struct tr *t)
 {
-    const struct insn *last = &t->in[t->n - 1];
-    return !t->at->plain && t->count == t->n && last->treat == T_JCC && last->opsize == 8 &&
-           (u64)t->off[t->n - 1] + last->len + (u64)last->imm == 0 && t->live[0] == 0 &&
-           !counts_branches(&t->d->c);
+    return !t->at->plain && !t->at->phys2 && t->live[0] == 0;
 }
 
-void loop_unroll(struct tr *t)
+bool guard_loop(const struct tr *t)
+{
+    const struct insn *last = &t->in[t->n - 1];
+    return t->count == t->n && last->treat == T_JCC && last->opsize == 8 &&
+           (u64)t->off[t->n - 1] + last->len + (u64)last->imm == 0 && !counts_branches(&t->d->c);
+}
+
+static void unroll(struct tr *t)
 {
     unsigned copies = MIN(COPIES_MAX, BLOCK_MAX / t->n);
     t->body = t->n;
@@ -132,22 +153,29 @@ void loop_unroll(struct tr *t)
         t->live[i] = t->live[i - t->body];
     }
     t->n = t->count = t->n * copies;
+}
+
+void guard_block(struct tr *t)
+{
     struct value v[16];
+    if (guard_loop(t))
+        unroll(t);
     for (unsigned r = 0; r < 16; r++)
         v[r] = (struct value){(i8)r, 0};
-    for (unsigned i = 0; i < t->n; i++) {
+    for (unsigned i = 0; i < t->count; i++) {
         t->member[i].group = NOREG;
         join(t, i, v);
         follow(v, &t->in[i]);
     }
-    give_registers(t);
-    for (unsigned i = 0; i < t->n; i++)
+    /* The guest's value of a register is saved and loaded again, which two operands do not pay. */
+    give_registers(t, t->body ? 2 : 3);
+    for (unsigned i = 0; i < t->count; i++)
         if (t->member[i].group >= 0 && t->group[t->member[i].group].reg < 0)
             t->member[i].group = NOREG;
 }
 
 /* In front of the first instruction; the loop comes back here. */
-void loop_guards(struct tr *t)
+void put_guards(struct tr *t)
 {
     struct emit *e = &t->e;
     int s2 = t->s2;
@@ -171,7 +199,7 @@ void loop_guards(struct tr *t)
 }
 
 /* The branch that ends a copy of the body. */
-void loop_branch(struct tr *t, unsigned i)
+void put_loop_branch(struct tr *t, unsigned i)
 {
     struct emit *e = &t->e;
     const struct insn *in = &t->in[i];
@@ -185,7 +213,7 @@ void loop_branch(struct tr *t, unsigned i)
     put_edge(t, t->lin + t->off[i] + in->len, 0);
 }
 
-void loop_cold(struct tr *t, const struct cold *c)
+void put_guard_cold(struct tr *t, const struct cold *c)
 {
     struct emit *e = &t->e;
     if (c->kind == COLD_LEAVE) { /* the budget was taken for all copies; flags stay */
@@ -200,9 +228,9 @@ void loop_cold(struct tr *t, const struct cold *c)
         t->plain = e->p;
         put_block_epilogue(t);
         u8 *at = e_jmp(e);
-        t->b->link_patch[1] = (u32)(at - t->d->code->rw);
+        t->b->link_patch[LINK_PLAIN] = (u32)(at - t->d->code->rw);
         e_fix(at, e->p);
-        put_exit(t, EXIT_ID(t->bi, 1, X_PLAIN));
+        put_exit(t, EXIT_ID(t->bi, LINK_PLAIN, X_PLAIN));
     }
     e_fix(c->at, t->plain);
 }
