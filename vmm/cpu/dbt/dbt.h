@@ -44,8 +44,9 @@ struct block {
     u64 lin;
     u64 phys, phys2; /* phys2: of the next page, into which its one instruction goes; 0 none */
     u32 mode;
-    u32 code; /* offset in the cache: direct entry */
-    u32 ient; /* entry for indirect jumps: r10 = target, verified */
+    u32 code;  /* offset in the cache: direct entry */
+    u32 inner; /* behind the prologue */
+    u32 ient;  /* entry for indirect jumps: r10 = target, verified */
     u32 hash_next, page_next, page2_next;
     u32 insns;          /* index into insn_off: n pairs */
     u16 n;              /* instructions, a final one left to exec() included */
@@ -57,6 +58,8 @@ struct block {
     bool plain;         /* found only by a guard that failed (guard.c) */
     u16 size;           /* bytes of guest code */
     u32 link_patch[3];  /* offsets of the rel32 to patch; 0 none */
+    u32 link_inner[2];  /* ... that jump to `inner` of a block with the same `loaded` and `spilled`
+                         */
     u16 link_target[2]; /* page offsets */
 };
 

@@ -128,20 +128,39 @@ void put_far_edge(struct tr *t, u64 target, unsigned idx)
             (i32)(OFF(jc) + 8 * ((size_t)idx * JC_SIZE + jc_slot(target))));
 }
 
+static bool is_linkable(const struct tr *t, u64 target)
+{
+    return (target ^ t->lin) < PAGE_SIZE &&
+           !translate_crosses(t->d, t->at->page, target & (PAGE_SIZE - 1));
+}
+
+/* The rel32 at `at` is the link to an address in the page. */
+static void note_link(struct tr *t, u8 *at, u64 target, unsigned slot)
+{
+    t->b->link_target[slot] = target & (PAGE_SIZE - 1);
+    t->b->link_patch[slot] = (u32)(at - t->d->code->rw);
+    t->cold[t->ncold++] =
+        (struct cold){.at = at, .kind = COLD_LINK, .id = EXIT_ID(t->bi, slot, X_LINK)};
+}
+
 /* Goes to a linear address: a patchable jump inside the page, else through the jump cache. */
 void put_edge(struct tr *t, u64 target, unsigned slot)
 {
-    put_block_epilogue(t);
-    if ((target ^ t->lin) < PAGE_SIZE &&
-        !translate_crosses(t->d, t->at->page, target & (PAGE_SIZE - 1))) {
-        t->b->link_target[slot] = target & (PAGE_SIZE - 1);
-        u8 *at = e_jmp(&t->e);
-        t->b->link_patch[slot] = (u32)(at - t->d->code->rw);
-        t->cold[t->ncold++] =
-            (struct cold){.at = at, .kind = COLD_LINK, .id = EXIT_ID(t->bi, slot, X_LINK)};
+    struct emit *e = &t->e;
+    if (!is_linkable(t, target)) {
+        put_block_epilogue(t);
+        put_far_edge(t, target, t->d->c.idx);
         return;
     }
-    put_far_edge(t, target, t->d->c.idx);
+    put_epilogue(e, t->loaded & t->wr, 0);
+    if (t->loaded | t->spilled) {
+        /* To a block with the same registers elsewhere: behind its prologue, without the rest. */
+        u8 *at = e_jmp(e);
+        e_fix(at, e->p);
+        t->b->link_inner[slot] = (u32)(at - t->d->code->rw);
+    }
+    put_epilogue(e, 0, t->spilled);
+    note_link(t, e_jmp(e), target, slot);
 }
 
 /* Target in s1. */
@@ -599,8 +618,14 @@ void put_jcc(struct tr *t, const struct insn *in, unsigned i)
         e_lea(&t->e, t->s1, t->s1, NOREG, 1, 1);
         e_store(&t->e, t->s1, OFF(c.branches));
     }
+    u64 target = next + (u64)in->imm;
     u8 *taken = e_jcc(&t->e, in->cond);
+    if (!(t->loaded | t->spilled) && is_linkable(t, target)) {
+        note_link(t, taken, target, 1);
+        put_edge(t, next, 0);
+        return;
+    }
     put_edge(t, next, 0);
     e_fix(taken, t->e.p);
-    put_edge(t, next + (u64)in->imm, 1);
+    put_edge(t, target, 1);
 }

@@ -219,8 +219,13 @@ static void link_to(struct dbt *d, struct block *b, unsigned slot, const struct 
               b->link_patch[slot] < d->code->used && to->code < d->code->used,
           "link %u of the block at %llx to %llx", slot, (unsigned long long)b->lin,
           (unsigned long long)to->lin);
-    u8 *at = d->code->rw + b->link_patch[slot];
-    *(i32 *)(void *)at = (i32)((d->code->rw + to->code) - (at + 4));
+    u32 from = b->link_patch[slot], dest = to->code;
+    if (slot < ARRAY_SIZE(b->link_inner) && b->link_inner[slot] && b->loaded == to->loaded &&
+        b->spilled == to->spilled) {
+        from = b->link_inner[slot];
+        dest = to->inner;
+    }
+    *(i32 *)(void *)(d->code->rw + from) = (i32)dest - (i32)(from + 4);
 }
 
 /* Runs translated code from block b until something needs C. */

@@ -316,6 +316,7 @@ struct block *translate(struct dbt *d, const struct code_at *at)
     put_ient(&t);
     b->code = (u32)(t.e.p - d->code->rw);
     put_prologue(&t.e, t.loaded, t.spilled);
+    b->inner = (u32)(t.e.p - d->code->rw);
     if (t.guarded || t.body)
         put_guards(&t);
     unsigned check = 0;
