@@ -123,7 +123,7 @@ def slices(name):
             t.run(t.reprise, "diff", t.dir / rec, t.dir / "again")
 
 
-for one in ("echo", "faultstorm", "smc", "paging"):
+for one in ("echo", "faultstorm", "smc", "paging", "across"):
     slices(one)
 
 
