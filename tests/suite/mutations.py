@@ -1,0 +1,73 @@
+"""Each check that an optimisation of dbt must make is taken out in turn: the random programs have to notice."""
+import os
+import shutil
+import subprocess
+
+from suite.harness import ROOT, test
+
+DBT = "vmm/cpu/dbt/"
+# What is broken, where, and what stands there instead.
+MUTATIONS = (
+    ("the second page of an instruction is not watched", DBT + "cache.c",
+     "if (b->phys2)\n        b->page2_next = page_add(d, b->phys2, bi | SECOND_PAGE);", ""),
+    ("the way out of a loop keeps the budget of rounds that were not done", DBT + "guard.c",
+     "e_lea(e, t->s1, t->s1, NOREG, 1, (i32)c->id);", ""),
+    ("a guard looks at the first operand only", DBT + "guard.c",
+     "e4(e, PAGE_SIZE - (u32)(g->hi - g->lo));", "e4(e, PAGE_SIZE - 1);"),
+    ("a guard does not ask whether it may write", DBT + "guard.c",
+     "tlb + (g->write ? offsetof(struct tlb_entry, wtag) : 0)", "tlb"),
+    ("a guard takes a register for what it was before a SUB", DBT + "guard.c",
+     "got = sum(v[to], -(i64)in->imm2);", "got = v[to];"),
+    ("a guard takes a register for known that something else wrote", DBT + "guard.c",
+     "if (in->wr >> r & 1)\n            v[r].root = NOREG;", ""),
+    ("a stack access may begin below the page", DBT + "put.c",
+     "e_lea(e, RCX, base, RCX, 1, disp);", "e_lea(e, RCX, base, RCX, 1, disp + (i32)size - 1);"),
+    ("a stack store does not ask whether it may write", DBT + "put.c",
+     "at + (write ? offsetof(struct stack_page, wtag) : offsetof(struct stack_page, rtag));",
+     "at + offsetof(struct stack_page, rtag);"),
+    ("the TLB forgets, and the stack's page does not", "vmm/cpu/x86/tlb.c",
+     "d->stack[k] = (struct stack_page){STACK_NONE, STACK_NONE, 0};", "(void)d;"),
+    ("a link goes behind the prologue of a block that keeps other registers", DBT + "run.c",
+     "b->loaded == to->loaded &&\n        b->spilled == to->spilled", "true"),
+    ("a part of the budget is lost at an exit", DBT + "run.c",
+     "for (unsigned k = 0; k < BUDGET_PARTS; k++)\n        d->c.budget += d->part[k];",
+     "for (unsigned k = 0; k + 1 < BUDGET_PARTS; k++)\n        d->c.budget += d->part[k];"),
+)
+
+
+def build(t, tree):
+    t.run("make", "-s", f"-j{os.cpu_count()}", "build/rel/tests/insn/insn", cwd=tree, env={"MAKEFLAGS": ""},
+          timeout=900)
+
+
+def noticed(tree, programs):
+    """Does a campaign fail, or end badly? In turns, as short ones mostly do."""
+    for seed in range(1, 1 + programs // 500):
+        r = subprocess.run([tree / "build" / "rel" / "tests" / "insn" / "insn", "--stops", "--cases", "500", "--seed",
+                            str(seed)], capture_output=True, timeout=600)
+        if r.returncode:
+            return seed
+    return 0
+
+
+@test("insn/mutations", cost=600)
+def mutations(t):
+    """Campaigns of random programs fail for each, and pass without."""
+    tree = t.dir / "tree"
+    shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns("build", ".git"), symlinks=True)
+    build(t, tree)
+    t.equal(noticed(tree, 500), 0, "the campaign of the program as it is")
+    missed = []
+    for what, name, old, new in MUTATIONS:
+        path = tree / name
+        text = path.read_text()
+        t.equal(text.count(old), 1, f"places of {old!r} in {name}")
+        path.write_text(text.replace(old, new))
+        build(t, tree)
+        seed = noticed(tree, 4000)
+        t.log.write(f"{what}: seed {seed}\n")
+        if not seed:
+            missed.append(what)
+        path.write_text(text)
+    t.equal(missed, [], "mutations that no program noticed")
+    return f"{len(MUTATIONS)} mutations"
