@@ -145,8 +145,37 @@ static void arrays(void)
     check_eq(bad, 0, "a page table is written between reads through it");
 }
 
+/* Words of a stack that is not aligned, one of them in two pages that are not neighbours in memory;
+ * the carry flag is kept over all of it. */
+static void stack(void)
+{
+    u64 got = 0, bad = 0;
+
+    map(VA, (u64)second, PT_P | PT_W);
+    map(VA + PAGE, (u64)first, PT_P | PT_W);
+    for (u64 i = 0; i < 300; i++) {
+        u64 top = VA + PAGE + i % 24, value = i * 0x0102030405060708;
+
+        __asm__ volatile(
+            "mov %%rsp, %%r8\n\tmov %2, %%rsp\n\tstc\n\tpush %3\n\tpush %3\n\tpush %3\n\t"
+            "push %3\n\tcall 1f\n1:\tpop %0\n\tpop %0\n\tsbb $0, %0\n\tpop %0\n\tstc\n\t"
+            "pop %0\n\tpop %0\n\tadc $0, %0\n\tmov %%r8, %%rsp"
+            : "=&r"(got), "+m"(bad)
+            : "r"(top), "r"(value)
+            : "r8", "memory", "cc");
+        bad += got != value + 1;
+        for (u64 k = 0; k < 32; k++) {
+            u64 at = top - 32 + k;
+            const u8 *page = at < VA + PAGE ? second : first;
+            bad += page[at & 4095] != (u8)(value >> 8 * (k & 7));
+        }
+    }
+    check_eq(bad, 0, "a stack over the end of a page");
+}
+
 void guest_main(void)
 {
+    stack();
     instruction();
     arrays();
     exit_guest(0);

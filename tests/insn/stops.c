@@ -149,7 +149,7 @@ static unsigned make_program(struct rng *r, const struct stops *s, u8 *out, unsi
             out[len++] = 0x41;
             out[len++] = 0x88;
             out[len++] = 0x4f;
-            out[len++] = (u8)rng_below(r, 128);
+            out[len++] = (u8)rng_below(r, rng_chance(r, 50) ? 16 : 128);
             n++;
             continue;
         }
@@ -192,7 +192,8 @@ static bool run_program(struct stops *s, u64 number, u64 *stops)
     struct icase c = {.number = number};
     u8 code[2048], data[DATA_SIZE];
     struct guest *const all[] = {s->straight, s->stopped, s->stepped};
-    u64 at = SLOT_FIRST + rng_below(&(struct rng){{s->seed + number, number | 1}}, 8000);
+    struct rng place = {{s->seed + number, number | 1}};
+    u64 at = SLOT_FIRST + rng_below(&place, 8000);
     unsigned len;
     pos_t start = 0;
 
@@ -205,7 +206,13 @@ static bool run_program(struct stops *s, u64 number, u64 *stops)
                 rng_chance(&r, 70) ? T_DATA + PAGE_SIZE + 512 + rng_below(&r, 6144) : value_int(&r);
     c.st.gpr[R14] = rng_below(&r, 12);
     c.st.gpr[R15] = T_CODE + at + rng_below(&r, len);
+    if (rng_chance(&place, 15)) { /* over the end of a page, into which it stores */
+        at = PAGE_SIZE - rng_below(&place, len);
+        c.st.gpr[R15] = T_CODE + PAGE_SIZE - 8;
+    }
     c.st.gpr[RSP] = T_DATA + 4 * PAGE_SIZE + 2048;
+    if (rng_chance(&place, 20)) /* a stack over the end of a page, perhaps not aligned */
+        c.st.gpr[RSP] = T_DATA + 4 * PAGE_SIZE + rng_below(&place, 80);
     c.st.rip = T_CODE + at;
     if (!rng_chance(&r, 3))
         c.st.rflags &= ~(u64)(FL_TF | FL_AC);
