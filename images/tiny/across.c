@@ -151,8 +151,10 @@ static void stack(void)
 {
     u64 got = 0, bad = 0;
 
-    map(VA, (u64)second, PT_P | PT_W);
-    map(VA + PAGE, (u64)first, PT_P | PT_W);
+    u8 *low = first + PAGE == second ? second : first, *high = low == first ? second : first;
+
+    map(VA, (u64)low, PT_P | PT_W);
+    map(VA + PAGE, (u64)high, PT_P | PT_W);
     for (u64 i = 0; i < 300; i++) {
         u64 top = VA + PAGE + i % 24, value = i * 0x0102030405060708;
 
@@ -166,7 +168,7 @@ static void stack(void)
         bad += got != value + 1;
         for (u64 k = 0; k < 32; k++) {
             u64 at = top - 32 + k;
-            const u8 *page = at < VA + PAGE ? second : first;
+            const u8 *page = at < VA + PAGE ? low : high;
             bad += page[at & 4095] != (u8)(value >> 8 * (k & 7));
         }
     }
