@@ -78,9 +78,8 @@ static u32 attach_arrow(u32 id)
 
 static u32 transfer(u32 id, u32 x, u32 y, u32 width, u32 height, u32 of)
 {
-    struct virtio_gpu_transfer_to_host_2d c = {.r = {x, y, width, height},
-                                               .offset = ((u64)y * of + x) * 4,
-                                               .resource_id = id};
+    struct virtio_gpu_transfer_to_host_2d c = {
+        .r = {x, y, width, height}, .offset = ((u64)y * of + x) * 4, .resource_id = id};
 
     return ask(&c, sizeof c, VIRTIO_GPU_CMD_TRANSFER_TO_HOST_2D);
 }
@@ -124,8 +123,8 @@ static void paint(u32 step)
 {
     for (u32 y = 0; y < HEIGHT; y++)
         for (u32 x = 0; x < WIDTH; x++)
-            *pixel(x, y) = (x * 2 + step) << 16 | (y * 4) << 8 |
-                           ((x ^ y) + step * 3) % 256 | 0xff000000u;
+            *pixel(x, y) =
+                (x * 2 + step) << 16 | (y * 4) << 8 | ((x ^ y) + step * 3) % 256 | 0xff000000u;
 }
 
 /* A box that moves is all that is sent. */

@@ -27,8 +27,8 @@ static void start(u32 count)
 
 #define WAIT(body)                                                                                 \
     do {                                                                                           \
-        __asm__ volatile("leaq 9f(%%rip), %%rax\n\tmovq %%rax, leave_to(%%rip)\n\tsti\n\t" body       \
-                         "\n9:\n\tcli\n\tmovq $0, leave_to(%%rip)"                                     \
+        __asm__ volatile("leaq 9f(%%rip), %%rax\n\tmovq %%rax, leave_to(%%rip)\n\tsti\n\t" body    \
+                         "\n9:\n\tcli\n\tmovq $0, leave_to(%%rip)"                                 \
                          : "+b"(n)                                                                 \
                          :                                                                         \
                          : "rax", "rcx", "rdi", "memory", "cc");                                   \

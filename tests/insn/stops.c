@@ -26,7 +26,7 @@ struct stops {
 
 /*
  * What goes over arrays: operands of two registers at a few distances, and registers that move by a
- * constant. Translated, such loops look memory up once for several instructions (dbt/loop.c).
+ * constant. Translated, such loops look memory up once for several instructions (dbt/guard.c).
  */
 static unsigned array_insn(struct rng *r, u8 *out)
 {

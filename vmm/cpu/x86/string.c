@@ -140,10 +140,9 @@ SCANS(8, "q")
 static u64 scan(struct core *d, const struct insn *in, enum op op, unsigned size, u64 n)
 {
     typedef u64 scan_fn(u64 a, const void *si, const void *di, u64 n);
-    static scan_fn *const fn[2][2][4] = {{{scas_ne1, scas_ne2, scas_ne4, scas_ne8},
-                                          {scas_e1, scas_e2, scas_e4, scas_e8}},
-                                         {{cmps_ne1, cmps_ne2, cmps_ne4, cmps_ne8},
-                                          {cmps_e1, cmps_e2, cmps_e4, cmps_e8}}};
+    static scan_fn *const fn[2][2][4] = {
+        {{scas_ne1, scas_ne2, scas_ne4, scas_ne8}, {scas_e1, scas_e2, scas_e4, scas_e8}},
+        {{cmps_ne1, cmps_ne2, cmps_ne4, cmps_ne8}, {cmps_e1, cmps_e2, cmps_e4, cmps_e8}}};
     u64 di = linear(d, SEG_ES, d->cpu.gpr[RDI]), si = linear(d, in->seg, d->cpu.gpr[RSI]);
     u64 rax = d->cpu.gpr[RAX], a = 0, b = 0;
     if ((d->cpu.rflags & FL_DF) || d->dr_active || d->ac_check || in->addrsize == 4)
