@@ -452,10 +452,15 @@ int debug_serve(struct travel *tr, int child, struct err *err)
         code = serve(s, piped, err);
     if (child) {
         signal(SIGCHLD, SIG_DFL);
+        /* In moments: a signal just before a wait without end would not end it. */
+        static const struct timespec moment = {.tv_nsec = 20000000};
         while (!gone) {
             if (ended_by_signal())
                 end_gdb(s);
-            gone = waitpid(child, &status, 0) >= 0 || errno != EINTR;
+            pid_t ended = waitpid(child, &status, WNOHANG);
+            gone = ended > 0 || (ended < 0 && errno != EINTR);
+            if (!gone)
+                nanosleep(&moment, NULL);
         }
         if (!code && WIFEXITED(status) && WEXITSTATUS(status) == 127)
             return EX_ERROR;
