@@ -6,7 +6,8 @@ killed at random moments; bits of boots flipped; renderers of recordings killed,
 into errors; hostile command buffers; instruction tests, device tests and fuzz targets with fresh
 seeds. `--kind kill --turns 250` is the campaign of 10,000 kills; `--kind renderer` and `--kind
 buffers` alone are the campaigns against the GPU's renderer; a turn of `--kind kvm` is 10,000 inputs
-at random positions of guests under KVM, and random programs; one of `--kind pmu` 100,000 stops at
+at random positions of guests under KVM, and random programs; one of `--kind programs` 10,000 random
+programs under dbt, straight, with stops and in single steps; one of `--kind pmu` 100,000 stops at
 random positions of guests that run freely, on an imitation. Stops at the first failure, says how to
 repeat it, and keeps its recording.
 """
@@ -137,6 +138,12 @@ def flip(t, rnd):
     t.same("rec", whole)
 
 
+def programs(t, rnd):
+    env = {"REPRISE_TEST_NO_PEXT": 1} if rnd.random() < 0.2 else None
+    t.run(t.build / "tests/insn/insn", "--stops", "--model", model(rnd)[-2:], "--seed", rnd.getrandbits(32),
+          "--cases", 10000, *(["--interrupts"] if rnd.random() < 0.2 else []), env=env, timeout=3600)
+
+
 def insn(t, rnd):
     t.run(t.build / "tests/insn/insn", "--model", model(rnd)[-2:], "--seed", rnd.getrandbits(32),
           "--cases", 500000, timeout=600)
@@ -197,7 +204,7 @@ def kvm_steps(t, rnd):
 
 
 KINDS = {"boot": (boot, 12), "workload": (workload, 1), "kill": (kill, 4), "flip": (flip, 2),
-         "insn": (insn, 2), "devices": (devices, 1), "ring0": (ring0, 2), "fuzz": (fuzz, 1),
+         "insn": (insn, 2), "programs": (programs, 2), "devices": (devices, 1), "ring0": (ring0, 2), "fuzz": (fuzz, 1),
          "renderer": (renderer, 4), "buffers": (buffers, 1), "pmu": (pmu, 1), "kvm": (kvm_steps, 1)}
 
 

@@ -110,6 +110,27 @@ insn("v2")
 insn("v3")
 
 
+def programs(name, model, *options, env=None, cost=8):
+    @test("insn/programs-" + name, cost=cost)
+    def run(t):
+        """Random programs (loops, faults, stores into their own code) straight, with stops, and in single steps."""
+        if model == "v3":
+            t.need_v3()
+        if t.mode == "asan":
+            t.skip("the host's CPU cannot run the cases under the address sanitizer")
+        r = t.run(t.build / "tests" / "insn" / "insn", "--stops", "--model", model, "--cases",
+                  500 if t.mode == "rel" else 100, "--seed", 1, *options, env=env, timeout=300, code=None)
+        if r.code != 0:
+            raise Failure(" | ".join([f"exit code {r.code}"] + failures(r.text)))
+        return r.text.strip().splitlines()[-1].removeprefix("stops: ")
+
+
+programs("v2", "v2")
+programs("v3", "v3")
+programs("interrupts", "v2", "--interrupts")
+programs("no-pext", "v2", env={"REPRISE_TEST_NO_PEXT": 1})
+
+
 @test("insn/found", cost=1)
 def insn_found(t):
     """Cases that once differed from the host's CPU."""
