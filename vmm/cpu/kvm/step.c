@@ -102,6 +102,8 @@ static bool leaves_open(const struct insn *in)
 static bool emulated_wrongly(const struct insn *in)
 {
     switch (in->mnemonic) {
+    case ZYDIS_MNEMONIC_BSF: /* of zero, into 32 bits: the upper half is lost */
+    case ZYDIS_MNEMONIC_BSR:
     case ZYDIS_MNEMONIC_LZCNT:
     case ZYDIS_MNEMONIC_TZCNT:
     case ZYDIS_MNEMONIC_CVTSD2SI:
