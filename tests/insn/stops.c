@@ -50,15 +50,18 @@ static unsigned array_insn(struct rng *r, u8 *out)
         *p++ = 0xff;
         *p++ = (u8)((rng_chance(r, 50) ? 0xc0 : 0xc8) | b);
         break;
-    case 2: /* lea b, [b + disp8]; mov b, another */
+    case 2: /* lea b, [b + disp8]; mov b, another; mov rdx, rsp, from then on the index */
         *p++ = 0x48;
         if (rng_chance(r, 70)) {
             *p++ = 0x8d;
             *p++ = (u8)(0x40 | b << 3 | b);
             *p++ = (u8)rng_below(r, 256);
-        } else {
+        } else if (rng_chance(r, 70)) {
             *p++ = 0x89;
             *p++ = (u8)(0xc0 | base[rng_below(r, 4)] << 3 | b);
+        } else {
+            *p++ = 0x89;
+            *p++ = 0xc0 | RSP << 3 | RDX;
         }
         break;
     default: /* op reg, [b + disp8] or [b + rdx * scale + disp8] */

@@ -20,6 +20,7 @@ MUTATIONS = (
      "got = sum(v[to], -(i64)in->imm2);", "got = v[to];"),
     ("a guard takes a register for known that something else wrote", DBT + "guard.c",
      "if (in->wr >> r & 1)\n            v[r].root = NOREG;", ""),
+    ("RSP is taken for an index", DBT + "guard.c", " || x.root == RSP", ""),
     ("a stack access may go on in the next page", DBT + "host.c",
      "~(u64)(PAGE_SIZE - 1) | ((1u << k) - 1)", "~(u64)(PAGE_SIZE - 1)"),
     ("a stack store does not ask whether it may write", DBT + "put.c",

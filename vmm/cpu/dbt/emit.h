@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "base/check.h"
 #include "base/types.h"
 
 struct emit {
@@ -42,6 +43,7 @@ static inline void e8(struct emit *e, u64 v)
 static inline void e_modrm(struct emit *e, int reg, int base, int index, int scale, i32 disp)
 {
     int ss = scale == 8 ? 3 : scale == 4 ? 2 : scale == 2 ? 1 : 0;
+    CHECK(index != 4, "RSP as an index");
     reg &= 7;
     if (base < 0) {
         e1(e, (u8)(reg << 3 | 4));

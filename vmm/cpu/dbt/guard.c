@@ -65,7 +65,8 @@ static void join(struct tr *t, unsigned i, const struct value v[16])
         in->high8 || seg_has_base(in->seg) || in->base < 0)
         return;
     struct value b = v[in->base], x = in->index >= 0 ? v[in->index] : none;
-    if (b.root < 0 || (in->index >= 0 && x.root < 0))
+    /* RSP can be no index, where guards look for what it was at the entry. */
+    if (b.root < 0 || (in->index >= 0 && x.root < 0) || x.root == RSP)
         return;
     i64 lo = (i64)((u64)in->disp + (u64)b.delta + (u64)x.delta * in->scale);
     i64 hi = lo + in->mem_size;

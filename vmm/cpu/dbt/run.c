@@ -139,10 +139,17 @@ static struct block *lookup(struct dbt *d, int *result, bool remember)
     if (translate_crosses(d, at.page, offset)) {
         const u8 *second;
         unsigned avail = PAGE_SIZE - offset;
+        u8 before[15] = {0};
+        for (unsigned i = 0; i < avail; i++)
+            before[i] = at.page[offset + i];
         *result = fetch_page(&d->c, lin + avail, &at.phys2, &second);
         if (*result)
             return NULL;
         join_bytes(at.bytes, at.page + offset, avail, second);
+        /* The walk set an accessed bit in the instruction's own first page. */
+        for (unsigned i = 0; i < avail; i++)
+            if (at.bytes[i] != before[i])
+                return NULL;
     }
     struct block *b = cache_find(d, lin, at.phys, at.phys2, d->c.mode);
     if (!b) {
@@ -232,7 +239,7 @@ static void link_to(struct dbt *d, struct block *b, unsigned slot, const struct 
 static int run_block(struct dbt *d, struct block *b)
 {
     u32 gen = d->code->gen;
-    d->c.stale = false;
+    d->c.stale = d->c.revoked = false;
     d->sti_budget = INT64_MIN;
     int r = enter_block(d, b->code);
     d->c.st.exits++;

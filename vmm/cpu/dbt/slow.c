@@ -50,6 +50,7 @@ u64 slow_mem(struct dbt *d)
     u64 host = (u64)mmu_fill(&d->c, va, acc, d->c.idx);
     if (UNLIKELY(!host && d->c.debug.nwatch && !d->c.fault.vector))
         host = (u64)beside_watched(&d->c, va, size, acc);
-    /* Accessed bits were set in a page that also holds code, maybe this block. */
-    return d->c.stale ? 0 : host;
+    /* Accessed bits were set in a page that also holds code, maybe this block; or a page became a
+     * table that the block stores to by a guard. */
+    return d->c.stale || d->c.revoked ? 0 : host;
 }

@@ -105,6 +105,11 @@ static bool gather_crossing(struct tr *t)
     struct dbt *d = t->d;
     icache_key(code_size(&d->c), t->at->bytes, 15, key);
     const struct insn *in = icache_get(&d->c, key);
+    unsigned first = PAGE_SIZE - (t->at->phys & (PAGE_SIZE - 1));
+    /* From the last page to the first one: what is dropped by addresses would miss one of the two.
+     */
+    if ((t->lin ^ (t->lin + first)) >> 63 || in->len <= first)
+        return false;
     if (!in->len || runs_alone(&d->c, t->lin) || is_tail(d, in) ||
         (tr_wants_scratch(d, in) && free_registers(in->use) < 2))
         return false;

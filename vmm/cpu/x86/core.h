@@ -167,6 +167,7 @@ struct core {
     bool executing; /* in exec(): stores are an instruction's own */
     bool mov_ss;    /* the shadow is MOV SS's: debug traps wait too */
     bool stale;     /* what was derived from memory was dropped since the run loop looked */
+    bool revoked;   /* ... or a page may be written no more without a look */
     volatile int kicked;
     u32 db_pending;   /* DR6 bits of data breakpoints hit by the current instruction */
     gpa_t code_page;  /* physical page of the current instruction */

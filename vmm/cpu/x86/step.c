@@ -41,14 +41,19 @@ static int fetch(struct core *d, struct insn **out)
     struct insn *in = icache_get(d, key);
     d->code_page2 = NEVER;
     if (in->len == 0) {
-        /* It goes on in the next page. */
-        TRY(fetch_page(d, lin + avail, &gpa, &page));
-        u8 bytes[15];
-        for (unsigned i = 0; i < 15; i++)
-            bytes[i] = i < avail ? key[i] : page[i - avail];
-        icache_key(code_size(d), bytes, 15, key);
+        /* It goes on in the next page; unless that walk set an accessed bit in the first page. */
+        const u8 *second;
+        TRY(fetch_page(d, lin + avail, &gpa, &second));
+        icache_key(code_size(d), page + off, avail, key);
         in = icache_get(d, key);
-        d->code_page2 = gpa & ~(u64)(PAGE_SIZE - 1);
+        if (in->len == 0) {
+            u8 bytes[15];
+            for (unsigned i = 0; i < 15; i++)
+                bytes[i] = i < avail ? key[i] : second[i - avail];
+            icache_key(code_size(d), bytes, 15, key);
+            in = icache_get(d, key);
+            d->code_page2 = gpa & ~(u64)(PAGE_SIZE - 1);
+        }
     }
     *out = in;
     return DONE;

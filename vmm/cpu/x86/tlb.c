@@ -68,7 +68,7 @@ void mmu_protect_page(struct core *d, struct page *pg, u64 index)
     forget_stack(d);
     if (!(pg->flags & PG_WTLB))
         return;
-    d->stale = true; /* a loop may store there without a look */
+    d->revoked = true;
     const u8 *host = d->ram->host + index * PAGE_SIZE;
     if (!(pg->flags & PG_WMULTI)) {
         struct tlb_entry *t = &d->tlb[pg->wslot >> TLB_BITS][pg->wslot & (TLB_SIZE - 1)];
