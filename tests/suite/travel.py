@@ -5,6 +5,7 @@ import random
 import re
 import shutil
 import subprocess
+import time
 
 from suite.boot import image
 from suite.gdb import Client
@@ -423,10 +424,8 @@ def left_over(t):
     # An interrupt takes nothing away.
     before = sorted(p.name for p in (rec / "checkpoints").iterdir())
     child = t.start([t.reprise, "checkpoint", "--every", "0.02", rec])
-    try:
-        child.wait(0.2)
-    except subprocess.TimeoutExpired:
-        pass
+    while child.poll() is None and not (rec / "checkpoints.new").exists():
+        time.sleep(0.01)  # from then on it takes interrupts itself
     child.send_signal(2)
     err = child.communicate()[1].decode()
     if child.returncode != 0:
