@@ -74,6 +74,21 @@ file_system() {
     rm -f "$work/root.tar"
 }
 
+# unpacked PACKAGES [OPTION...]: packages as they are, without their scripts, and $work/files ->
+# $work/root.tar.
+unpacked() {
+    pack_files "$work/files" "$work/files.tar"
+    packages=$1
+    shift
+    bootstrap --variant=extract --include="$packages" "$@" \
+        --extract-hook="tar-in $work/files.tar /" \
+        --extract-hook='mkdir -p "$1/dev" "$1/proc" "$1/sys" "$1/tmp" "$1/run"
+            for dir in bin sbin lib lib64; do # of no package of these since Debian 13
+                [ -e "$1/$dir" ] || [ ! -e "$1/usr/$dir" ] || ln -s "usr/$dir" "$1/$dir"
+            done'
+    rm -f "$work/files.tar"
+}
+
 # gpu_image UUID SIZE PACKAGES: a recipe whose programs run on the display, all but their files: what
 # lies in $work/files comes onto the disk. The generic image's kernel, its initramfs with the program
 # `gpu` added, and disk.img -> $out.
@@ -85,17 +100,11 @@ gpu_image() {
     cat build/images/generic/initrd "$work/more" >"$work/initrd"
 
     say "$out: downloading and unpacking packages"
-    pack_files "$work/files" "$work/files.tar"
-    bootstrap --variant=extract --include="$3" \
-        --extract-hook="tar-in $work/files.tar /" \
-        --extract-hook='mkdir -p "$1/dev" "$1/proc" "$1/sys" "$1/tmp" "$1/run"
-            for dir in bin sbin lib lib64; do # of no package of these since Debian 13
-                [ -e "$1/$dir" ] || [ ! -e "$1/usr/$dir" ] || ln -s "usr/$dir" "$1/$dir"
-            done'
+    unpacked "$3"
     truncate -s "$2" "$work/disk.img"
     file_system "$work/disk.img" "$1" 0
     (cd "$work" && sha256sum vmlinuz initrd disk.img) >>"$work/version"
-    rm -rf "$work/initramfs" "$work/more" "$work/files" "$work/files.tar" "$work/sdk" "$work/debs"
+    rm -rf "$work/initramfs" "$work/more" "$work/files" "$work/sdk" "$work/debs"
     rm -rf "$out"
     mv "$work" "$out"
     say "$out: $(du -h "$out/disk.img" | cut -f1) of disk used"

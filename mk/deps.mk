@@ -10,6 +10,9 @@ deps-disk:
 	@images/deps.sh image disk
 deps-gpu:
 	@images/deps.sh image disk gpu draw
+# A program of its disk is linked with libcrypto.
+deps-programs:
+	@images/deps.sh reprise image disk
 deps-all:
 	@images/deps.sh
 
@@ -31,4 +34,4 @@ $(NEEDS:%=$(B)/needs/%): $(B)/needs/%:
 	@echo 'int main(void) { return 0; }' | $(CC) $(LDFLAGS) -x c -o $@ - $(LIBS_$*) 2>$@.log || \
 		{ images/deps.sh --ask "$(LIBS_$*)" $(if $(filter test,$*),,make); exit 1; }
 
-.PHONY: deps deps-demo deps-image deps-disk deps-gpu deps-all
+.PHONY: deps deps-demo deps-image deps-disk deps-gpu deps-programs deps-all

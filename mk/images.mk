@@ -48,6 +48,14 @@ $(GPU_DESKTOP_FILES:%=build/images/gpu-desktop/%) &: $(DISK_COMMON) images/gpu-d
 	@images/gpu-desktop/build.sh
 image-gpu-desktop: build/images/gpu-desktop/disk.img
 
+# Real programs for `bench.py --part real`. Two minutes, 170 MB from the network, 1.2 GB on the disk: no test
+# needs it, so it is made only when asked for.
+PROGRAMS_FILES := disk.img version
+$(PROGRAMS_FILES:%=build/images/programs/%) &: $(DISK_COMMON) images/programs/build.sh \
+		$(filter-out %/enter,$(wildcard tests/bench/real/*)) | deps-programs
+	@images/programs/build.sh
+image-programs: build/images/programs/disk.img
+
 # For `make test`: where one cannot be made (no user namespaces, no network), its tests are skipped.
 define if_possible
 image-$(1)-if-possible:
@@ -65,6 +73,6 @@ images-if-possible: $(OPTIONAL_IMAGES:%=image-%-if-possible)
 images: $(IMAGES:%=build/images/%/vmlinuz) image-gpu-raw
 
 images-clean:
-	rm -rf $(addprefix build/images/,$(IMAGES) gpu-raw generic-tsc $(DISK_IMAGES))
+	rm -rf $(addprefix build/images/,$(IMAGES) gpu-raw generic-tsc programs $(DISK_IMAGES))
 
-.PHONY: images image-gpu-raw images-if-possible images-clean
+.PHONY: images image-gpu-raw image-programs images-if-possible images-clean

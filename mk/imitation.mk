@@ -10,10 +10,11 @@ IMITATION_WRAP := open ioctl close read fcntl syscall clock_gettime timer_create
 	mmu_flush_all help_invlpg help_invpcid help_mov_system \
 	pmu_cpu_read pmu_pin
 IMITATION_LINK := $(IMITATION_WRAP:%=-Wl,--wrap=%)
-IMITATION_BIN  := $(addprefix $(B)/tests/imitation/,reprise stops inject insn kvm_facts)
+IMITATION_BIN  := $(addprefix $(B)/tests/imitation/,reprise stops inject insn kvm_facts walk)
 
 $(B)/tests/imitation/reprise: $(CMD_OBJ)
 $(B)/tests/imitation/stops: $(B)/tests/tools/stops.o
+$(B)/tests/imitation/walk: $(B)/tests/tools/walk.o
 $(B)/tests/imitation/inject: $(B)/tests/tools/inject.o
 $(B)/tests/imitation/kvm_facts: $(B)/tests/tools/kvm_facts.o
 $(B)/tests/imitation/insn: $(patsubst %.c,$(B)/%.o,$(wildcard tests/insn/*.c))

@@ -12,7 +12,7 @@ build/reprise-gpu: $(B)/reprise-gpu
 	@mkdir -p $(@D)
 	@cp -f $< $@.tmp && mv -f $@.tmp $@
 
-$(B)/reprise-gpu: $(RENDERER_OBJ)
+$(B)/reprise-gpu: $(RENDERER_OBJ) $(addprefix $(B)/vmm/base/,calls.o limits.o)
 	@echo "  LD $@"
 	@$(CC) $(LDFLAGS) -o $@ $^ $(RENDERER_LIBS)
 

@@ -18,6 +18,7 @@ $(B)/tests/unit/test_gpu_decode $(B)/tests/unit/test_gpu_log $(B)/tests/unit/tes
 	$(B)/tests/unit/test_gpu_drive $(B)/tests/unit/test_gpu_track \
 	$(B)/tests/unit/test_gpu_memory: $(GPU_OBJ)
 $(B)/tests/unit/test_gpu_memory: WRAP := malloc calloc realloc strdup free
+$(B)/tests/unit/test_gpu_store: WRAP := malloc calloc
 $(B)/tests/unit/test_tsc_insn: $(B)/guest-agent/tsc/insn.o
 $(UNIT_BIN): $(B)/tests/unit/%: $(B)/tests/unit/%.o $(B)/libreprise.a
 	@echo "  LD $@"
@@ -33,11 +34,12 @@ $(B)/tests/tools/gpu_log_sample: $(GPU_OBJ)
 $(TOOLS): $(B)/tests/tools/%: $(B)/tests/tools/%.o $(B)/libreprise.a
 	@$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libreprise.a $(LDLIBS)
 
-GUEST_BIN := $(addprefix build/images/guest/,check heap lines steps echod frames modeset)
+GUEST_BIN := $(addprefix build/images/guest/,check heap lines many steps echod frames modeset)
 # For gdb: lines, at addresses where no other program of the guest is.
 build/images/guest/heap: GUEST_FLAGS := -g -Wl,-Ttext-segment=0x10000000
 build/images/guest/lines: GUEST_FLAGS := -g -O0 -Wl,-Ttext-segment=0x20000000
 build/images/guest/steps: GUEST_FLAGS := -g -O0 -Wl,-Ttext-segment=0x30000000
+build/images/guest/many: GUEST_FLAGS := -g -O1 -Wl,-Ttext-segment=0x40000000
 build/images/guest/%: tests/guest/%.c
 	@mkdir -p $(@D)
 	@echo "  CC $< (static, for the guest)"

@@ -12,6 +12,7 @@
 #include "replay/player.h"
 #include "base/page_image.h"
 #include "base/room.h"
+#include "replay/checkpoint_notes.h"
 #include "replay/recording.h"
 
 /* A point in time: a position, and as virtual time goes on while a machine is idle, the time. */
@@ -70,6 +71,7 @@ int page_space_find(const struct page_space *p, u64 *index);
 struct checkpoint_part {
     struct instant at;
     struct player_place place;
+    struct sha256 log; /* log_before() of the place */
     const u8 *state;
     size_t state_size;
     struct {
@@ -88,8 +90,11 @@ struct checkpoint_writer {
     struct hash128 machine;
     u32 sequence;
     u64 parent;
-    u64 bytes;        /* written so far */
-    struct room room; /* for all of them together; the owner's to set */
+    u64 bytes;                      /* written so far */
+    struct room room;               /* for all of them together; the owner's to set */
+    struct sha256 link;             /* of the file before; at first the root, the owner's to set */
+    struct checkpoint_notes *notes; /* where they are noted, the owner's to set; NULL: nowhere */
+    struct err not_noted;           /* code 0: all of them are */
 };
 
 /* An empty directory `name` in the recording for new files; what is in it is removed. */
@@ -121,7 +126,9 @@ struct checkpoint_file {
     u32 npages;
     const u8 *blocks; /* struct checkpoint_block */
     u32 nblocks;
-    u64 data; /* file offset of the first block */
+    u64 data;             /* file offset of the first block */
+    struct sha256 digest; /* of header and packed meta, which has the hashes of the blocks */
+    struct sha256 link;   /* checkpoint_link(), by checkpoint_set_bind() */
 };
 #define CHECKPOINT_ZERO 0x80000000u
 
@@ -131,12 +138,24 @@ struct checkpoint_set {
     struct checkpoint_file *file;
     u32 count;
     u64 bytes;
+    bool old; /* they were written by an older version, which hashed no pages */
 };
 
 /* Are the files this recording's, in a row, each with a place in its log? Rewinds `log`. <0: *err
- * names the first that is not. *count: those before it. */
-int checkpoints_bound(const struct recording *r, struct log_reader *log, u32 *count,
+ * names the first that is not. *count: those before it. *old: they are of an older version, which
+ * is no error. Without the machine; for `reprise verify`. */
+int checkpoints_bound(const struct recording *r, struct log_reader *log, u32 *count, bool *old,
                       struct err *err);
+/*
+ * How many of the files lie in the log, each between the records that its place says: their links
+ * are then known. Reads `log` from where it is, its start. *beyond: the next one only lies after
+ * all that a killed recorder left of it.
+ */
+u32 checkpoint_set_bind(struct checkpoint_set *s, struct log_reader *log, const struct sha256 *root,
+                        bool *beyond);
+/* Reads on in `log` to the place: what comes before it. false: there is no such place. */
+bool checkpoint_log_before(struct log_reader *log, const struct log_place *place,
+                           struct sha256 *out);
 
 /*
  * Reads what is in the recording, without the pages: no directory is an empty set. Whatever is

@@ -1,5 +1,8 @@
-/* Do a recording's checkpoints belong to it, as far as can be said without its machine: for
- * `reprise verify`. See checkpoint.h; what a replay uses of them checkpoint_read.c checks. */
+/*
+ * A recording's checkpoint files against its log. They come with the recording, so they are
+ * somebody's claims: each must lie where the log goes on from its place. Whether the rest of what
+ * they say is to be believed, checkpoint_notes.h knows. See checkpoint.h.
+ */
 #include "base/file_io.h"
 #include "replay/checkpoint_format.h"
 
@@ -25,12 +28,13 @@ static const char *bound(const struct checkpoint_header *h, const struct recordi
     return NULL;
 }
 
-int checkpoints_bound(const struct recording *r, struct log_reader *log, u32 *count,
+int checkpoints_bound(const struct recording *r, struct log_reader *log, u32 *count, bool *old,
                       struct err *err)
 {
     u64 parent = 0;
     int code = 0;
     *count = 0;
+    *old = false;
     int dir = openat(r->dir, CHECKPOINT_DIR, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (dir < 0)
         return errno == ENOENT ? 0 : err_errno(err, "cannot open %s/" CHECKPOINT_DIR, r->path);
@@ -47,6 +51,11 @@ int checkpoints_bound(const struct recording *r, struct log_reader *log, u32 *co
             why = bound(&h, r, log, *count, parent);
         else if (fd < 0)
             why = none.text;
+        *old = why == checkpoint_older && !*count;
+        if (*old) {
+            close(fd);
+            break;
+        }
         if (why) {
             code = err_set(err, -EINVAL, "the checkpoint %s/%s/%s is of no use: %s", r->path,
                            CHECKPOINT_DIR, name, why);
@@ -60,4 +69,63 @@ int checkpoints_bound(const struct recording *r, struct log_reader *log, u32 *co
     close(dir);
     log_rewind(log);
     return code;
+}
+
+static bool same_place(const struct log_place *a, const struct log_place *b)
+{
+    return a->offset == b->offset && a->taken == b->taken && a->seed == b->seed &&
+           a->index == b->index && a->position == b->position && a->time == b->time &&
+           a->sequence == b->sequence && a->last_type == b->last_type;
+}
+
+u32 checkpoint_set_bind(struct checkpoint_set *s, struct log_reader *log, const struct sha256 *root,
+                        bool *beyond)
+{
+    struct checkpoint_file *file = s->file;
+    struct record rec = {.type = 0}, next;
+    struct log_place place;
+    struct sha256 link = *root;
+    u64 inputs = 0;
+    u32 n = 0, first;
+    *beyond = false;
+    do {
+        struct instant before = {rec.position, rec.time};
+        log_tell(log, &place);
+        for (first = n; n < s->count && same_place(&file[n].place.log, &place) &&
+                        file[n].place.inputs == inputs && file[n].at.position >= before.position &&
+                        file[n].at.time >= before.time;
+             n++) {
+            struct sha256 records = log_before(log);
+            file[n].link = link = checkpoint_link(&link, &records, &file[n].digest);
+        }
+        if (!log_next(log, &next)) {
+            next.position = before.position; /* nothing is known of what came then */
+            next.time = before.time;
+            next.type = 0;
+        }
+        for (u32 k = first; k < n; k++)
+            if (file[k].at.position > next.position || file[k].at.time > next.time) {
+                *beyond = !next.type && log_damage(log)->state == CHUNKS_KILLED;
+                return k;
+            }
+        rec = next;
+        inputs += rec.type && record_input(&rec, NULL);
+    } while (rec.type);
+    return n;
+}
+
+bool checkpoint_log_before(struct log_reader *log, const struct log_place *place,
+                           struct sha256 *out)
+{
+    struct record rec;
+    struct log_place here;
+    for (;;) {
+        log_tell(log, &here);
+        if (same_place(&here, place))
+            break;
+        if (!log_next(log, &rec))
+            return false;
+    }
+    *out = log_before(log);
+    return true;
 }

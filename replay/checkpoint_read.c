@@ -20,6 +20,8 @@ static void file_name(u32 sequence, char out[16])
     snprintf(out, 16, "%06u", sequence);
 }
 
+const char checkpoint_older[] = "it was written by an older version";
+
 const char *checkpoint_header_wrong(const struct checkpoint_header *h, u32 sequence, u64 parent,
                                     const struct hash128 *machine)
 {
@@ -27,6 +29,8 @@ const char *checkpoint_header_wrong(const struct checkpoint_header *h, u32 seque
         return "it is no checkpoint";
     if (h->header_check != XXH3_64bits(h, offsetof(struct checkpoint_header, header_check)))
         return "wrong checksum of its header";
+    if (h->version < CHECKPOINT_VERSION)
+        return checkpoint_older;
     if (h->version != CHECKPOINT_VERSION || h->size != sizeof(*h))
         return "its format is of another version";
     if (!hash_equal(&h->machine, machine))
@@ -115,6 +119,8 @@ static const char *read_file(struct checkpoint_set *s, int fd, struct checkpoint
         why = "wrong checksum";
     else if (!chunk_unpack(packed, h.meta_packed, f->meta, h.meta_raw))
         why = "it cannot be decompressed";
+    else
+        f->digest = checkpoint_digest(&h, packed);
     free(packed);
     if (why)
         return why;
@@ -188,6 +194,15 @@ void checkpoint_set_open(struct checkpoint_set *s, const struct recording *r, u6
         memset(f, 0, sizeof(*f));
         const char *why = read_file(s, fd, f, s->count, &parent, &r->machine_hash, state_size);
         close(fd);
+        if (why == checkpoint_older && !s->count) {
+            free_file(f);
+            s->old = true;
+            err_set(problem, -EINVAL,
+                    "the checkpoints of %s were written by an older version, which made none that "
+                    "can be believed: they are not used; `reprise checkpoint` writes new ones",
+                    r->path);
+            return;
+        }
         if (why) {
             free_file(f);
             err_set(problem, -EINVAL,
@@ -250,6 +265,7 @@ static const char *load_file(struct checkpoint_set *s, u32 n, const u32 *newest,
         bool wanted = newest[index] == n;
         if (!(f->pages[i] & CHECKPOINT_ZERO)) {
             struct checkpoint_block b;
+            struct sha256 hash;
             u32 block = filled / BLOCK_PAGES, k = filled % BLOCK_PAGES;
             memcpy(&b, f->blocks + block * sizeof(b), sizeof(b));
             if (k == 0)
@@ -257,7 +273,7 @@ static const char *load_file(struct checkpoint_set *s, u32 n, const u32 *newest,
             if (wanted && !loaded) {
                 if (!file_read_at(fd, packed, b.packed, at))
                     why = "it was cut short";
-                else if (XXH3_64bits(packed, b.packed) != b.check)
+                else if (hash = sha256_bytes(packed, b.packed), !sha256_equal(&hash, &b.hash))
                     why = "wrong checksum of a block of pages";
                 else if (!chunk_unpack(packed, b.packed, raw, b.raw))
                     why = "a block of pages cannot be decompressed";

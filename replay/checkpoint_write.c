@@ -124,7 +124,7 @@ static u32 put_blocks(struct out *o, const struct checkpoint_part *part, u32 *li
         }
         if (fill == BLOCK_BYTES || (fill && i == part->npages)) {
             size_t n = pack(raw, fill, packed);
-            table[blocks++] = (struct checkpoint_block){(u32)n, (u32)fill, XXH3_64bits(packed, n)};
+            table[blocks++] = (struct checkpoint_block){(u32)n, (u32)fill, sha256_bytes(packed, n)};
             put(o, packed, n);
             fill = 0;
         }
@@ -145,8 +145,15 @@ static size_t gather_meta(const struct checkpoint_part *part, const u32 *list,
     return (size_t)(p - to);
 }
 
+struct sha256 checkpoint_digest(const struct checkpoint_header *h, const void *packed_meta)
+{
+    const struct sha256 part[] = {sha256_bytes(h, sizeof(*h)),
+                                  sha256_bytes(packed_meta, h->meta_packed)};
+    return sha256_bytes(part, sizeof(part));
+}
+
 static int write_file(struct checkpoint_writer *w, const struct checkpoint_part *part, int fd,
-                      u64 *check, struct err *err)
+                      u64 *check, struct sha256 *digest, struct err *err)
 {
     size_t meta_max = part->state_size + part->npages * sizeof(u32) +
                       (part->npages / BLOCK_PAGES + 1) * sizeof(struct checkpoint_block);
@@ -186,6 +193,7 @@ static int write_file(struct checkpoint_writer *w, const struct checkpoint_part 
     h.meta_packed = (u32)pack(meta, h.meta_raw, meta + meta_max);
     h.meta_check = XXH3_64bits(meta + meta_max, h.meta_packed);
     h.header_check = XXH3_64bits(&h, offsetof(struct checkpoint_header, header_check));
+    *digest = checkpoint_digest(&h, meta + meta_max);
     put(&o, meta + meta_max, h.meta_packed);
     u64 size = o.at;
     o.at = 0;
@@ -211,13 +219,18 @@ int checkpoint_write(struct checkpoint_writer *w, const struct checkpoint_part *
 {
     char name[16];
     u64 check = 0;
+    struct sha256 digest;
     int fd = file_create_at(w->dir, TEMPORARY);
     if (fd < 0)
         return err_errno(err, "cannot create a checkpoint");
-    int code = write_file(w, part, fd, &check, err);
+    int code = write_file(w, part, fd, &check, &digest, err);
     if (close(fd) && !code)
         code = err_errno(err, "cannot write a checkpoint");
     snprintf(name, sizeof(name), "%06u", w->sequence);
+    struct sha256 link = checkpoint_link(&w->link, &part->log, &digest);
+    /* First: a note of a file that is not there does no harm. */
+    if (!code && w->notes && !w->not_noted.code)
+        checkpoint_note(w->notes, &link, &w->not_noted);
     if (!code && renameat(w->dir, TEMPORARY, w->dir, name))
         code = err_errno(err, "cannot rename a checkpoint");
     if (code) {
@@ -226,5 +239,6 @@ int checkpoint_write(struct checkpoint_writer *w, const struct checkpoint_part *
     }
     w->sequence++;
     w->parent = check;
+    w->link = link;
     return 0;
 }

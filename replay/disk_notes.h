@@ -2,12 +2,11 @@
  * What this user's recorder noted about the images of a recording's disks, outside of it. Names
  * that stand in a recording are its author's, who may be anybody; these were given by the user.
  *
- *     $XDG_STATE_HOME/reprise/disks/IDENTITY   (without it: $HOME/.local/state)
+ *     the private directory's disks/IDENTITY (private_dir.h)
  *
  * IDENTITY is the SHA-256 of machine.dtb, which has a random id in it (board/description.h): a
  * recording that was moved or copied keeps its notes, one that was made or changed by somebody else
- * has none. Directories and files are this user's, and nobody else can write them; what is not so
- * is not believed. The DISK_NOTES_KEPT last used are kept.
+ * has none. The DISK_NOTES_KEPT last used are kept.
  *
  * Written by `record` and `replay -o`, read by whoever builds the machine (disk_sources.h).
  */

@@ -28,6 +28,7 @@ struct job {
 
 struct keeper {
     struct checkpoint_writer writer;
+    struct checkpoint_notes notes;
     u64 every_ns, last_ns;
     struct pending output[OUT_COUNT];
     struct page_space space;
@@ -39,12 +40,17 @@ struct keeper {
     struct err failed; /* the thread's; read when not busy */
 };
 
-int keeper_create(struct keeper **out, const struct recording *r, u64 every_ns, u64 keep_free,
-                  struct machine *m, struct err *err)
+int keeper_create(struct keeper **out, const struct recording *r,
+                  const struct machine_description *d, u64 every_ns, u64 keep_free,
+                  struct checkpoint_notes *notes, struct machine *m, struct err *err)
 {
     struct keeper *k = calloc(1, sizeof(*k));
-    if (!k)
+    if (!k) {
+        checkpoint_notes_close(notes);
         return err_set(err, -ENOMEM, "no memory for checkpoints");
+    }
+    k->notes = *notes;
+    *notes = (struct checkpoint_notes)CHECKPOINT_NOTES_NONE;
     k->every_ns = every_ns;
     k->last_ns = host_ns_coarse();
     k->job.state = malloc(machine_state_size(m));
@@ -58,6 +64,10 @@ int keeper_create(struct keeper **out, const struct recording *r, u64 every_ns, 
         code = err_set(err, -ENOMEM, "no memory for checkpoints");
     if (!code)
         code = checkpoint_writer_open(&k->writer, r, CHECKPOINT_DIR, err);
+    if (!code)
+        code = checkpoint_root(r, d, &k->writer.link, err);
+    if (k->notes.fd >= 0)
+        k->writer.notes = &k->notes;
     k->writer.room = (struct room){.keep = keep_free};
     if (code) {
         keeper_destroy(k);
@@ -154,7 +164,12 @@ static void copy_image_page(void *opaque, u64 index)
     }
     /* One that the image had the last time and has no more (the GPU gave a resource up) reads as
      * zeros. */
-    const u8 *page = page_image_page(c->from, index);
+    const u8 *page;
+    u8 room[PAGE_SIZE];
+    if (page_image_read(c->from, index, room, &page)) {
+        c->failed = true;
+        return;
+    }
     memcpy(j->pages + j->part.npages * PAGE_SIZE, page ? page : page_image_zeros(), PAGE_SIZE);
     j->list[j->part.npages++] = (u32)(c->first + index);
 }
@@ -189,7 +204,8 @@ static bool copy_pages(struct keeper *k, struct machine *m)
     return !c.failed;
 }
 
-void keeper_take(void *keeper, struct machine *m, const struct player_place *place, u64 host_ns)
+void keeper_take(void *keeper, struct machine *m, const struct player_place *place,
+                 const struct sha256 *log, u64 host_ns)
 {
     struct keeper *k = keeper;
     struct job *j = &k->job;
@@ -209,6 +225,7 @@ void keeper_take(void *keeper, struct machine *m, const struct player_place *pla
     }
     j->part.at = (struct instant){machine_position(m), machine_now(m)};
     j->part.place = *place;
+    j->part.log = *log;
     j->part.state = j->state;
     j->part.state_size = machine_state_size(m);
     j->part.pages = j->list;
@@ -234,9 +251,10 @@ void keeper_take(void *keeper, struct machine *m, const struct player_place *pla
         write_job(k);
 }
 
-int keeper_finish(struct keeper *k, u32 *files, u64 *bytes, struct err *err)
+int keeper_finish(struct keeper *k, u32 *files, u64 *bytes, struct err *not_noted, struct err *err)
 {
     join(k);
+    *not_noted = k->writer.not_noted;
     *files = k->writer.sequence;
     *bytes = k->writer.bytes;
     if (k->failed.code)
@@ -250,6 +268,7 @@ void keeper_destroy(struct keeper *k)
         return;
     join(k);
     checkpoint_writer_close(&k->writer);
+    checkpoint_notes_close(&k->notes);
     for (int c = 0; c < OUT_COUNT; c++) {
         free(k->output[c].data);
         free(k->job.output[c].data);

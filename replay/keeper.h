@@ -10,17 +10,21 @@
 
 struct keeper;
 
-/* The machine is at power-on. So much of the file system stays free (room.h). */
-int keeper_create(struct keeper **out, const struct recording *r, u64 every_ns, u64 keep_free,
-                  struct machine *m, struct err *err);
+/* The machine, `d`, is at power-on. So much of the file system stays free (room.h). `notes`, taken
+ * over also on error: where they are noted. */
+int keeper_create(struct keeper **out, const struct recording *r,
+                  const struct machine_description *d, u64 every_ns, u64 keep_free,
+                  struct checkpoint_notes *notes, struct machine *m, struct err *err);
 /* What the machine prints, all of it. */
 void keeper_output(struct keeper *k, enum dev_output channel, const void *data, size_t len);
 /* Is it time, and is the last one on disk? */
 bool keeper_due(const void *keeper, u64 host_ns);
-/* From take(), with nothing due at this instant any more and the log flushed. */
-void keeper_take(void *keeper, struct machine *m, const struct player_place *place, u64 host_ns);
-/* Waits for the thread. *files and *bytes: what was written; <0 with a text if writing failed. */
-int keeper_finish(struct keeper *k, u32 *files, u64 *bytes, struct err *err);
+/* From take(), with nothing due at this instant any more. `log`: log_writer_before(). */
+void keeper_take(void *keeper, struct machine *m, const struct player_place *place,
+                 const struct sha256 *log, u64 host_ns);
+/* Waits for the thread. *files and *bytes: what was written; <0 with a text if writing failed.
+ * *not_noted: why they, or the last of them, were not noted; code 0: they were. */
+int keeper_finish(struct keeper *k, u32 *files, u64 *bytes, struct err *not_noted, struct err *err);
 void keeper_destroy(struct keeper *k); /* NULL is safe; finishes */
 
 #endif

@@ -66,6 +66,8 @@ bool log_pending(const struct log_writer *w);
 int log_keep(struct log_writer *w, const struct record *reached, struct err *err);
 /* Where the next record will be. */
 void log_writer_tell(const struct log_writer *w, struct log_place *out);
+/* A hash against forgers of all records up to there; log_before() has the same of a reader. */
+struct sha256 log_writer_before(const struct log_writer *w);
 u64 log_bytes(const struct log_writer *w); /* in the file */
 /* The host's disk is full; what was reserved of it (log_room.h) still takes the end of a recording.
  */
@@ -90,6 +92,8 @@ void log_rewind(struct log_reader *r);
 
 /* Where the record is that log_next gives next. */
 void log_tell(const struct log_reader *r, struct log_place *out);
+/* Of all records before that one; of what was read from the log's start on. */
+struct sha256 log_before(const struct log_reader *r);
 /* <0: the log has no such place (another log, or it is damaged there); then rewound. */
 int log_seek(struct log_reader *r, const struct log_place *place, struct err *err);
 void log_reader_destroy(struct log_reader *r);

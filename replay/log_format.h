@@ -57,7 +57,11 @@ _Static_assert(sizeof(struct log_chunk_header) == 64, "part of the format");
 extern const struct chunk_format log_format;
 
 /* The seal before the first chunk, and that of a chunk. */
-struct sha256 log_file_seal(const struct chunk_file_header *h);
+struct sha256 log_file_seal(struct sha256_stream *s, const struct chunk_file_header *h);
 struct sha256 log_chunk_seal(struct sha256_stream *s, const struct sha256 *before,
                              const struct log_chunk_header *h, const void *payload);
+/* Of all records up to one in the middle of a chunk: the seal before the chunk, where its deltas
+ * count from, and those of its records. */
+struct sha256 log_part_seal(const struct sha256 *before, u64 position, u64 time, const u8 *raw,
+                            size_t size);
 #endif

@@ -18,6 +18,7 @@ struct log_reader {
     bool in_tail; /* the current chunk is the tail */
     int sealed;   /* the chunks have seals: 1, 0, or not known yet: -1 */
     struct sha256 start_seal, seal;
+    struct sha256 seal_before; /* the current chunk */
     struct sha256_stream *sha;
     u64 raw_total;
     bool last_seen;              /* a chunk with LOG_CHUNK_LAST */
@@ -50,7 +51,7 @@ int log_reader_create(struct log_reader **out, int fd, struct err *err)
         log_reader_destroy(r);
         return code;
     }
-    r->start_seal = log_file_seal(&h);
+    r->start_seal = log_file_seal(r->sha, &h);
     log_rewind(r);
     *out = r;
     return 0;
@@ -165,6 +166,13 @@ void log_tell(const struct log_reader *r, struct log_place *out)
     out->taken = r->h.records - r->left;
 }
 
+struct sha256 log_before(const struct log_reader *r)
+{
+    if (!r->left && !r->in_tail)
+        return r->seal;
+    return log_part_seal(&r->seal_before, r->h.first_position, r->h.first_time, r->raw, r->at);
+}
+
 int log_seek(struct log_reader *r, const struct log_place *place, struct err *err)
 {
     struct record rec;
@@ -205,13 +213,15 @@ static bool check_seal(struct log_reader *r)
                            sealed ? "it is sealed, those before are not"
                                   : "it is not sealed, those before are");
     r->sealed = sealed;
-    if (!sealed)
+    is = log_chunk_seal(r->sha, &r->seal, &r->h, r->packed);
+    if (!sealed) { /* for log_before(), as if it were there */
+        r->seal = is;
         return true;
+    }
     if (!file_read_at(r->file.fd, &seal, sizeof(seal),
                       r->file.offset + sizeof(r->h) + r->h.packed_size))
         return chunks_stop(&r->file, CHUNKS_DAMAGED, "cannot be read: %s",
                            errno ? strerror(errno) : "file changed");
-    is = log_chunk_seal(r->sha, &r->seal, &r->h, r->packed);
     if (!sha256_equal(&seal, &is))
         return chunks_stop(&r->file, CHUNKS_DAMAGED, "wrong seal");
     r->seal = seal;
@@ -254,6 +264,7 @@ static bool load_chunk(struct log_reader *r)
     struct log_place here = border(r);
     if (r->in_tail)
         return stop_at_border(r);
+    r->seal_before = r->seal;
     if (!read_chunk(r) && !read_tail(r))
         return false;
     if (!check_records(r))

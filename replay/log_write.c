@@ -78,9 +78,11 @@ const struct chunk_format log_format = {
     .size = chunk_size,
 };
 
-struct sha256 log_file_seal(const struct chunk_file_header *h)
+struct sha256 log_file_seal(struct sha256_stream *s, const struct chunk_file_header *h)
 {
-    return sha256_bytes(h, sizeof(*h));
+    sha256_begin(s);
+    sha256_add(s, h, sizeof(*h));
+    return sha256_end(s);
 }
 
 struct sha256 log_chunk_seal(struct sha256_stream *s, const struct sha256 *before,
@@ -91,6 +93,16 @@ struct sha256 log_chunk_seal(struct sha256_stream *s, const struct sha256 *befor
     sha256_add(s, h, sizeof(*h));
     sha256_add(s, payload, h->packed_size);
     return sha256_end(s);
+}
+
+struct sha256 log_part_seal(const struct sha256 *before, u64 position, u64 time, const u8 *raw,
+                            size_t size)
+{
+    struct {
+        struct sha256 before, records;
+        u64 position, time;
+    } part = {*before, sha256_bytes(raw, size), position, time};
+    return size ? sha256_bytes(&part, sizeof(part)) : *before;
 }
 
 static int write_all(struct log_writer *w, const void *data, size_t len)
@@ -123,7 +135,7 @@ int log_writer_create(struct log_writer **out, int fd, struct err *err)
     w->tail = (struct log_tail){.dir = -1, .fd = -1};
     const struct chunk_file_header h = chunk_file_begin(&log_format);
     w->seed = h.check;
-    w->seal = log_file_seal(&h);
+    w->seal = log_file_seal(w->sha, &h);
     if (write_all(w, &h, sizeof(h))) {
         int code = fail(w, err);
         close(fd);
@@ -297,6 +309,11 @@ void log_writer_tell(const struct log_writer *w, struct log_place *out)
                               .sequence = w->sequence,
                               .taken = w->records,
                               .last_type = (u32)w->before_type};
+}
+
+struct sha256 log_writer_before(const struct log_writer *w)
+{
+    return log_part_seal(&w->seal, w->first.position, w->first.time, w->raw, w->raw_size);
 }
 
 bool log_low(const struct log_writer *w)

@@ -6,32 +6,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/check.h"
+#include "base/text.h"
 #include "board/kernel.h"
 #include "host/sandbox.h"
 #include "replay/disk_sources.h"
 
 char *text_quoted(const char *name)
 {
-    static const char plain[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,"
-        ":@%/";
-    char *out = malloc(4 * strlen(name) + 5), *p = out;
-    CHECK(out, "no memory");
-    if (*name == '-') /* not an option */
-        p = stpcpy(p, "./");
-    if (*name && strspn(name, plain) == strlen(name)) {
-        strcpy(p, name);
-        return out;
-    }
-    *p++ = '\'';
-    for (; *name; name++)
-        if (*name == '\'')
-            p = stpcpy(p, "'\\''");
-        else
-            *p++ = *name;
-    strcpy(p, "'");
-    return out;
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    if (!out)
+        return NULL;
+    text_put_quoted(out, name);
+    if (!fclose(out))
+        return text;
+    free(text);
+    return NULL;
 }
 
 struct hash128 description_hash128(const u8 bytes[DESCRIPTION_HASH_SIZE])
@@ -44,7 +35,7 @@ struct hash128 description_hash128(const u8 bytes[DESCRIPTION_HASH_SIZE])
     return h;
 }
 
-int open_recording(struct opened *o, const char *path, struct err *err)
+int find_recording(struct opened *o, const char *path, struct err *err)
 {
     *o = (struct opened){.rec = RECORDING_CLOSED};
     sandbox_read(path);
@@ -55,9 +46,19 @@ int open_recording(struct opened *o, const char *path, struct err *err)
             err_prefix(err, "%s/machine.dtb", path);
     }
     if (!code)
-        code = recording_open_log(&o->rec, &o->log, err);
+        code = recording_find_log(&o->rec, err);
     o->quoted = text_quoted(path);
+    if (!code && !o->quoted)
+        code = err_set(err, -ENOMEM, "no memory to open %s", path);
     if (code)
+        close_recording(o);
+    return code;
+}
+
+int open_recording(struct opened *o, const char *path, struct err *err)
+{
+    int code = find_recording(o, path, err);
+    if (!code && (code = recording_open_log(&o->rec, &o->log, err)))
         close_recording(o);
     return code;
 }
@@ -102,7 +103,11 @@ int build_machine(struct opened *o, struct machine **m, struct err *err)
     struct disk *disks[DESCRIPTION_DISKS];
     unsigned ndisks = 0;
     const struct machine_description *d = &o->desc;
-    struct machine_config config = {.is = d, .engine = o->engine, .disks = disks};
+    struct machine_config config = {.is = d,
+                                    .engine = o->engine,
+                                    .code_cache = o->code_cache,
+                                    .paranoid = o->paranoid,
+                                    .disks = disks};
     void *kernel = NULL, *initrd = NULL;
     struct kernel_image image = {0};
     struct hash128 kernel_hash = description_hash128(d->kernel_hash);
@@ -114,9 +119,13 @@ int build_machine(struct opened *o, struct machine **m, struct err *err)
         disk_overlay_ready(disks[i]);
     if (o->engine == ENGINE_KVM)
         sandbox_plan_more(SANDBOX_KVM);
+    if (o->paranoid.on)
+        sandbox_plan_more(SANDBOX_COPIES);
     /* All that it names is open. What it holds is looked at behind the door only. */
     if (!code)
         code = sandbox_enter(err);
+    if (!code && !o->log)
+        code = recording_open_log(&o->rec, &o->log, err);
     if (!code)
         code = recording_load(&o->rec, &kernel_hash, d->kernel_size, "kernel", &kernel, err);
     if (!code && kernel_extract(kernel, d->kernel_size, &image, err))

@@ -20,20 +20,26 @@ struct opened {
     struct player_disk seen[DESCRIPTION_DISKS]; /* by build_machine(): for the player */
     unsigned nseen;
     enum engine_kind engine; /* for build_machine(), whatever it was recorded with */
+    u64 code_cache;          /* for build_machine(): of the engine; 0: default */
+    struct engine_paranoid paranoid;
     /* For build_machine(): the images that the user named, DESCRIPTION_DISKS of them. NULL: none */
     const struct disk_spec *named;
 };
+/* What has to be before sandbox_enter(): reads machine.dtb, which says what else is to be opened,
+ * and opens the log. build_machine() reads of it, behind the door; `log` is NULL until then. */
+int find_recording(struct opened *o, const char *path, struct err *err);
+/* All of it: for who is behind the door, or has none. */
 int open_recording(struct opened *o, const char *path, struct err *err);
 void close_recording(struct opened *o);
 
 /* Builds the machine of an opened recording (for replay); refuses hosts that cannot run it. Which
- * disk images it opens says disk_sources.h. The machine must be gone before the recording is
- * closed. */
+ * disk images it opens says disk_sources.h. Enters the sandbox. The machine must be gone before the
+ * recording is closed. */
 int build_machine(struct opened *o, struct machine **m, struct err *err);
 
 struct hash128 description_hash128(const u8 bytes[DESCRIPTION_HASH_SIZE]);
 
-/* A file name as a shell takes it, for the commands that we suggest; malloc'ed. */
+/* text_put_quoted(); malloc'ed. NULL: no memory. */
 char *text_quoted(const char *name);
 
 #endif

@@ -272,10 +272,10 @@ static int check_within(struct instant at, struct instant end, struct err *err)
 {
     if (at.position > end.position)
         return err_set(err, -ERANGE,
-                       "position %" PRIu64 " lies behind the end of the recording, %" PRIu64,
+                       "position %" PRIu64 " lies after the end of the recording, %" PRIu64,
                        at.position, end.position);
     if (at.time > end.time)
-        return err_set(err, -ERANGE, "%.9g s lies behind the end of the recording, %.9g s",
+        return err_set(err, -ERANGE, "%.9g s lies after the end of the recording, %.9g s",
                        (double)at.time * 1e-9, (double)end.time * 1e-9);
     return 0;
 }

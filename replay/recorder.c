@@ -169,7 +169,8 @@ static int take(struct input_source *src, struct machine *m, struct input *in, s
         struct player_place place = {.inputs = r->inputs};
         r->checkpoint = machine_position(m);
         log_writer_tell(r->log, &place.log);
-        r->config.keep(r->config.keeper, m, &place, now);
+        struct sha256 before = log_writer_before(r->log);
+        r->config.keep(r->config.keeper, m, &place, &before, now);
     }
     return 0;
 }

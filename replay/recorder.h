@@ -20,7 +20,8 @@ struct recorder_config {
     vns_t progress_ns;         /* between progress records, without idle time; 0: the usual */
     /* Checkpoints (keeper.h): is one due, and take it; NULL: none. */
     bool (*keep_due)(const void *keeper, u64 host_ns);
-    void (*keep)(void *keeper, struct machine *m, const struct player_place *place, u64 host_ns);
+    void (*keep)(void *keeper, struct machine *m, const struct player_place *place,
+                 const struct sha256 *log, u64 host_ns);
     void *keeper;
 };
 

@@ -33,14 +33,26 @@ void hash_text(const struct hash128 *hash, char out[HASH_TEXT])
 
 static int begin(struct recording *r, const char *path, struct err *err)
 {
-    *r = (struct recording){.dir = -1, .path = strdup(path)};
+    *r = (struct recording)RECORDING_CLOSED;
+    r->path = strdup(path);
     return r->path ? 0 : err_set(err, -ENOMEM, "no memory");
+}
+
+static void close_found(struct recording *r)
+{
+    if (r->log >= 0)
+        close(r->log);
+    if (r->tail >= 0)
+        close(r->tail);
+    r->log = r->tail = -1;
 }
 
 void recording_close(struct recording *r)
 {
-    if (r->dir >= 0)
+    if (r->dir >= 0) {
+        close_found(r);
         close(r->dir);
+    }
     free(r->path);
     free(r->machine);
     *r = (struct recording)RECORDING_CLOSED;
@@ -287,7 +299,7 @@ int recording_create_log(struct recording *r, struct log_writer **out, struct er
 }
 
 /* Reads the whole of a regular file of at most `max` bytes. */
-static int read_file(struct recording *r, int dir, const char *name, u64 max, void **data,
+static int read_file(const struct recording *r, int dir, const char *name, u64 max, void **data,
                      size_t *size, struct err *err)
 {
     u64 bytes = 0;
@@ -335,26 +347,40 @@ int recording_open(struct recording *r, const char *path, struct err *err)
     return code;
 }
 
-int recording_open_log(struct recording *r, struct log_reader **out, struct err *err)
+int recording_find_log(struct recording *r, struct err *err)
 {
+    close_found(r);
     int fd = file_open_regular(r->dir, "log", NEVER, NULL, err);
     if (fd < 0)
         return err_prefix(err, "%s", r->path);
+    r->log = fd;
     if (flock(fd, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK) {
-        close(fd);
+        close_found(r);
         return err_set(err, -EBUSY, "%s is still being recorded", r->path);
     }
-    struct log_reader *log;
-    int code = log_reader_create(&log, fd, err);
-    if (code)
-        return err_prefix(err, "%s/log", r->path);
     fd = file_open_regular(r->dir, LOG_TAIL_NAME, TAIL_MAX, NULL, err);
     if (fd < 0 && fd != -ENOENT) {
-        log_reader_destroy(log);
+        close_found(r);
         return err_prefix(err, "%s", r->path);
     }
-    if (fd >= 0)
-        log_reader_tail(log, fd);
+    r->tail = MAX(fd, -1);
+    return 0;
+}
+
+int recording_open_log(struct recording *r, struct log_reader **out, struct err *err)
+{
+    struct log_reader *log;
+    int code = r->log < 0 ? recording_find_log(r, err) : 0;
+    if (code)
+        return code;
+    int fd = r->log;
+    r->log = -1;
+    code = log_reader_create(&log, fd, err);
+    if (code)
+        return err_prefix(err, "%s/log", r->path);
+    if (r->tail >= 0)
+        log_reader_tail(log, r->tail);
+    r->tail = -1;
     /* A log of another machine would diverge at once; say why instead. */
     struct record rec;
     bool started = log_next(log, &rec);
@@ -375,8 +401,8 @@ int recording_open_log(struct recording *r, struct log_reader **out, struct err 
     return 0;
 }
 
-int recording_load(struct recording *r, const struct hash128 *hash, u64 size, const char *what,
-                   void **data, struct err *err)
+int recording_load(const struct recording *r, const struct hash128 *hash, u64 size,
+                   const char *what, void **data, struct err *err)
 {
     char name[HASH_TEXT];
     size_t got_size;

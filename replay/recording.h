@@ -17,6 +17,7 @@
 struct recording {
     char *path;
     int dir;       /* -1: closed */
+    int log, tail; /* by recording_find_log(); -1: not found, or the reader's */
     void *machine; /* machine.dtb */
     size_t machine_size;
     struct hash128 machine_hash;
@@ -45,18 +46,22 @@ void recording_discard(struct recording *r);
 
 /* Opens it and loads machine.dtb (whose hash the log's start record repeats). */
 int recording_open(struct recording *r, const char *path, struct err *err);
-/* Opens its log; refuses one that is being recorded just now. */
+/* Opens the files of its log and reads nothing of them; refuses one that is being recorded just
+ * now.
+ */
+int recording_find_log(struct recording *r, struct err *err);
+/* Opens its log, found before or not, and reads whether it is of this machine. */
 int recording_open_log(struct recording *r, struct log_reader **out, struct err *err);
 /* Loads a kept file of `size` bytes, as machine.dtb says, and verifies it; `what` names it in
  * errors. malloc'ed. */
-int recording_load(struct recording *r, const struct hash128 *hash, u64 size, const char *what,
-                   void **data, struct err *err);
+int recording_load(const struct recording *r, const struct hash128 *hash, u64 size,
+                   const char *what, void **data, struct err *err);
 
 /* Safe on a zeroed struct whose dir is -1, and twice. */
 void recording_close(struct recording *r);
 #define RECORDING_CLOSED                                                                           \
     {                                                                                              \
-        .dir = -1                                                                                  \
+        .dir = -1, .log = -1, .tail = -1                                                           \
     }
 
 #define HASH_TEXT 33

@@ -107,14 +107,11 @@ int statement_make(struct statement *s, struct opened *o, struct err *err)
         code = line_of_file(out, &o->rec, GPU_LOG_NAME, NEVER, err);
     if (fclose(out) && code >= 0)
         code = err_set(err, -ENOMEM, "no memory");
+    if (code >= 0)
+        s->hash = sha256_bytes(s->text, s->len);
     if (code < 0)
         statement_free(s);
     return MIN(code, 0);
-}
-
-struct sha256 statement_hash(const struct statement *s)
-{
-    return sha256_bytes(s->text, s->len);
 }
 
 void statement_free(struct statement *s)
@@ -217,12 +214,13 @@ int signature_write(const struct statement *s, struct recording *r, const struct
     char *text = NULL;
     size_t len = 0;
     int code = signing_sign(key, s->text, s->len, signature, err);
+    if (!code)
+        code = signing_key_public(key, public, err);
     FILE *out = code ? NULL : open_memstream(&text, &len);
     if (code)
         return code;
     if (!out)
         return err_set(err, -ENOMEM, "no memory");
-    signing_key_public(key, public);
     fwrite(s->text, 1, s->len, out);
     put_hex(out, "key", public, sizeof(public));
     put_hex(out, "signature", signature, sizeof(signature));

@@ -15,6 +15,7 @@
 struct statement {
     char *text; /* malloc'ed */
     size_t len;
+    struct sha256 hash; /* of the text: the recording's identity */
     struct log_summary log;
     bool sealed; /* the log's chunks have seals, which are right */
 };
@@ -25,7 +26,6 @@ struct statement {
  * changed. A log that is damaged or was not ended counts up to there: look at log.damage.
  */
 int statement_make(struct statement *s, struct opened *o, struct err *err);
-struct sha256 statement_hash(const struct statement *s);
 void statement_free(struct statement *s);
 
 enum signature_state {

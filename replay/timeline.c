@@ -20,6 +20,7 @@
 /* A search backwards goes piece by piece: where it is slow, because points are hit all the time
  * that do not count, in pieces of about so much host time, lest an interruption loses much. */
 #define WINDOW_FIRST (2u << 20)
+#define NEAR_FIRST   (4u << 10) /* positions of the first piece where the hit may be near */
 #define WINDOW_MIN   (64u << 10)
 #define WINDOW_NS    250000000u
 #define POLL_NS      3000000u
@@ -118,15 +119,21 @@ int timeline_open(struct timeline **out, const char *dir, const struct timeline_
         return err_set(err, -ENOMEM, "out of memory");
     t->config = *config;
     t->files.dir = -1;
+    t->notes.fd = -1;
     t->o.rec = (struct recording)RECORDING_CLOSED;
     t->budget = config->memory ? config->memory : default_budget();
-    int code = open_recording(&t->o, dir, err);
+    int code = find_recording(&t->o, dir, err);
     if (!code) {
-        log_summarise(t->o.log, &t->summary);
         t->o.engine = config->engine;
+        t->o.code_cache = config->code_cache;
         t->o.named = config->named;
+        code = files_prepare(t, err);
+    }
+    if (!code) {
         code = build_machine(&t->o, &t->m, err);
     }
+    if (!code)
+        log_summarise(t->o.log, &t->summary);
     for (unsigned i = 0; !code && i < t->o.nseen; i++)
         if (t->o.seen[i].changed && config->warn)
             config->warn(config->opaque, t->o.seen[i].changed);
@@ -137,18 +144,12 @@ int timeline_open(struct timeline **out, const char *dir, const struct timeline_
         code = player_create(&t->player, &pc, t->m, err);
     }
     if (!code) {
-        struct err problem;
         page_space_init(&t->space, t->m);
         machine_set_output(t->m, text_output, t);
-        if (!config->ignore_files) {
-            checkpoint_set_open(&t->files, &t->o.rec, t->space.total, machine_state_size(t->m),
-                                &problem);
-            if (problem.text[0] && config->warn)
-                config->warn(config->opaque, problem.text);
-        }
-        files_check(t);
-        code = text_from_files(t, err);
+        code = files_open(t, err);
     }
+    if (!code)
+        code = text_from_files(t, err);
     if (!code)
         code = keep_start(t, err);
     if (!code && t->store.bytes > t->budget)
@@ -169,12 +170,15 @@ void timeline_close(struct timeline *t)
     if (!t)
         return;
     keep_free(t);
+    checkpoint_notes_close(&t->notes);
     player_destroy(t->player);
     if (t->m)
         machine_destroy(t->m);
     for (int i = 0; i < OUT_COUNT; i++)
         free(t->text[i].data);
     free(t->points);
+    free(t->skipped);
+    free(t->open.list);
     close_recording(&t->o);
     free(t);
 }
@@ -254,7 +258,7 @@ int move(struct timeline *t, struct instant to, enum move *what, struct err *err
     u32 piece = t->armed && t->npoints ? PIECE_ARMED : PIECE;
     limits.pause_at =
         now.position - now.position % piece + piece; /* however often there is a hit */
-    for (size_t i = 0; i < ARRAY_SIZE(ahead) && to.position != NEVER; i++)
+    for (size_t i = 0; i < ARRAY_SIZE(ahead) && to.position != NEVER && !t->direct; i++)
         if (to.position >= ahead[i] && to.position - ahead[i] > now.position)
             limits.pause_at = MIN(limits.pause_at, to.position - ahead[i]);
     u64 began = cpu_clock();
@@ -277,7 +281,7 @@ int move(struct timeline *t, struct instant to, enum move *what, struct err *err
     }
     bool there = instant_reached(now, to);
     *what = there ? MOVE_REACHED : MOVE_PAUSE;
-    if (t->fork || there)
+    if (t->fork || there || t->direct)
         return 0;
     bool keep = t->cost - t->last_kept >= KEEP_NS;
     for (size_t i = 0; i < ARRAY_SIZE(ahead) && to.position != NEVER; i++)
@@ -285,7 +289,7 @@ int move(struct timeline *t, struct instant to, enum move *what, struct err *err
     return keep ? keep_add(t, err) : 0;
 }
 
-static bool interrupted(struct timeline *t)
+bool move_interrupted(struct timeline *t)
 {
     u64 now = host_clock();
     if (!t->config.poll || now - t->polled < POLL_NS)
@@ -294,8 +298,7 @@ static bool interrupted(struct timeline *t)
     return t->config.poll(t->config.opaque, machine_position(t->m));
 }
 
-/* Without stops at debug points. */
-static int run_to(struct timeline *t, struct instant to, enum timeline_stop *stop, struct err *err)
+int run_to(struct timeline *t, struct instant to, enum timeline_stop *stop, struct err *err)
 {
     int code = arm(t, false, err);
     while (!code) {
@@ -311,7 +314,7 @@ static int run_to(struct timeline *t, struct instant to, enum timeline_stop *sto
             *stop = TIMELINE_END;
             break;
         }
-        if (!code && what == MOVE_PAUSE && interrupted(t)) {
+        if (!code && what == MOVE_PAUSE && move_interrupted(t)) {
             *stop = TIMELINE_INTERRUPTED;
             break;
         }
@@ -343,8 +346,7 @@ static int refuse_branch(struct timeline *t, struct err *err)
     return t->fork ? err_set(err, -EPERM, "this is a what-if branch; go back first") : 0;
 }
 
-/* To a place that is known and near, which is not interrupted (again). */
-static int return_to(struct timeline *t, struct instant from, struct err *err)
+int return_to(struct timeline *t, struct instant from, struct err *err)
 {
     enum timeline_stop ignored;
     bool (*poll)(void *, pos_t) = t->config.poll;
@@ -369,12 +371,18 @@ int timeline_set_points(struct timeline *t, const struct debug_point *points, un
     if (n == t->npoints && (!n || !memcmp(points, t->points, n * sizeof(*points))))
         return 0;
     struct debug_point *copy = calloc(n + 1, sizeof(*copy));
-    if (!copy)
+    struct timeline_skip *skipped = calloc(n + 1, sizeof(*skipped));
+    if (!copy || !skipped) {
+        free(copy);
+        free(skipped);
         return err_set(err, -ENOMEM, "no memory for breakpoints");
+    }
     for (unsigned i = 0; i < n; i++)
         copy[i] = points[i];
     free(t->points);
+    free(t->skipped);
     t->points = copy;
+    t->skipped = skipped;
     t->npoints = n;
     t->armed = t->armed && !n; /* what is in the engine is out of date: set again, or nothing is */
     if (!n)
@@ -385,15 +393,17 @@ int timeline_set_points(struct timeline *t, const struct debug_point *points, un
     return 0;
 }
 
-static bool hit_holds(struct timeline *t)
+static enum timeline_verdict verdict(struct timeline *t, enum timeline_side side)
 {
-    return !t->config.holds || t->config.holds(t->config.opaque, t->hit.point);
+    return t->config.holds ? t->config.holds(t->config.opaque, t->hit.point, side)
+                           : TIMELINE_COUNTS;
 }
 
 int timeline_forward(struct timeline *t, struct instant to, bool pass, enum timeline_stop *stop,
                      struct err *err)
 {
     int code = arm(t, true, err);
+    skip_forget(t);
     if (pass)
         machine_debug_pass(t->m);
     while (!code) {
@@ -406,13 +416,16 @@ int timeline_forward(struct timeline *t, struct instant to, bool pass, enum time
             break;
         }
         if (what == MOVE_HIT) {
-            if (hit_holds(t)) {
+            enum timeline_verdict v = verdict(t, TIMELINE_FORWARDS);
+            if (v == TIMELINE_COUNTS) {
                 *stop = TIMELINE_HIT;
                 break;
             }
+            if (v == TIMELINE_SKIPPED)
+                skip_note(t, &t->hit, timeline_now(t));
             machine_debug_pass(t->m);
         }
-        if (interrupted(t)) {
+        if (move_interrupted(t)) {
             *stop = TIMELINE_INTERRUPTED;
             break;
         }
@@ -429,6 +442,7 @@ static int sweep(struct timeline *t, struct instant end, u64 until, struct debug
     int code = arm(t, true, err);
     *found = false;
     *how = SWEEP_DONE;
+    t->open.n = 0;
     while (!code) {
         struct instant now = timeline_now(t);
         enum move what;
@@ -438,13 +452,17 @@ static int sweep(struct timeline *t, struct instant end, u64 until, struct debug
         if (code || what == MOVE_END || what == MOVE_REACHED)
             break;
         if (what == MOVE_HIT) {
-            if (t->hit.position < end.position && hit_holds(t)) {
+            enum timeline_verdict v =
+                t->hit.position < end.position ? verdict(t, TIMELINE_BEHIND) : TIMELINE_IGNORED;
+            if (v == TIMELINE_COUNTS) {
                 *last = t->hit;
                 *found = true;
+            } else if (v == TIMELINE_IN_FRONT) {
+                code = skip_open(t, &t->hit, err);
             }
             machine_debug_pass(t->m);
         }
-        if (interrupted(t))
+        if (move_interrupted(t))
             *how = SWEEP_INTERRUPTED;
         else if (what == MOVE_PAUSE && host_clock() > until)
             *how = SWEEP_SLOW;
@@ -461,8 +479,11 @@ static int piece_start(struct timeline *t, struct instant end, enum sweep *how, 
     int code = keep_go_back(t, end, true, err);
     if (!t->search.window)
         t->search.window = WINDOW_FIRST;
-    if (!code && end.position - machine_position(t->m) > t->search.window)
-        code = run_to(t, (struct instant){end.position - t->search.window, 0}, &stop, err);
+    u64 window = MIN(t->search.window, t->search.near);
+    if (t->search.near != NEVER)
+        t->search.near = MIN(8 * t->search.near, (u64)1 << 40);
+    if (!code && end.position - machine_position(t->m) > window)
+        code = run_to(t, (struct instant){end.position - window, 0}, &stop, err);
     *how = stop == TIMELINE_INTERRUPTED ? SWEEP_INTERRUPTED : SWEEP_DONE;
     return code;
 }
@@ -492,7 +513,13 @@ static int backward(struct timeline *t, struct instant from, enum timeline_stop 
         if (how == SWEEP_DONE) {
             u64 until = size > WINDOW_MIN ? began + 4ull * WINDOW_NS : NEVER;
             code = sweep(t, end, until, &last, &found, &how, err);
-            adapt_window(t, machine_position(t->m) - start.position, host_clock() - began);
+            pos_t swept = machine_position(t->m);
+            bool cut = false;
+            if (!code && how == SWEEP_DONE)
+                code = skip_decide(t, start, &last, &found, &cut, err);
+            if (cut)
+                how = SWEEP_INTERRUPTED;
+            adapt_window(t, swept - start.position, host_clock() - began);
         }
         if (code)
             return code;
@@ -516,7 +543,7 @@ static int backward(struct timeline *t, struct instant from, enum timeline_stop 
     }
 }
 
-int timeline_backward(struct timeline *t, enum timeline_stop *stop, struct err *err)
+static int backward_from(struct timeline *t, u64 near, enum timeline_stop *stop, struct err *err)
 {
     struct instant from = timeline_now(t);
     if (refuse_branch(t, err))
@@ -529,11 +556,23 @@ int timeline_backward(struct timeline *t, enum timeline_stop *stop, struct err *
         *stop = TIMELINE_BEGIN;
         return keep_go_back(t, (struct instant){0, 0}, false, err);
     }
+    skip_forget(t);
     t->search.from = t->search.start = t->search.end = from.position;
+    t->search.near = near;
     t->search.on = true;
     int code = backward(t, from, stop, err);
     t->search.on = false;
     return code;
+}
+
+int timeline_backward(struct timeline *t, enum timeline_stop *stop, struct err *err)
+{
+    return backward_from(t, NEVER, stop, err);
+}
+
+int timeline_backward_near(struct timeline *t, enum timeline_stop *stop, struct err *err)
+{
+    return backward_from(t, NEAR_FIRST, stop, err);
 }
 
 bool timeline_searching(const struct timeline *t, pos_t *from, pos_t *searched)
@@ -544,6 +583,11 @@ bool timeline_searching(const struct timeline *t, pos_t *from, pos_t *searched)
     if (now > t->search.start)
         *searched += MIN(now, t->search.end) - t->search.start;
     return t->search.on;
+}
+
+int timeline_return(struct timeline *t, struct instant to, struct err *err)
+{
+    return refuse_branch(t, err) ? err->code : return_to(t, to, err);
 }
 
 int timeline_step_back(struct timeline *t, enum timeline_stop *stop, struct err *err)
@@ -602,6 +646,8 @@ struct file_pages {
     size_t n, room;
     u64 first; /* added to what is listed now */
     bool failed;
+    u8 read[PAGE_SIZE]; /* a page of a disk that was in a file */
+    int error;          /* of the first that could not be read */
 };
 
 static void list_page(void *opaque, u64 index)
@@ -622,15 +668,21 @@ static void list_page(void *opaque, u64 index)
 
 static const u8 *file_page(void *opaque, size_t i)
 {
-    const struct file_pages *f = opaque;
+    struct file_pages *f = opaque;
     u64 index = f->list[i];
     int image = page_space_find(f->space, &index);
-    return page_image_page(image < 0 ? f->c->ram : f->c->image[image], index);
+    const u8 *page;
+    int code = page_image_read(image < 0 ? f->c->ram : f->c->image[image], index, f->read, &page);
+    f->error = f->error ? f->error : code;
+    return code ? NULL : page;
 }
 
-static int write_one(struct timeline *t, struct checkpoint_writer *w,
+static int write_one(struct timeline *t, struct checkpoint_writer *w, struct log_reader *log,
                      const struct checkpoint *before, const struct checkpoint *c, struct err *err)
 {
+    struct sha256 records;
+    if (!checkpoint_log_before(log, &c->place.log, &records))
+        return err_set(err, -EIO, "the log has changed while it was replayed");
     struct file_pages f = {.space = &t->space, .c = c};
     page_image_diff(before->ram, c->ram, list_page, &f);
     f.first = t->space.ram;
@@ -640,6 +692,7 @@ static int write_one(struct timeline *t, struct checkpoint_writer *w,
     }
     struct checkpoint_part part = {.at = c->at,
                                    .place = c->place,
+                                   .log = records,
                                    .state = c->state,
                                    .state_size = machine_state_size(t->m),
                                    .pages = f.list,
@@ -654,19 +707,34 @@ static int write_one(struct timeline *t, struct checkpoint_writer *w,
     }
     int code = f.failed ? err_set(err, -ENOMEM, "no memory to write a checkpoint")
                         : checkpoint_write(w, &part, err);
+    if (!code && f.error) {
+        errno = -f.error;
+        code = err_errno(err, "cannot read back what was written to a disk");
+    }
     free(f.list);
     return code;
 }
 
 int timeline_write_checkpoints(struct timeline *t, u64 every_ns, u32 *files, u64 *bytes,
-                               struct err *err)
+                               struct err *not_noted, struct err *err)
 {
     static const char temporary[] = CHECKPOINT_DIR ".new";
     struct checkpoint_writer w;
     struct checkpoint *before = NULL, *c = NULL;
-    int code = checkpoint_writer_open(&w, &t->o.rec, temporary, err);
+    struct opened other;
+    int code = open_recording(&other, t->o.rec.path, err);
     if (code)
         return code;
+    code = checkpoint_writer_open(&w, &t->o.rec, temporary, err);
+    w.notes = t->not_noted.code ? NULL : &t->notes;
+    w.not_noted = t->not_noted;
+    if (!code)
+        code = checkpoint_root(&t->o.rec, &t->o.desc, &w.link, err);
+    if (code) {
+        checkpoint_writer_close(&w);
+        close_recording(&other);
+        return code;
+    }
     code = keep_go_back(t, (struct instant){0, 0}, false, err);
     if (!code)
         code = arm(t, false, err);
@@ -678,7 +746,7 @@ int timeline_write_checkpoints(struct timeline *t, u64 every_ns, u32 *files, u64
         code = move(t, (struct instant){NEVER, 0}, &what, err);
         if (code || what == MOVE_END)
             break;
-        if (interrupted(t)) {
+        if (move_interrupted(t)) {
             code = err_set(err, -EINTR, "interrupted; the checkpoints are as before");
             break;
         }
@@ -686,7 +754,7 @@ int timeline_write_checkpoints(struct timeline *t, u64 every_ns, u32 *files, u64
             continue;
         code = keep_take(t, &c, err);
         if (!code)
-            code = write_one(t, &w, before, c, err);
+            code = write_one(t, &w, other.log, before, c, err);
         if (code)
             break;
         checkpoint_destroy(before);
@@ -698,7 +766,9 @@ int timeline_write_checkpoints(struct timeline *t, u64 every_ns, u32 *files, u64
     checkpoint_destroy(before);
     *files = w.sequence;
     *bytes = w.bytes;
+    *not_noted = w.not_noted;
     checkpoint_writer_close(&w);
+    close_recording(&other);
     if (!code)
         code = checkpoint_replace(&t->o.rec, temporary, err);
     if (code)

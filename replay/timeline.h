@@ -15,17 +15,35 @@
 
 struct timeline;
 
+/* What the hit of a debug point is to who set it. */
+enum timeline_verdict {
+    TIMELINE_COUNTS,
+    TIMELINE_IGNORED,
+    TIMELINE_SKIPPED,  /* but for a condition it would count: timeline_skipped() has the last */
+    TIMELINE_IN_FRONT, /* answer to BEHIND: it is the state in front of the access that says */
+};
+/* Where the machine stands when that is asked. */
+enum timeline_side {
+    TIMELINE_FORWARDS, /* where it would stop */
+    TIMELINE_BEHIND,   /* in a search backwards: a point of data behind the access */
+    TIMELINE_THERE,    /* in a search backwards: in front of the access, asked again */
+};
+
 struct timeline_config {
     enum engine_kind engine;
+    u64 code_cache;                /* opened.h */
     const struct disk_spec *named; /* opened.h */
     u64 memory; /* bytes that checkpoints may take; 0: a quarter of the free memory */
     bool ignore_files;
+    bool trust;      /* checkpoint files of whoever made them are believed */
+    bool told;       /* the user knows that some are not believed */
+    bool make_files; /* for timeline_write_checkpoints(): those that are there are not read */
     /* Something the user should know that does not stop the work (a damaged checkpoint). */
     void (*warn)(void *opaque, const char *text);
     /* Every few ms of a long run, with the position; true ends it: TIMELINE_INTERRUPTED. */
     bool (*poll)(void *opaque, pos_t position);
-    /* A debug point was hit; false: it does not count (a condition). NULL: all count. */
-    bool (*holds)(void *opaque, unsigned point);
+    /* A debug point was hit. NULL: all count. */
+    enum timeline_verdict (*holds)(void *opaque, unsigned point, enum timeline_side side);
     void *opaque;
 };
 
@@ -69,12 +87,19 @@ int timeline_forward(struct timeline *t, struct instant to, bool pass, enum time
 /* To the last hit before now: in front of the instruction, for data in front of the one that
  * accessed it. */
 int timeline_backward(struct timeline *t, enum timeline_stop *stop, struct err *err);
+/* The same where the hit may be very near, and many lie before it. */
+int timeline_backward_near(struct timeline *t, enum timeline_stop *stop, struct err *err);
 /* While that runs: how many of the positions before `from` have been searched. False: it does not.
  */
 bool timeline_searching(const struct timeline *t, pos_t *from, pos_t *searched);
+/* To an instant that one of these has passed just now; not interrupted. */
+int timeline_return(struct timeline *t, struct instant to, struct err *err);
 /* One position back. */
 int timeline_step_back(struct timeline *t, enum timeline_stop *stop, struct err *err);
 const struct debug_hit *timeline_hit(const struct timeline *t);
+/* The hit of that point that the last of these two moves skipped last: where it would have stopped
+ * for it, and the byte. False: none. */
+bool timeline_skipped(const struct timeline *t, unsigned point, struct instant *at, u64 *address);
 
 /*
  * A branch: from here the machine may be changed; it runs on without the log, and goes forwards
@@ -107,8 +132,8 @@ void timeline_stats(const struct timeline *t, struct timeline_stats *out);
 const struct checkpoint *timeline_checkpoint_at(const struct timeline *t, unsigned i);
 
 /* Replays all of it and writes a checkpoint file each `every_ns` of host time, replacing those
- * that are there. */
+ * that are there. *not_noted: why they will not be believed later; code 0: they will. */
 int timeline_write_checkpoints(struct timeline *t, u64 every_ns, u32 *files, u64 *bytes,
-                               struct err *err);
+                               struct err *not_noted, struct err *err);
 
 #endif

@@ -1,7 +1,6 @@
 /*
- * The checkpoint files of a recording against its log. They come with the recording, so they are
- * somebody's claims: each must lie where the log goes on from its place. What else they say is seen
- * at the first progress record after one (player_seek()). See timeline.h.
+ * Which of a recording's checkpoint files a timeline uses: those that lie in its log and that this
+ * user's own programs made or checked. The others are said and left out. See timeline.h.
  */
 #include "replay/timeline_internal.h"
 
@@ -9,59 +8,82 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool same_place(const struct log_place *a, const struct log_place *b)
+int files_prepare(struct timeline *t, struct err *err)
 {
-    return a->offset == b->offset && a->taken == b->taken && a->seed == b->seed &&
-           a->index == b->index && a->position == b->position && a->time == b->time &&
-           a->sequence == b->sequence && a->last_type == b->last_type;
+    u64 bytes;
+    struct err none = {0};
+    if (t->config.make_files)
+        return checkpoint_notes_begin(&t->notes, &t->o.rec, &t->not_noted), 0;
+    if (t->config.trust || t->config.ignore_files || !checkpoint_count(&t->o.rec, &bytes))
+        return 0;
+    if (checkpoint_notes_read(&t->notes, &t->o.rec, &none) && none.code != -ENOENT)
+        t->not_noted = none;
+    return none.code == -ENOMEM ? (*err = none, err->code) : 0;
 }
 
-/* How many of the files lie in the log, each between the records that its place says. *beyond: the
- * next one only lies after all that a killed recorder left of it. */
-static u32 in_log(struct timeline *t, struct log_reader *log, bool *beyond)
+static void warn(const struct timeline *t, const struct err *err)
 {
-    struct checkpoint_file *file = t->files.file;
-    struct record rec = {.type = 0}, next;
-    struct log_place place;
-    u32 n = 0, first;
-    do {
-        struct instant before = {rec.position, rec.time};
-        log_tell(log, &place);
-        for (first = n; n < t->files.count && same_place(&file[n].place.log, &place) &&
-                        file[n].at.position >= before.position && file[n].at.time >= before.time;
-             n++)
-            ;
-        if (!log_next(log, &next)) {
-            next.position = before.position; /* nothing is known of what came then */
-            next.time = before.time;
-            next.type = 0;
-        }
-        for (u32 k = first; k < n; k++)
-            if (file[k].at.position > next.position || file[k].at.time > next.time) {
-                *beyond = !next.type && log_damage(log)->state == CHUNKS_KILLED;
-                return k;
-            }
-        rec = next;
-    } while (rec.type);
-    return n;
+    if (t->config.warn)
+        t->config.warn(t->config.opaque, err->text);
 }
 
-void files_check(struct timeline *t)
+/* Leaves out those that do not lie in the log; the others get their links. */
+static int bind(struct timeline *t, struct err *err)
 {
     struct opened other;
-    struct err err;
-    if (!t->files.count || open_recording(&other, t->o.rec.path, &err))
-        return;
+    struct sha256 root;
     bool beyond = false;
-    u32 n = in_log(t, other.log, &beyond);
+    int code = checkpoint_root(&t->o.rec, &t->o.desc, &root, err);
+    if (!code)
+        code = open_recording(&other, t->o.rec.path, err);
+    if (code)
+        return code;
+    u32 n = checkpoint_set_bind(&t->files, other.log, &root, &beyond);
     close_recording(&other);
     if (n == t->files.count)
-        return;
-    err_set(&err, -EINVAL,
+        return 0;
+    struct err said;
+    err_set(&said, -EINVAL,
             "the checkpoint %s/%s/%06u is of no use (it was made from another log); it and later "
             "ones are ignored",
             t->o.rec.path, CHECKPOINT_DIR, n);
-    if (t->config.warn && !beyond)
-        t->config.warn(t->config.opaque, err.text);
+    if (!beyond)
+        warn(t, &said);
     checkpoint_set_cut(&t->files, n);
+    return 0;
+}
+
+/* A note of one is a note of those before it, too: their links are in its link. */
+static void believe(struct timeline *t)
+{
+    u32 n = t->files.count, all = n;
+    while (n && !checkpoint_noted(&t->notes, &t->files.file[n - 1].link))
+        n--;
+    checkpoint_set_cut(&t->files, n);
+    if (n == all || t->config.told)
+        return;
+    struct err said;
+    const char *dir = t->o.quoted;
+    err_set(
+        &said, -EPERM,
+        "checkpoints of %s that are not used, as this user neither made nor checked them: %u of "
+        "%u%s%s%s; `reprise verify %s` checks and notes them, `reprise checkpoint %s` makes your "
+        "own, --trust-checkpoints uses them unseen",
+        dir, all - n, all, t->not_noted.code ? " (" : "", t->not_noted.text,
+        t->not_noted.code ? ")" : "", dir, dir);
+    warn(t, &said);
+}
+
+int files_open(struct timeline *t, struct err *err)
+{
+    struct err problem;
+    if (t->config.ignore_files || t->config.make_files)
+        return 0;
+    checkpoint_set_open(&t->files, &t->o.rec, t->space.total, machine_state_size(t->m), &problem);
+    if (problem.text[0])
+        warn(t, &problem);
+    int code = t->files.count ? bind(t, err) : 0;
+    if (!code && !t->config.trust)
+        believe(t);
+    return code;
 }

@@ -9,6 +9,12 @@ struct transcript {
     size_t len, room;
 };
 
+struct timeline_skip {
+    bool any;
+    struct instant at;
+    u64 address;
+};
+
 struct timeline {
     struct timeline_config config;
     struct opened o;
@@ -32,6 +38,8 @@ struct timeline {
     u64 polled;              /* host time of the last poll */
     u64 last_kept;           /* cost of the checkpoint last taken or restored */
     struct checkpoint_set files;
+    struct checkpoint_notes notes; /* those that are believed */
+    struct err not_noted;          /* why the notes are of no use; code 0: they are */
     struct page_space space;
     u32 *loaded; /* by file: is it in the list? */
     /* Debug points. */
@@ -39,9 +47,16 @@ struct timeline {
     unsigned npoints;
     struct debug_point *points;
     struct debug_hit hit;
-    struct { /* for the last hit before `from`; the piece at hand is from `start` to `end` */
+    struct timeline_skip *skipped; /* as many as points */
+    struct {                       /* hits of a piece that are decided in front of the access */
+        struct debug_hit *list;
+        size_t n, room;
+    } open;
+    bool direct; /* move() takes no checkpoints on the way */
+    struct {     /* for the last hit before `from`; the piece at hand is from `start` to `end` */
         bool on;
         pos_t from, start, end;
+        u64 near;   /* the next piece is no longer than that */
         u64 window; /* positions of a piece at most, as fast as it goes of late */
     } search;
     /* A branch. */
@@ -67,8 +82,10 @@ const struct checkpoint *keep_find(struct timeline *t, struct instant to, bool s
                                    struct err *err);
 void keep_free(struct timeline *t);
 
-/* timeline_files.c: leaves out checkpoint files that do not lie in this recording. */
-void files_check(struct timeline *t);
+/* timeline_files.c: what is needed of this user's notes, before the machine is there; then the
+ * files that are used. */
+int files_prepare(struct timeline *t, struct err *err);
+int files_open(struct timeline *t, struct err *err);
 
 /* timeline_text.c */
 void text_output(void *opaque, enum dev_output channel, const void *data, size_t len);
@@ -77,5 +94,20 @@ int text_from_files(struct timeline *t, struct err *err);
 /* timeline.c: towards `to`, until something happens */
 enum move { MOVE_PAUSE, MOVE_REACHED, MOVE_HIT, MOVE_END };
 int move(struct timeline *t, struct instant to, enum move *what, struct err *err);
+/* Does the owner want it to end? Asked as often as it likes to be. */
+bool move_interrupted(struct timeline *t);
+/* ... to it, without stops at debug points. */
+int run_to(struct timeline *t, struct instant to, enum timeline_stop *stop, struct err *err);
+/* To a place that is known and near, which is not interrupted. */
+int return_to(struct timeline *t, struct instant from, struct err *err);
+
+/* timeline_skip.c: hits that do not count, and hits that are decided in front of the access. */
+void skip_forget(struct timeline *t);
+void skip_note(struct timeline *t, const struct debug_hit *hit, struct instant at);
+int skip_open(struct timeline *t, const struct debug_hit *hit, struct err *err);
+/* Decides those of the piece from `start` on that lie behind *last, if *found: which is the last
+ * that counts. *cut: interrupted. */
+int skip_decide(struct timeline *t, struct instant start, struct debug_hit *last, bool *found,
+                bool *cut, struct err *err);
 
 #endif

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "board/ram.h"
+#include "replay/ram_image.h"
 
 #define CHECKPOINTS_MAX 4096u
 
@@ -14,29 +15,11 @@ static u8 *page_host(struct timeline *t, u64 index)
     return machine_ram(t->m)->host + index * PAGE_SIZE;
 }
 
-/* RAM now as an image; it becomes the base that later ones share pages with. */
-static int take_image(struct timeline *t, struct err *err)
-{
-    size_t n;
-    const u32 *written = machine_written(t->m, &n);
-    struct page_image *image = page_image_copy(t->base);
-    bool failed = !image;
-    for (size_t i = 0; !failed && i < n; i++)
-        failed = page_image_set(image, written[i], page_host(t, written[i])) != 0;
-    if (failed) {
-        page_image_destroy(image);
-        return err_set(err, -ENOMEM, "no memory for a checkpoint");
-    }
-    page_image_destroy(t->base);
-    t->base = image;
-    machine_written_reset(t->m);
-    return 0;
-}
-
 int keep_take(struct timeline *t, struct checkpoint **out, struct err *err)
 {
     struct checkpoint *c = calloc(1, sizeof(*c));
-    int code = c ? take_image(t, err) : err_set(err, -ENOMEM, "no memory for a checkpoint");
+    int code = c ? ram_image_update(&t->base, t->m, err)
+                 : err_set(err, -ENOMEM, "no memory for a checkpoint");
     if (!code) {
         c->at = timeline_now(t);
         c->state = malloc(machine_state_size(t->m));
@@ -139,20 +122,8 @@ int keep_add(struct timeline *t, struct err *err)
 
 int keep_start(struct timeline *t, struct err *err)
 {
-    const struct ram *ram = machine_ram(t->m);
-    u64 pages = ram->size / PAGE_SIZE;
-    if (machine_written_reset(t->m))
-        return err_set(err, -ENOMEM, "no memory to track the guest's pages");
-    t->base = page_image_create(&t->store, pages);
-    if (!t->base)
-        return err_set(err, -ENOMEM, "no memory for checkpoints");
-    for (u64 region = 0; region < ram->size; region += RAM_REGION) {
-        if (ram_untouched(ram, region, RAM_REGION))
-            continue;
-        for (u64 at = region; at < region + RAM_REGION; at += PAGE_SIZE)
-            if (page_image_set(t->base, at / PAGE_SIZE, ram->host + at))
-                return err_set(err, -ENOMEM, "no memory for checkpoints");
-    }
+    if (ram_image_take(&t->base, &t->store, t->m, err))
+        return err->code;
     t->loaded = calloc(t->files.count + 1, sizeof(*t->loaded));
     if (!t->loaded)
         return err_set(err, -ENOMEM, "no memory for checkpoints");

@@ -30,7 +30,7 @@ FACTS = [
     ("pmu.overflows", "overflows come, and do not disturb the count"),
     ("pmu.skid", "the skid is within the margin"),
     ("pmu.locks", "locked instructions do not disturb the count"),
-    ("step", "a single step stops behind each instruction"),
+    ("step", "a single step stops after each instruction"),
     ("cpuid", "CPUID shows the model"),
 ]
 
@@ -78,7 +78,7 @@ class Check:
         if not fact or self.state("kvm.linux") != "yes":
             self.say("skip", "step.mov_ss", what + ": this KVM emulates, or runs no guest")
         else:
-            held = fact["value"].startswith("behind the next")
+            held = fact["value"].startswith("after the next")
             self.say("ok" if held else "FAIL", "step.mov_ss", f"{what}: {fact['value']}")
 
     def run(self, argv, seconds):
@@ -203,7 +203,7 @@ def main():
             # What a KVM that emulates does proves nothing of hardware.
             c.fact(f"{key}.ring{ring}", f"ring {ring}: {what}", [] if pmu else ["kvm.linux"],
                    ["kvm.device", "kvm.guest", "pmu.counter"])
-    c.fact("step.rep", "a single step stops behind each iteration of REP", ["kvm.linux"],
+    c.fact("step.rep", "a single step stops after each iteration of REP", ["kvm.linux"],
            ["kvm.device", "kvm.guest", "step.ring0"])
     c.shadow()
     c.fact("tsc.still", "a guest's TSC stands still", [],

@@ -4,10 +4,11 @@
 In turns: boots with random seeds and models, typed input or none, paced or not; recorders of boots
 killed at random moments; bits of boots flipped; renderers of recordings killed, stopped and led
 into errors; hostile command buffers; instruction tests, device tests and fuzz targets with fresh
-seeds. `--kind kill --turns 250` is the campaign of 10,000 kills; `--kind renderer` and `--kind
+seeds; recordings forged with their checksums right. `--kind kill --turns 250` is the campaign of 10,000 kills; `--kind renderer` and `--kind
 buffers` alone are the campaigns against the GPU's renderer; a turn of `--kind kvm` is 10,000 inputs
 at random positions of guests under KVM, and random programs; one of `--kind programs` 10,000 random
-programs under dbt, straight, with stops and in single steps; one of `--kind pmu` 100,000 stops at
+programs under dbt, straight, with stops and in single steps; one of `--kind paranoid` a boot and a
+speed program, each instruction run a second way; one of `--kind pmu` 100,000 stops at
 random positions of guests that run freely, on an imitation. Stops at the first failure, says how to
 repeat it, and keeps its recording.
 """
@@ -22,7 +23,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.dont_write_bytecode = True
 
-from suite import harness, kvm, stops, unit, virgl_hostile  # noqa: E402
+from suite import harness, kvm, paranoid, stops, unit, virgl_hostile  # noqa: E402
 from suite.harness import DAMAGE, ERROR, IMAGES, KILLED, ROOT, Session  # noqa: E402
 
 COMMANDS = ["cat /proc/uptime; sleep 0.3", "(for i in $(seq 50); do (echo $i); done) | md5sum",
@@ -139,7 +140,8 @@ def flip(t, rnd):
 
 
 def programs(t, rnd):
-    env = {"REPRISE_TEST_NO_PEXT": 1} if rnd.random() < 0.2 else None
+    env = {name: 1 for name, share in (("REPRISE_TEST_NO_PEXT", 0.2), ("REPRISE_TEST_HOT", 0.7))
+           if rnd.random() < share}
     t.run(t.build / "tests/insn/insn", "--stops", "--model", model(rnd)[-2:], "--seed", rnd.getrandbits(32),
           "--cases", 10000, *(["--interrupts"] if rnd.random() < 0.2 else []), env=env, timeout=3600)
 
@@ -160,6 +162,11 @@ def fuzz(t, rnd):
         t.run(program, ROOT / "tests/fuzz/corpus" / name, timeout=600,
               env={"FUZZ_SEED": rnd.getrandbits(31), "FUZZ_RUNS": unit.SLOW.get(name, 20000),
                    "FUZZ_RENDERER": t.build / "reprise-gpu"})
+
+
+def forge(t, rnd):
+    if (ROOT / "build/asan/tests/fuzz/fuzz_recording").exists():
+        print(unit.fuzz_recording(t, rnd.getrandbits(31), 2000), flush=True)
 
 
 def pmu(t, rnd):
@@ -205,7 +212,8 @@ def kvm_steps(t, rnd):
 
 KINDS = {"boot": (boot, 12), "workload": (workload, 1), "kill": (kill, 4), "flip": (flip, 2),
          "insn": (insn, 2), "programs": (programs, 2), "devices": (devices, 1), "ring0": (ring0, 2), "fuzz": (fuzz, 1),
-         "renderer": (renderer, 4), "buffers": (buffers, 1), "pmu": (pmu, 1), "kvm": (kvm_steps, 1)}
+         "forge": (forge, 1), "renderer": (renderer, 4), "buffers": (buffers, 1), "pmu": (pmu, 1),
+         "paranoid": (paranoid.soak, 1), "kvm": (kvm_steps, 1)}
 
 
 def main():

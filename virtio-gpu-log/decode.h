@@ -127,10 +127,9 @@ enum virgl_object {
     VIRGL_OBJECT_TYPES = 12,
 };
 /* clang-format on */
-#define VIRGL_SHADERS     6     /* stages */
-#define VIRGL_SLOTS       32    /* of vertex buffers, views, samplers, ... at most */
-#define VIRGL_WORDS_MAX   65535 /* dwords of one command after its header */
-#define GPU_RESOURCES_MAX 40    /* that one command may name */
+#define VIRGL_SHADERS     6  /* stages */
+#define VIRGL_SLOTS       32 /* of vertex buffers, views, samplers, ... at most */
+#define GPU_RESOURCES_MAX 40 /* that one command may name */
 
 /* Descriptions; NULL: not declared. */
 const struct gpu_desc *gpu_command_desc(u32 type);

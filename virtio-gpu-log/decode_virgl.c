@@ -95,7 +95,7 @@ bool virgl_next(struct virgl_walk *w, struct virgl_command *out)
             return false;
         w->odd = false;
         *out = (struct virgl_command){
-            .at = w->at, .words = (const u8 *)"\0\0\0", .problem = "bytes behind the last dword"};
+            .at = w->at, .words = (const u8 *)"\0\0\0", .problem = "bytes after the last dword"};
         return true;
     }
     const u8 *p = w->data + (size_t)w->at * 4;

@@ -42,6 +42,19 @@ struct gdb_point {
     const struct gdb_condition *conditions; /* NULL: unconditional */
 };
 
+/* An instruction of the function that gdb steps back through: it would stop at none of a group
+ * (from 1 on) as long as it comes from one of the same. 0: it may stop. */
+struct gdb_insn {
+    u64 address;
+    u32 group;
+};
+
+/* All of them, ascending; and those from which a group of others is entered (0: any). */
+struct gdb_code {
+    struct gdb_insn *insns, *entries;
+    size_t ninsns, nentries;
+};
+
 /* Which process the machine runs, as far as can be known; read-only registers to gdb. */
 struct gdb_process {
     u64 pgd;    /* physical address of the page tables' root, one for each address space */
@@ -72,6 +85,12 @@ struct gdb_target {
     enum gdb_monitor (*monitor)(void *opaque, const char *command, FILE *out);
     /* Something the user of this program should know: who was turned away. NULL: nobody is told. */
     void (*warn)(void *opaque, const char *text);
+    /* gdb has read anew what its watchpoints watch: it knows what conditions have left out. NULL:
+     * nobody asks. */
+    void (*seen)(void *opaque);
+    /* What follows are gdb's steps back in the function with this code, which stays where it is
+     * until the next call; an empty one: no more. NULL: nobody asks. */
+    void (*back)(void *opaque, const struct gdb_code *code);
     /* NULL: nothing is known of processes. */
     void (*process)(void *opaque, struct gdb_process *out);
 };

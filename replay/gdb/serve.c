@@ -259,6 +259,13 @@ static void has_moved(struct gdb_server *s, const char *text)
     s->moved = false;
 }
 
+static void seen(struct gdb_server *s, const char *text)
+{
+    if (s->target.seen)
+        s->target.seen(s->target.opaque);
+    ok(s);
+}
+
 /* By their beginning; longer ones first where one begins with another. */
 static const struct query {
     const char *name;
@@ -273,6 +280,9 @@ static const struct query {
     {"qAttached", attached},
     {"qRcmd,", monitor},
     {"qreprise.Moved", has_moved},
+    {"Qreprise.Conditions:", points_bind},
+    {"Qreprise.Back:", points_back},
+    {"Qreprise.Seen", seen},
     {"qqemu.PhyMemMode", get_memory_mode},
     {"Qqemu.PhyMemMode:", set_memory_mode},
     {"QStartNoAckMode", no_ack_mode},

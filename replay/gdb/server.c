@@ -70,8 +70,7 @@ static int accept_ours(struct gdb_server *s)
     if (fd < 0 || s->open || listener_peer_ours(&s->listener, fd, who, sizeof(who)))
         return fd;
     close(fd);
-    snprintf(why, sizeof(why), "it came from %s (with ,open behind the port anybody may come)",
-             who);
+    snprintf(why, sizeof(why), "it came from %s (with ,open after the port anybody may come)", who);
     turn_away(s, why);
     return -1;
 }
@@ -250,11 +249,10 @@ int gdb_server_create(struct gdb_server **out, const char *endpoint,
         server_attach(s, STDIN_FILENO, STDOUT_FILENO);
     s->open = e.open;
     if (e.kind == ENDPOINT_TCP && !e.open && !listener_local(&s->listener)) {
-        err_set(
-            err, -EACCES,
-            "%s: whoever reaches that address could read and change the guest; put ,open behind "
-            "it if that is meant (or go through ssh to a port of this host)",
-            s->listener.address);
+        err_set(err, -EACCES,
+                "%s: whoever reaches that address could read and change the guest; put ,open after "
+                "it if that is meant (or go through ssh to a port of this host)",
+                s->listener.address);
         gdb_server_destroy(s);
         return err->code;
     }

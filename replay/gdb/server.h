@@ -40,7 +40,10 @@ struct gdb_server {
     struct gdb_stop last; /* what '?' is answered with */
     struct gdb_point *points;
     size_t npoints;
-    char *description; /* target.xml, made when first asked for */
+    struct gdb_point *bound; /* watchpoints of such places have conditions that gdb does not send */
+    size_t nbound;
+    struct gdb_code back; /* told to the target */
+    char *description;    /* target.xml, made when first asked for */
     u8 bytes[GDB_PACKET_SIZE];
 };
 
@@ -76,6 +79,13 @@ bool access_avx(struct gdb_server *s);
 /* ---- points.c ---- */
 
 void points_change(struct gdb_server *s, const char *text, bool insert);
+/* "KIND,ADDRESS,LENGTH;XLEN,BYTES..." with '/' between them: the conditions of watchpoints, as gdb
+ * sends those of breakpoints. They are in force where such a point is inserted from now on. */
+void points_bind(struct gdb_server *s, const char *text);
+/* "ADDRESS;GROUP,LENGTHS;-,SIZE;.../GROUP,OFFSET;...": struct gdb_code: from ADDRESS on the length
+ * of each instruction, a hexadecimal digit, and SIZE bytes that are none of the function's; then
+ * entries, by their distance from ADDRESS. "": no more. */
+void points_back(struct gdb_server *s, const char *text);
 /* Removes all, whatever the target says. */
 void points_clear(struct gdb_server *s);
 

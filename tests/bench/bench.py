@@ -17,9 +17,11 @@ import tempfile
 
 import gpu
 import kvm
+import real
 import server
 import speed
 import travel
+import work
 from jobs import APPEND, LINUX, MEMORY, NOLOG, REPRISE, ROOT, TINY, info, qemu, record, run
 
 
@@ -69,14 +71,22 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
-    parser.add_argument("--part", choices=("record", "travel", "server", "gpu", "kvm", "speed", "all"),
+    parser.add_argument("--part", choices=("record", "travel", "server", "gpu", "kvm", "speed", "real",
+                                           "all"),
                         default="all",
                         help="recording and replay, travel in time (travel.py), a Debian server "
                         "(server.py), programs that draw (gpu.py), the KVM engine (kvm.py), the speed of "
-                        "work beside native and QEMU (speed.py), or all")
-    parser.add_argument("--only", metavar="NAME[,NAME...]", type=speed.chosen, default=speed.chosen("all"),
-                        help="of --part speed: some workloads or groups (" + ", ".join(speed.GROUPS) + ")")
+                        "work beside native and QEMU (speed.py), real programs likewise (real.py), or all")
+    parser.add_argument("--only", metavar="NAME[,NAME...]", default="all",
+                        help="of --part speed or real: some workloads or groups (" +
+                        ", ".join([*speed.GROUPS, *real.WHAT]) + ")")
     args = parser.parse_args()
+    groups = {"speed": speed.GROUPS, "real": real.GROUPS}
+    try:
+        only = work.chosen(args.only, {part: groups[part] for part in groups if args.part in (part, "all")}
+                           or groups)
+    except ValueError as e:
+        parser.error(str(e))
     place = tempfile.mkdtemp(prefix="reprise-bench-")
     result = {"rows": [], "notes": [], "runs": args.runs}
     try:
@@ -99,11 +109,16 @@ def main():
             more = kvm.measure(place, args.runs)
             result["rows"] += more["rows"]
             result["notes"] += more["notes"]
-        if args.part in ("speed", "all"):
-            more = speed.measure(place, args.runs, args.only)
+        if args.part in ("speed", "all") and only["speed"]:
+            more = speed.measure(place, args.runs, only["speed"])
             result["rows"] += more["rows"]
             result["notes"] += more["notes"]
             result["speed"] = more["samples"]
+        if args.part in ("real", "all") and only["real"]:
+            more = real.measure(place, args.runs, only["real"])
+            result["rows"] += more["rows"]
+            result["notes"] += more["notes"]
+            result["real"] = more["samples"]
     finally:
         shutil.rmtree(place)
     if args.json:

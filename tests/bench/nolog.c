@@ -2,7 +2,7 @@
  * The machine without a log, for tests/bench: what recording costs is measured against this. Its
  * input source gives nothing and never waits.
  *
- *     nolog CPU MEMORY_MIB KERNEL [INITRD APPEND [ADD...]]
+ *     nolog [--disk FILE] CPU MEMORY_MIB[,CODE_CACHE_MIB] KERNEL [INITRD APPEND [ADD...]]
  *
  * Prints one line of JSON: positions, CPU time, peak memory, the engine's statistics.
  */
@@ -61,9 +61,9 @@ static int run(struct machine *m, struct err *err)
            usage.ru_maxrss);
     printf(",\"blocks\":%" PRIu64 ",\"exceptions\":%" PRIu64 ",\"interrupts\":%" PRIu64
            ",\"tlb_fills\":%" PRIu64 ",\"tlb_flushes\":%" PRIu64 ",\"pt_writes\":%" PRIu64
-           ",\"exits\":%" PRIu64 ",\"careful\":%" PRIu64 "}\n",
+           ",\"exits\":%" PRIu64 ",\"careful\":%" PRIu64 ",\"evictions\":%" PRIu64 "}\n",
            s.blocks, s.exceptions, s.interrupts, s.tlb_fills, s.tlb_flushes, s.pt_writes, s.exits,
-           s.careful);
+           s.careful, s.code_evictions);
     return 0;
 }
 
@@ -72,18 +72,29 @@ int main(int argc, char **argv)
     struct guest g = {0};
     struct machine *m = NULL;
     struct err err = {0};
+    const char *disk = argc > 2 && !strcmp(argv[1], "--disk") ? argv[2] : NULL;
+    if (disk) {
+        argc -= 2;
+        argv += 2;
+    }
     if (argc < 4) {
-        fputs("nolog CPU MEMORY_MIB KERNEL [INITRD APPEND [ADD...]]\n", stderr);
+        fputs(
+            "nolog [--disk FILE] CPU MEMORY_MIB[,CODE_CACHE_MIB] KERNEL [INITRD APPEND [ADD...]]\n",
+            stderr);
         return 2;
     }
     struct guest_config config = {.kernel = argv[3],
                                   .initrd = argc > 4 ? argv[4] : NULL,
                                   .append = argc > 5 ? argv[5] : NULL,
                                   .add = (const char **)argv + 6,
-                                  .nadd = argc > 6 ? (size_t)argc - 6 : 0};
+                                  .nadd = argc > 6 ? (size_t)argc - 6 : 0,
+                                  .disk = {disk},
+                                  .ndisks = disk != NULL};
     description_init(&config.is);
     snprintf(config.is.cpu_model, sizeof(config.is.cpu_model), "%s", argv[1]);
-    config.is.memory = strtoull(argv[2], NULL, 10) << 20;
+    char *end;
+    config.is.memory = strtoull(argv[2], &end, 10) << 20;
+    config.code_cache = *end == ',' ? strtoull(end + 1, NULL, 10) << 20 : 0;
     config.is.seed = 1;
     int code = guest_load(&g, &config, &err);
     if (!code)
@@ -95,5 +106,6 @@ int main(int argc, char **argv)
         fprintf(stderr, "nolog: %s\n", err.text);
     if (m)
         machine_destroy(m);
+    guest_close_host(&g);
     return code != 0;
 }

@@ -12,12 +12,12 @@
 
 static bool known(u32 unit, u16 type, u16 code, i32 value)
 {
-    if (unit == INPUT_KEYBOARD)
-        return type == EV_KEY && code >= 1 && code <= INPUT_KEY_LAST && (value == 0 || value == 1);
+    if (unit == INPUT_UNIT_KEYBOARD)
+        return type == EV_KEY && code >= 1 && code <= INPUT_LAST_KEY && (value == 0 || value == 1);
     switch (type) {
     case EV_KEY: return code >= BTN_LEFT && code <= BTN_EXTRA && (value == 0 || value == 1);
     case EV_REL: return (code == REL_WHEEL || code == REL_HWHEEL) && value;
-    case EV_ABS: return code <= ABS_Y && value >= 0 && value <= (i32)INPUT_TABLET_MAX;
+    case EV_ABS: return code <= ABS_Y && value >= 0 && value <= (i32)INPUT_AXIS_MAX;
     default: return false;
     }
 }
@@ -25,7 +25,7 @@ static bool known(u32 unit, u16 type, u16 code, i32 value)
 static void check(const struct input_report *r)
 {
     static const u8 syn[8];
-    if (r->unit >= INPUT_DEVICES || r->len % 8 || r->len < 16 || r->len > sizeof(r->events) ||
+    if (r->unit >= INPUT_UNITS || r->len % 8 || r->len < 16 || r->len > sizeof(r->events) ||
         memcmp(r->events + r->len - 8, syn, 8))
         abort();
     for (u32 i = 0; i + 8 < r->len; i += 8) {

@@ -33,7 +33,8 @@ static void put_seal(void *opaque, u8 *chunk)
 static void repair(u8 *data, size_t size)
 {
     const struct chunk_file_header f = chunk_file_begin(&log_format);
-    struct seals s = {.seal = log_file_seal(&f), .sha = sha256_create()};
+    struct seals s = {.sha = sha256_create()};
+    s.seal = log_file_seal(s.sha, &f);
     chunks_repair(&log_format, data, size, put_seal, &s);
     sha256_destroy(s.sha);
 }

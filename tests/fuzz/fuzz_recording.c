@@ -494,7 +494,7 @@ static void forge_bytes(void)
 struct patience {
     struct input_source src, *of;
     u32 takes;
-    bool lost;
+    bool lost, between; /* given up; while the guest stood between two positions */
 };
 
 static pos_t patient_next(struct input_source *src, struct machine *m)
@@ -526,7 +526,7 @@ static int patient_between(struct input_source *src, struct machine *m, struct i
 {
     struct patience *p = (struct patience *)src;
     if ((p->takes += 1000) > TAKES_MAX) {
-        p->lost = true;
+        p->lost = p->between = true;
         return err_set(err, -ETIME, "too long");
     }
     return p->of->ops->between(p->of, m, in, err);
@@ -535,7 +535,9 @@ static int patient_between(struct input_source *src, struct machine *m, struct i
 static const struct input_source_ops patient_ops = {patient_next, patient_take, patient_idle,
                                                     patient_between};
 
-static unsigned opened, same, diverged, damaged, failed, lost, moved;
+static unsigned opened, same, diverged, damaged, failed, moved;
+/* Given up: the log asked for too many looks, at places or between two; the run went on. */
+static unsigned looks, betweens, beyond;
 
 static void print_all(void)
 {
@@ -623,8 +625,10 @@ static bool replay(const struct base *b)
                 case PLAYER_DAMAGE: damaged++; break;
                 case PLAYER_ERROR: failed++; break;
                 }
+            else if (end.reason == RUN_STOP)
+                beyond++;
             else
-                lost++;
+                *(patience.between ? &betweens : &looks) += 1;
         } else {
             failed++;
         }
@@ -642,7 +646,7 @@ static void travel(const struct base *b)
 {
     struct timeline *t;
     struct err err;
-    struct timeline_config config = {.memory = 512u << 20};
+    struct timeline_config config = {.memory = 512u << 20, .trust = true};
     enum timeline_stop stop;
     if (timeline_open(&t, forged, &config, &err))
         return;
@@ -664,9 +668,9 @@ static void report(void)
 {
     remove_tree(where);
     printf(
-        "opened %u: %u the same, %u diverged, %u cut short, %u refused, %u given up; moved about "
-        "in %u\n",
-        opened, same, diverged, damaged, failed, lost, moved);
+        "opened %u: %u the same, %u diverged, %u cut short, %u refused; given up: %u at too many "
+        "looks, %u at too many between two positions, %u far past the end; moved about in %u\n",
+        opened, same, diverged, damaged, failed, looks, betweens, beyond, moved);
 }
 
 static void begin(void)

@@ -4,7 +4,8 @@
  * notifications, time. After each program the state must be one that is accepted when loaded, and
  * running the same program again must end in the same state and memory.
  *
- * To add a device: its name in mk/test.mk (FUZZ_VIRTIO), and fuzz_virtio_NAME.c with its target.
+ * To add a device: fuzz_virtio_NAME.c with its target, and the folder corpus/virtio-NAME, which
+ * makes the list (mk/test.mk).
  */
 #ifndef REPRISE_FUZZ_VIRTIO_H
 #define REPRISE_FUZZ_VIRTIO_H

@@ -8,17 +8,17 @@
 static void input_create(struct world *w)
 {
     struct err err;
-    for (unsigned i = 0; i < INPUT_DEVICES; i++) {
+    for (unsigned i = 0; i < INPUT_UNITS; i++) {
         unsigned slot;
         struct device *d = add(w, &slot);
-        if (virtio_input_create(d, &w->env, &w->pci, slot, (enum input_device)i, &err))
+        if (virtio_input_create(d, &w->env, &w->pci, slot, i, &err))
             abort();
     }
 }
 
 static void input_destroy(struct world *w)
 {
-    for (unsigned i = 0; i < INPUT_DEVICES; i++)
+    for (unsigned i = 0; i < INPUT_UNITS; i++)
         device_destroy(&w->dev[i]);
 }
 

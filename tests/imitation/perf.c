@@ -93,13 +93,11 @@ int im_perf_fcntl(void *event, int command, long arg, bool *ours)
     struct event *e = event;
     *ours = true;
     switch (command) {
-    case F_SETOWN_EX: {
-        const struct f_owner_ex *owner = (const void *)arg;
-        if (owner->type != F_OWNER_TID)
-            return im_refuse(EINVAL, "F_SETOWN_EX of type %d", owner->type);
-        e->owner = owner->pid;
+    case F_SETOWN:
+        if (arg != getpid())
+            return im_refuse(EINVAL, "F_SETOWN of %ld", arg);
+        e->owner = (pid_t)arg;
         return 0;
-    }
     case F_SETSIG: e->signal = (int)arg; return 0;
     case F_SETFL: e->async = arg & O_ASYNC; return 0;
     default: *ours = false; return 0;
@@ -128,7 +126,7 @@ static void raise_signal(struct event *e)
 {
     e->skid = NEVER;
     if (e->async)
-        syscall(SYS_tgkill, getpid(), e->owner, e->signal ? e->signal : SIGIO);
+        kill(e->owner, e->signal ? e->signal : SIGIO);
 }
 
 void im_perf_before_branch(void)

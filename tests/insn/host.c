@@ -1,7 +1,7 @@
 /*
  * In what the CPU below differs from the models, which do as Intel's do: every quirk is found out
  * by running an instruction that shows it. Where a quirk decides, a case is not run (host_differs),
- * made without what brings it out (host_avoid) or compared less exactly (compare.c).
+ * made without what brings it out (host_is) or compared less exactly (compare.c).
  */
 #define _GNU_SOURCE
 #include <cpuid.h>

@@ -79,6 +79,18 @@ def initrd(t):
         t.has(r.text, "^extra$")
 
 
+@test("bad/code-cache")
+def code_cache(t):
+    for size, pattern in (("3M", "3M: it can have 4M to 1024M"), ("1025M", "it can have"), ("0", "it can have"),
+                          ("4Q", "not a size"), ("", "not a size")):
+        t.has(t.linux("rec", "--code-cache", size, code=USAGE).error, pattern)
+        for command in ("replay", "gdb", "checkpoint"):
+            r = t.run(t.reprise, command, "--code-cache", size, t.dir / "rec", code=USAGE)
+            t.has(r.error, pattern)
+    r = t.run(t.reprise, "checkpoint", "--remove", "--code-cache", "8M", t.dir / "rec", code=USAGE)
+    t.has(r.error, "not for --remove")
+
+
 @test("bad/memory", cost=2)
 def memory(t):
     for size, code, pattern in (("2M", ERROR, "16 MiB to 64 GiB"), ("900T", ERROR, "64 GiB"),

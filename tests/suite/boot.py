@@ -61,7 +61,7 @@ grep -m1 bogomips /proc/cpuinfo
         lines = re.findall(r"vulnerabilities/(\w+):(.*)", r.text)
         t.check(len(lines) >= 10, "no vulnerabilities listed")
         for name, state in lines:
-            # What these two say is not a cost: see DESIGN.md, "CPU models".
+            # These two always name something; only retpolines would cost.
             if name in ("spectre_v1", "spectre_v2"):
                 t.lacks(state, "Retpoline", name)
             else:
@@ -207,6 +207,20 @@ def slices(t):
     t.run(t.reprise, "replay", "-o", t.dir / "again", t.dir / "rec",
           env={"REPRISE_TEST_SLICE": 20011})
     t.run(t.reprise, "diff", t.dir / "rec", t.dir / "again")
+
+
+@test("boot/code-cache", cost=14)
+def code_cache(t):
+    """A boot whose code does not fit into the code cache is the same boot."""
+    script = "ls -R /sys | md5sum; gzip -c /proc/kallsyms | gunzip | wc; ps >/dev/null; date"
+    r = t.linux("rec", "--code-cache", "4M", script=script)
+    t.same("rec", r)
+    t.same("rec", r, "--code-cache", "4096K", env={"REPRISE_TEST_SLICE": 77773})
+    t.same("rec", r, "--code-cache", "7M", env={"REPRISE_TEST_CODE_CACHE": 150})
+    t.run(t.reprise, "replay", "-o", t.dir / "again", "--code-cache", "5M", t.dir / "rec")
+    t.run(t.reprise, "diff", t.dir / "rec", t.dir / "again")
+    t.run(t.reprise, "replay", "--to", "end", "--code-cache", "4M", t.dir / "rec")
+    t.run(t.reprise, "checkpoint", "--code-cache", "4M", t.dir / "rec")
 
 
 @test("boot/trace", cost=8)

@@ -75,6 +75,7 @@ def disk_session(t):
     fresh.mkdir()
     t.equal(sorted(p.name for p in t.dir.glob("*.img")), ["disk.img", "second.img"], "images")
     t.same("rec", r)
+    t.verify_checkpoints("rec")
     # As it was at the start, in the middle, at the end.
     def export(point, out):
         t.run(t.reprise, "disk", t.dir / "rec", "export", "--at", point, "-o", t.dir / out)

@@ -389,6 +389,9 @@ def disk_confined(t):
     local.bind(str(t.dir / "sock"))
     local.listen()
     local.settimeout(0)
+    datagrams = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    datagrams.bind(str(t.dir / "datagrams"))
+    datagrams.settimeout(0)
     tries = t.dir / "bin" / "qemu-nbd"
     tries.parent.mkdir()
     shutil.copy(t.build / "tests" / "tools" / "confined", tries)
@@ -400,7 +403,7 @@ def disk_confined(t):
     abi = int(t.run(t.build / "tests" / "tools" / "confined", "--abi").text)
     wanted = {"image": "yes", "backing": "yes", "other": "no" if abi else "yes", "list": "no" if abi else
               "yes", "write": "no" if abi else "yes", "tcp": "no", "unix": "no", "uring": "no",
-              "parent": "no", "core": "0"}
+              "pair": "no", "address": "no", "owner": "no", "limits": "no", "parent": "no", "core": "0"}
     if not abi:
         t.log.write("this kernel has no Landlock\n")
     error = t.record("x", "--disk", f"{image},backing=on", kernel=IMAGES / "tiny" / "spin.elf",
@@ -413,6 +416,10 @@ def disk_confined(t):
             t.check(False, "somebody connected")
         except BlockingIOError:
             pass
+    try:
+        t.check(not datagrams.recv(1), "somebody sent")
+    except BlockingIOError:
+        pass
     # The programs that find a boot entry, too.
     raw = t.dir / f"image-{port}.raw"
     raw.write_bytes(bytes(MIB))

@@ -279,7 +279,7 @@ def hardware(t):
              ("host.cpu", "host.kernel", "kvm.device", "kvm.guest", "kvm.linux", "step.ring0")}
     facts["pmu.counter"] = {"state": "no", "value": "not exact", "note": ""}
     facts["pmu.exact.ring3"] = {"state": "no", "value": "no", "note": "off by one"}
-    facts["step.mov_ss"] = {"state": "info", "value": "directly behind it", "note": ""}
+    facts["step.mov_ss"] = {"state": "info", "value": "directly after it", "note": ""}
     report_file = t.dir / "report.json"
     report_file.write_text(json.dumps({"facts": facts, "engines": [{}]}))
     fake = t.dir / "reprise"
@@ -287,6 +287,6 @@ def hardware(t):
     fake.chmod(0o755)
     r = t.run(ROOT / "tests/hardware.py", "--mode", t.mode, "--reprise", fake, code=1, timeout=600)
     t.has(r.text, "^FAIL pmu.exact.ring3 .*off by one")
-    t.has(r.text, "^FAIL step.mov_ss .*directly behind it")
+    t.has(r.text, "^FAIL step.mov_ss .*directly after it")
     t.has(r.text, "^ok   step.ring0 ")
     t.has(r.text, "^skip pmu.exact.ring0 .*pmu.counter")

@@ -177,6 +177,7 @@ def seek(t):
     info = t.info("rec")
     end = info["position"]
     t.check(info["checkpoints"] >= 3, f"{info['checkpoints']} checkpoints")
+    t.verify_checkpoints("rec")
     t.run(t.build / "tests" / "tools" / "walk", t.dir / "rec", "--places", 10, "--moves", 15, "--seed",
           random.getrandbits(16), timeout=200)
     for position in sorted(random.sample(range(1, end), 6)):
@@ -229,7 +230,7 @@ ends("tick", "tick=1/20", r"a slice of the guest ran over a tick of its TSC by \
 ends("suspend", "suspend=1/20", r"the host was suspended for \d+ ms while the guest ran")
 ends("internal", "internal=1/20", "an internal error of KVM.*suberror 3, data 8000030e abcd; at position "
      r"\d+, instruction at [0-9a-f]+ \(ring 0\), bytes( [0-9a-f]{2})+; KVM has RIP ")
-ends("late", "late=1/1", r"ran on for \d+ branches behind its counter.s overflow", "timers")
+ends("late", "late=1/1", r"ran on for \d+ branches after its counter.s overflow", "timers")
 
 
 # System calls of a good host that fail, each with what the recorder says of it.

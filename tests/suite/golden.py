@@ -10,7 +10,8 @@ from suite.imitation import imitation
 GOLDEN = ROOT / "tests" / "golden"
 KEPT = json.loads((GOLDEN / "digests.json").read_text())
 SLICES = (0, 997, 100003)
-STEPS_MAX = 1000000  # instructions, by single steps
+STEPS_MAX = 1000000  # instructions, by single steps: longer ones go so far
+MOVES_MAX = 100000   # ... and recordings up to here are also gone about in, and replayed in slices
 WALK_MAX = 10**9
 PARTS = 7            # places looked at: beginning, end and between; of a long one fewer
 
@@ -66,10 +67,10 @@ def commands(t, options):
     t.equal(lists[1], lists[0], "the digest of the GPU's commands")
 
 
-def state_at(t, position, options):
+def state_at(t, position, options, program=None, **more):
     """Registers, time and console where the machine is at `position`."""
-    there = json.loads(t.run(t.reprise, "replay", "--json", "--regs", "--to", position, *options, t.dir / "rec",
-                             code=(FINE, DAMAGE), timeout=200).out)
+    there = json.loads(t.run(program or t.reprise, "replay", "--json", "--regs", "--to", position, *options, t.dir / "rec",
+                             code=(FINE, DAMAGE), timeout=200, **more).out)
     seen = {k: there[k] for k in ("position", "time", "rip", "cpl", "halted", "console_bytes", "registers")}
     return sha256(json.dumps(seen, sort_keys=True).encode())
 
@@ -89,11 +90,21 @@ def digests(t, name, options):
     return found
 
 
-def engines(t, name):
-    """How it is replayed besides: (program, options). Steps and counters are imitated, so any host has both."""
+def by_kvm(t, name, options):
+    """The same by the other engine. Steps and counters are imitated, so any host has both."""
+    kept = KEPT[name]
+    kvm = ["--engine", "kvm"]
+    env = {"REPRISE_IMITATION": "seed=1,cpu=skylake,skid=60"}
     unit = json.loads(t.run(t.reprise, "info", "--json", t.dir / "rec", code=(FINE, DAMAGE)).out)["position_unit"]
-    if unit == "insn" and KEPT[name]["end"] <= STEPS_MAX or unit == "branch":
-        yield imitation(t), ["--engine", "kvm"]
+    if unit == "insn" and kept["end"] > STEPS_MAX:
+        t.equal(state_at(t, STEPS_MAX, [*options, *kvm], imitation(t), env=env), state_at(t, STEPS_MAX, options),
+                f"what kvm and dbt have at {STEPS_MAX}")
+        return
+    for slice_ in (0, SLICES[1]) if kept["end"] <= MOVES_MAX else (0,):
+        replay(t, imitation(t), name, *kvm, env={**env, "REPRISE_TEST_SLICE": slice_})
+    if kept["end"] <= MOVES_MAX and not options:
+        t.run(imitation(t, "walk"), t.dir / "rec", *kvm, "--places", 4, "--moves", 8, "--seed", 1, timeout=300,
+              env=env)
 
 
 def replay(t, program, name, *options, **more):
@@ -120,8 +131,7 @@ def golden(name):
         for slice_ in SLICES[1:] if kept["end"] < 10**8 else (1000003,):
             t.run(t.reprise, "replay", "--verify", *options, t.dir / "rec", code=code, timeout=300,
                   env={"REPRISE_TEST_SLICE": slice_})
-        for program, more in engines(t, name):
-            replay(t, program, name, *more, env={"REPRISE_IMITATION": "seed=1,cpu=skylake,skid=60"})
+        by_kvm(t, name, options)
         if (t.dir / "rec" / "gpu.log").exists():
             commands(t, options)
         if not options and not kept.get("killed") and kept["end"] < WALK_MAX:

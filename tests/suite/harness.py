@@ -89,7 +89,7 @@ class Case:
     def environment(self, extra=None):
         env = dict(os.environ, **self.env, LC_ALL="C", XDG_STATE_HOME=str(self.state), ASAN_OPTIONS="detect_leaks=1:abort_on_error=1",
                    UBSAN_OPTIONS="print_stacktrace=1")
-        for name in ("REPRISE_TEST_PERTURB", "REPRISE_TEST_SLICE"):
+        for name in ("REPRISE_TEST_PERTURB", "REPRISE_TEST_SLICE", "REPRISE_TEST_CODE_CACHE"):
             env.pop(name, None)
         env.update({k: str(v) for k, v in (extra or {}).items()})
         return env
@@ -173,6 +173,12 @@ class Case:
         replayed = self.replay(name, *options, **more)
         self.equal(replayed.out, recorded.out, "the console of the replay")
         return replayed
+
+    def verify_checkpoints(self, name):
+        """`reprise verify`: each of its checkpoints is what a replay comes to."""
+        count = self.info(name)["checkpoints"]
+        r = self.run(self.reprise, "verify", self.dir / name, timeout=300)
+        self.has(r.error, f"checkpoints that are what the replay came to: {count} of {count}, noted as checked")
 
     def info(self, name, code=0):
         return json.loads(self.run(self.reprise, "info", "--json", self.dir / name, code=code).out)

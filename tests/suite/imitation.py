@@ -34,7 +34,7 @@ def good(t):
                                  "pmu")]
     t.equal(lacks, [], "what it lacks")
     t.equal((pmu["linux"], pmu["tiny"]), (True, True), "the counter pmu")
-    t.equal(facts["step.mov_ss"]["value"], "behind the next instruction, as on a CPU", "MOV SS")
+    t.equal(facts["step.mov_ss"]["value"], "after the next instruction, as on a CPU", "MOV SS")
     t.equal(facts["step.pushf"]["value"], "the guest sees the trap flag", "PUSHF")
     t.check(facts["pmu.skid.ring0"]["number"] > 5, "no skid")
     return f"skid {facts['pmu.skid.ring0']['number']:.0f}"
@@ -184,5 +184,5 @@ def lost(name, sentence, what, guest="faultstorm"):
 lost("stolen", "the counter was taken away for a while", "stolen=1/50")
 lost("tick", "ran over a tick of its TSC|the engine lost the guest", "tick=1/50")
 lost("suspend", "suspended|the engine lost the guest", "suspend=1/50")
-lost("lost", "branches behind its counter.s overflow", "lost=1/1", "timers")
-lost("late", "branches behind its counter.s overflow", "late=1/1", "timers")
+lost("lost", "branches after its counter.s overflow", "lost=1/1", "timers")
+lost("late", "branches after its counter.s overflow", "late=1/1", "timers")

@@ -637,7 +637,7 @@ def pcap_options(t):
             ((t.dir / "rec", "-o", out, "--net", "1"), ERROR, "has 1 network, .* there is no 1"),
             ((t.dir / "rec", "-o", out, "--from", "nowhere"), USAGE, "no point"),
             ((t.dir / "rec", "-o", out, "--from", "1000", "--to", "10"), ERROR, "lies before"),
-            ((t.dir / "rec", "-o", out, "--to", "insn:9000G"), ERROR, "behind the end"),
+            ((t.dir / "rec", "-o", out, "--to", "insn:9000G"), ERROR, "after the end"),
             ((t.dir / "nothing", "-o", out), ERROR, "nothing"),
             ((t.dir / "rec", "-o", t.dir / "no" / "dir"), ERROR, "cannot create")):
         r = t.run(*pcap, *args, code=code)

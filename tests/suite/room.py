@@ -55,7 +55,7 @@ def log_end(t):
         s.finish()
         t.lacks(s.err.decode(), "could not be written|No space")
         log = (small.path / "rec" / "log").stat()
-        t.check(log.st_blocks * 512 <= log.st_size + 4096, "blocks behind the end of the log")
+        t.check(log.st_blocks * 512 <= log.st_size + 4096, "blocks after the end of the log")
         t.equal(t.replay("small/rec").out, s.out, "the console of the replay")
 
 
@@ -127,7 +127,7 @@ echo ON
 
 @test("room/files", cost=4)
 def files(t):
-    """The file of a port leaves room free as well, and so do checkpoints."""
+    """The file of a port leaves room free as well, and so do checkpoints and pictures."""
     image(t)
     r = t.linux("rec", "--port", "out=out:out.bin", "--port", "other=out:other.bin", "--keep-free",
                 "100T", "--checkpoint-every", "0.1", append="quiet", script="echo lost >/dev/virtio-ports/out; echo ON\n")
@@ -137,3 +137,8 @@ def files(t):
     t.has(r.error, f"checkpoints ended after 0 of them: cannot write a checkpoint: {KEPT}; ")
     t.equal((t.dir / "out.bin").read_bytes(), b"", "the file")
     t.same("rec", r)
+    r = t.tiny("pictures", "gpu", "--gpu", "2d,xres=96,yres=64", "--keep-free", "100T", "--display",
+               f"png-every=0.001,{t.dir}/pics", code=ERROR)
+    t.has(r.error, f"no more pictures of the screen: {KEPT}")
+    t.equal(list((t.dir / "pics").iterdir()), [], "pictures")
+    t.run(t.reprise, "replay", "--verify", t.dir / "pictures")

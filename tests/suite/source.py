@@ -1,5 +1,6 @@
 """The sources themselves: layers, headers, the engine's objects, generated documentation."""
 import os
+import pathlib
 import re
 import shutil
 import subprocess
@@ -19,17 +20,19 @@ LAYERS = {
     # A device works on a disk of the host; what that is, it does not know.
     # What a device is like is said by the machine's description.
     "vmm/dev": ["base/", "dev/", "board/acpi.h", "board/description.h", "cpu/model.h", "host/disk.h",
+                # What an input device says, whoever makes it.
+                "host/input_report.h",
                 # What a guest's commands are is declared once.
                 "virtio-gpu-log/decode.h", "virtio-gpu-log/log.h"],
     # ram.h is the one translator of guest-physical addresses.
     # What an x86 CPU is; both engines stand on it, and neither on the other.
     "vmm/cpu/x86": ["base/", "cpu/x86/", "cpu/engine_ops.h", "cpu/model.h", "cpu/vcpu.h", "board/ram.h"],
-    "vmm/cpu/dbt": ["base/", "cpu/x86/", "board/ram.h"],
+    "vmm/cpu/dbt": ["base/", "cpu/x86/", "cpu/model.h", "board/ram.h"],
     # KVM's host is KVM, perf and a clock.
     "vmm/cpu/kvm": ["base/", "cpu/x86/", "cpu/kvm/", "cpu/engine_ops.h", "cpu/model.h", "cpu/unit.h", "cpu/vcpu.h",
                     "board/ram.h", "host/clock.h"],
     "vmm/cpu": ["base/", "cpu/model.h", "cpu/vcpu.h", "cpu/engine.h", "cpu/engine_ops.h",
-                "cpu/stats.h", "cpu/unit.h",
+                "cpu/stats.def", "cpu/stats.h", "cpu/unit.h",
                 "board/ram.h"],
     # What stands below the devices: it knows no machine and no guest.
     "vmm/host": ["base/", "host/"],
@@ -44,7 +47,9 @@ LAYERS = {
     # The network in user space, likewise: it has libslirp and sockets, and no machine.
     "vmm/netd": ["base/", "netd/", "host/clock.h", "host/landlock.h", "host/net_protocol.h"],
     "vmm/cmd": ["base/", "board/", "boot/", "host/", "inspect/", "live/", "replay/", "cmd/", "cpu/model.h", "cpu/vcpu.h",
-                "virtio-gpu-log/", "cpu/engine.h", "version.h", "cpu/kvm/probe.h"] + CONTRACTS,
+                "virtio-gpu-log/", "cpu/engine.h", "cpu/stats.def", "version.h", "cpu/kvm/probe.h",
+                # What gdb is taught, in the program.
+                "gdb_session.h"] + CONTRACTS,
     "vmm/version.h": [],
     "vmm/main.c": ["base/", "cmd/", "version.h"],
     "vmm/machine": ["base/", "board/", "cpu/engine.h", "cpu/stats.h", "cpu/model.h", "cpu/vcpu.h", "dev/",
@@ -86,7 +91,7 @@ def sources(pattern):
 
 @test("source/layers")
 def layers(t):
-    """Includes follow the layers of DESIGN.md."""
+    """Includes follow LAYERS, which is what ARCHITECTURE.md draws."""
     wrong = []
     for path in [*sources("*.c"), *sources("*.h")]:
         name = str(path.relative_to(ROOT))
@@ -103,6 +108,49 @@ def layers(t):
                 wrong.append(f"{name}:{line} includes {what}")
     t.log.write("\n".join(wrong))
     t.check(not wrong, f"{len(wrong)} include(s) against the layers: {', '.join(wrong[:3])}")
+
+
+# Files that choose among what stands above them.
+CHOOSERS = {"vmm/cpu/engine.c": "which engine there is"}
+# What its program has in the place of libc's functions.
+STANDS_FOR_LIBC = {"vmm/netd/resolv.c"}
+
+
+@test("source/links")
+def links(t):
+    """What a folder calls is of a folder that it may include something of."""
+    if t.mode != "rel":
+        t.skip("sanitizers add calls of their own")
+    objects = [p for top in TOPS for p in sorted((t.build / top).rglob("*.o"))
+               if (ROOT / p.relative_to(t.build)).with_suffix(".c").exists()]
+    defined, used = {}, set()
+    # Not into the log: it is long.
+    known = subprocess.run(["nm", "-A", *objects], stdout=subprocess.PIPE, check=True, text=True).stdout
+    for line in known.splitlines():
+        where, _, symbol = line.partition(":")
+        where = str(pathlib.Path(os.path.relpath(where, t.build)).with_suffix(".c"))
+        kind, name = symbol.split()[-2:]
+        if kind == "U":
+            used.add((where, name))
+        elif kind in "TDRBV" and where not in STANDS_FOR_LIBC:
+            defined.setdefault(name, set()).add(where)
+
+    def may(where, what):
+        layer = max((k for k in LAYERS if where == k or where.startswith(k + "/")), key=len)
+        folder = os.path.dirname(what).removeprefix("vmm/") + "/"
+        return os.path.dirname(where) == os.path.dirname(what) or \
+            any(folder.startswith(a) if a.endswith("/") else os.path.dirname(a) + "/" == folder
+                for a in LAYERS[layer])
+
+    wrong, calls = [], 0
+    for where, name in sorted(used):
+        places = defined.get(name, ())  # several: of several programs
+        calls += bool(places)
+        if places and where not in CHOOSERS and not any(may(where, what) for what in places):
+            wrong.append(f"{where} needs {name} of {', '.join(places)}")
+    t.log.write("\n".join(wrong))
+    t.check(not wrong, f"{len(wrong)} call(s) against the layers: {', '.join(wrong[:3])}")
+    return f"{calls} calls"
 
 
 def including():
@@ -209,7 +257,7 @@ def engine_libc(t, build=None):
                            stdout=subprocess.PIPE, check=True, text=True).stdout
     libc = {line.split()[-1].split("@")[0] for line in known.splitlines()}
     # Called at creation, never while translated code is live.
-    libc -= {"mmap", "munmap", "memfd_create", "ftruncate", "close"}
+    libc -= {"mmap", "munmap", "mremap", "mprotect"}
     for path in gpr_objects(t, build):
         for line in t.run("nm", "-u", path).text.splitlines():
             name = line.split()[-1]
@@ -280,25 +328,50 @@ OUTSIDE = {"doc/proto.md", "input-event-codes.h", "kallsyms.c", "lz4_Frame_forma
            "virglrenderer.h", "virtio_gpu.h", "vrend_decode.c"}
 
 
+# Functions of others that comments name.
+OUTSIDE_FUNCTIONS = {"glGetError", "paranoid_entry", "swapcontext"}
+COMMENT = {".c": r"/\*.*?\*/", ".py": r'(?m:^\s*#[^\n]*|  # [^\n]*)|""".*?"""'}
+
+
+def comments(path, text):
+    """What a file says of others, and the rest of it; a document is a comment."""
+    if path.endswith(".md"):
+        return text, ""
+    pattern = re.compile(COMMENT[".py" if path.endswith(".py") else ".c"], re.S)
+    return "\n".join(pattern.findall(text)), pattern.sub("", text)
+
+
+def without_braces(text):
+    """a_{b,c}.d as a_b.d a_c.d"""
+    def each(found):
+        head, parts, tail = found.groups()
+        return " ".join(head + part + tail for part in parts.split(","))
+
+    return re.sub(r"([\w./-]*)\{([\w,-]*,[\w,-]*)\}([\w./-]*)", each, text)
+
+
 @test("source/names")
 def names(t):
-    """Files that comments and documents name are there. (A word in capitals stands for any.)"""
+    """Files and functions() that comments and documents name are there. (A word in capitals stands for any.)"""
     files = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True,
                            check=True).stdout.split()
     name = re.compile(r"(?<![\w./*<-])((?:[\w-]+/)*[\w-]+\.(?:c|h|py|def|md))\b(?!\w|[(/*])")
-    gone = []
+    gone, called, words = [], [], set(OUTSIDE_FUNCTIONS)
     for path in files:
-        if not path.endswith((".c", ".h", ".def", ".md")) or path == "CHANGELOG.md":
+        if not path.endswith((".c", ".h", ".def", ".md", ".py", ".S")) or path == "CHANGELOG.md":
             continue
-        text = (ROOT / path).read_text()
-        if not path.endswith(".md"):
-            text = "\n".join(re.findall(r"/\*.*?\*/", text, re.S))
-        for word in sorted(set(name.findall(text))):
+        text, rest = comments(path, (ROOT / path).read_text())
+        words.update(re.findall(r"\w+", rest))
+        for word in sorted(set(name.findall(without_braces(text)))):
             known = any(f == word or f.endswith("/" + word) for f in files)
             outside = word in OUTSIDE or word.split("/")[-1] in OUTSIDE
             if not known and not outside and not re.search("[A-Z]{4}", word):
                 gone.append(f"{path}: {word}")
-    t.equal(gone, [], "files that are named and not there")
+        if not path.endswith(".py"):
+            called += [(path, word) for word in re.findall(r"(?<![\w.>])([a-z_]\w+)\(\)", text)]
+    gone += sorted({f"{path}: {word}()" for path, word in called
+                    if word not in words and not re.search("[A-Z]{4}", word)})
+    t.equal(gone, [], "files and functions that are named and not there")
 
 
 @test("source/lint", cost=3)

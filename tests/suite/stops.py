@@ -46,7 +46,7 @@ def exact(t, made, number, cpu, **more):
 
 
 # What must end a run, and what is said of it.
-MARGIN = r"the vCPU ran on for (\d+) branches behind its counter's overflow, which was lost, or late"
+MARGIN = r"the vCPU ran on for (\d+) branches after its counter's overflow, which was lost, or late"
 LOST = {"skid": ({}, MARGIN), "lost": ({"lost": "1/20"}, MARGIN), "late": ({"late": "1/20"}, MARGIN),
         "stolen": ({"stolen": "1/20"}, "the counter was taken away for a while"),
         "core": ({"core": "1/20"}, "thread moved to a core of another kind"),

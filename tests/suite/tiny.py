@@ -123,6 +123,33 @@ def slices(name):
             t.run(t.reprise, "diff", t.dir / rec, t.dir / "again")
 
 
+@test("tiny/small-cache", cost=8)
+def small_cache(t):
+    """What the code cache has room for shows nowhere: some blocks in each region, that is, none for long."""
+    for name in ("smc", "across", "paging", "interrupts", "exceptions", "faultstorm"):
+        r = t.tiny(name, name, timeout=60)
+        for blocks in (1, 2, 7, 50):
+            t.same(name, r, env={"REPRISE_TEST_CODE_CACHE": blocks}, timeout=200)
+        again = t.dir / (name + "-again")
+        t.run(t.reprise, "replay", "-o", again, t.dir / name, env={"REPRISE_TEST_CODE_CACHE": 3}, timeout=200)
+        t.run(t.reprise, "diff", t.dir / name, again)
+        small = t.tiny(name + "-small", name, timeout=200, env={"REPRISE_TEST_CODE_CACHE": 3})
+        t.same(name + "-small", small)
+
+
+@test("tiny/slices-shadow", cost=4)
+def shadow(t):
+    """An interrupt that STI or MOV SS holds back comes after a REP's first iteration in any slices."""
+    said = set()
+    for n, length in enumerate((0, 1, 2, 7, 101)):
+        r = t.tiny(f"rec{n}", "shadow", env={"REPRISE_TEST_SLICE": length})
+        for other in (0, 1, 13, 97):
+            t.same(f"rec{n}", r, env={"REPRISE_TEST_SLICE": other})
+        said |= set(re.findall("^after the first: .*", r.text, re.M))
+    t.equal(len(said), 1, "the answers of the guest")
+    t.has(said.pop(), "^after the first: 60 of 60,")
+
+
 for one in ("echo", "faultstorm", "smc", "paging", "across"):
     slices(one)
 

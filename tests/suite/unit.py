@@ -129,6 +129,10 @@ programs("v2", "v2")
 programs("v3", "v3")
 programs("interrupts", "v2", "--interrupts")
 programs("no-pext", "v2", env={"REPRISE_TEST_NO_PEXT": 1})
+programs("hot", "v2", env={"REPRISE_TEST_HOT": 1})
+programs("hot-interrupts", "v3", "--interrupts", env={"REPRISE_TEST_HOT": 1})
+programs("small-cache", "v2", "--interrupts", env={"REPRISE_TEST_CODE_CACHE": 2})
+programs("small-cache-hot", "v3", env={"REPRISE_TEST_CODE_CACHE": 5, "REPRISE_TEST_HOT": 1})
 
 
 @test("insn/found", cost=1)

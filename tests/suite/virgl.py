@@ -50,6 +50,7 @@ def checkpoints(t):
     r = raw(t, "rec", "frames=60 every=1")
     t.run(t.reprise, "checkpoint", "rec", "--every", "0.1")
     t.same("rec", r)
+    t.verify_checkpoints("rec")
     last = 0
     for n in (3, 30, 59):
         at = json.loads(t.run(t.reprise, "replay", "rec", "--to", f"frame:{n}", "--json").text)

@@ -6,11 +6,17 @@
  *     both      file and state say so
  *     state     RSP of its state is another one
  *     past      file and state lie after the recording's end
+ *     page      a byte of the first page that it has is another one
+ *     missing   it has no pages at all
+ *     text      the first byte printed since the file before is another one
+ *
+ * Prints "nothing" and returns 1 where the file has no such thing.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/chunks.h"
 #include "cpu/vcpu.h"
 #include "tests/fuzz/checkpoint_edit.h"
 
@@ -35,6 +41,53 @@ static void later(struct checkpoint_edit *e, u64 by, bool state)
         memcpy(cpu_field(e, "position"), &e->h.position, sizeof(e->h.position));
 }
 
+/* Where the pages' tables are in what it packs. */
+static u8 *page_table(struct checkpoint_edit *e)
+{
+    return e->meta + e->h.state_size + e->h.output_new[OUT_CONSOLE] + e->h.output_new[OUT_DEBUG];
+}
+
+/* Another first page, of which only the place is the same: its block is stored as it is. */
+static bool other_page(struct checkpoint_edit *e)
+{
+    struct checkpoint_block b;
+    u8 *entry = page_table(e) + e->h.pages * sizeof(u32), raw[BLOCK_PAGES * PAGE_SIZE];
+    if (!e->h.blocks)
+        return false;
+    memcpy(&b, entry, sizeof(b));
+    u8 *from = e->data + sizeof(e->h);
+    if (!chunk_unpack(from, b.packed, raw, b.raw))
+        abort();
+    raw[PAGE_SIZE / 2] ^= 1;
+    size_t rest = e->head - sizeof(e->h) - b.packed;
+    u8 *data = malloc(e->head + b.raw);
+    memcpy(data + sizeof(e->h), raw, b.raw);
+    memcpy(data + sizeof(e->h) + b.raw, from + b.packed, rest);
+    free(e->data);
+    e->data = data;
+    e->head += b.raw - b.packed;
+    b.packed = b.raw;
+    b.hash = sha256_bytes(raw, b.raw);
+    memcpy(entry, &b, sizeof(b));
+    return true;
+}
+
+static bool no_pages(struct checkpoint_edit *e)
+{
+    if (!e->h.pages)
+        return false;
+    e->head = sizeof(e->h);
+    e->raw = e->h.meta_raw = (u32)(page_table(e) - e->meta);
+    e->h.pages = e->h.blocks = 0;
+    return true;
+}
+
+static bool other_text(struct checkpoint_edit *e)
+{
+    e->meta[e->h.state_size] ^= 1;
+    return e->h.output_new[OUT_CONSOLE];
+}
+
 int main(int argc, char **argv)
 {
     char path[4200];
@@ -42,18 +95,27 @@ int main(int argc, char **argv)
         return 2;
     u64 parent = 0;
     unsigned which = (unsigned)atoi(argv[2]), n = which;
+    bool done = true;
     for (;; n++) {
         struct checkpoint_edit e;
         snprintf(path, sizeof(path), "%s/checkpoints/%06u", argv[1], n);
-        if (!checkpoint_edit_open(&e, path))
+        if (!done || !checkpoint_edit_open(&e, path))
             break;
         if (n > which)
             e.h.parent = parent;
         else if (!strcmp(argv[3], "state"))
             cpu_field(&e, "gpr")[RSP * 8] ^= 0x40;
+        else if (!strcmp(argv[3], "page"))
+            done = other_page(&e);
+        else if (!strcmp(argv[3], "missing"))
+            done = no_pages(&e);
+        else if (!strcmp(argv[3], "text"))
+            done = other_text(&e);
         else
             later(&e, strcmp(argv[3], "past") ? 1000 : 1ull << 40, strcmp(argv[3], "instant"));
         parent = checkpoint_edit_close(&e, path);
     }
-    return n == which;
+    if (!done || n == which)
+        puts("nothing");
+    return !done || n == which;
 }

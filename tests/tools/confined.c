@@ -1,8 +1,8 @@
 /*
  * Stands in for qemu-nbd and grub-fstest, as reprise starts them, and tries what they must not be
  * able to do. The image is the argument DIR/image-PORT.SUFFIX; a listener waits on that port of
- * 127.0.0.1, another on DIR/sock. What came of it is its last line on stderr. Called from a folder
- * named "dies", it does. --abi: the kernel's Landlock version.
+ * 127.0.0.1, another on DIR/sock, one for datagrams on DIR/datagrams. What came of it is its last
+ * line on stderr. Called from a folder named "dies", it does. --abi: the kernel's Landlock version.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -39,6 +40,29 @@ static void connects(const char *what, const struct sockaddr *a, socklen_t size)
     tell(what, s >= 0 && !connect(s, a, size));
 }
 
+/* A pair that sends datagrams to whomever it likes. */
+static bool pairs(const struct sockaddr *a, socklen_t size)
+{
+    int pair[2];
+    return !socketpair(AF_UNIX, SOCK_DGRAM, 0, pair) && sendto(pair[0], "", 1, 0, a, size) == 1;
+}
+
+/* Signals to a stranger that a descriptor sends, by the upper bits of a number that only has 32
+ * too. */
+static bool owns(int fd)
+{
+    int parent = getppid();
+    return !fcntl(fd, F_SETOWN, parent) || !syscall(SYS_fcntl, fd, 1l << 32 | F_SETOWN, parent) ||
+           !fcntl(fd, F_SETSIG, SIGKILL) || !fcntl(fd, F_SETFL, O_ASYNC) ||
+           !ioctl(fd, FIOSETOWN, &parent) || !syscall(SYS_ioctl, fd, 1l << 32 | FIOASYNC, &parent);
+}
+
+static bool limits(void)
+{
+    struct rlimit now;
+    return !getrlimit(RLIMIT_CPU, &now) && !prlimit(getppid(), RLIMIT_CPU, &now, NULL);
+}
+
 static bool dies(void)
 {
     char path[4096];
@@ -51,7 +75,7 @@ int main(int argc, char **argv)
 {
     char *image = NULL;
     struct sockaddr_in tcp = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    struct sockaddr_un local = {.sun_family = AF_UNIX};
+    struct sockaddr_un local = {.sun_family = AF_UNIX}, datagrams = local;
     struct rlimit core;
     u8 ring[256] = {0};
     if (argc == 2 && !strcmp(argv[1], "--abi")) {
@@ -67,7 +91,9 @@ int main(int argc, char **argv)
     char *name = strrchr(image, '/'), *dir = strndup(image, (size_t)(name - image));
     tcp.sin_port = htons((u16)strtoul(name + strlen("/image-"), NULL, 10));
     if ((size_t)snprintf(local.sun_path, sizeof(local.sun_path), "%s/sock", dir) >=
-        sizeof(local.sun_path))
+            sizeof(local.sun_path) ||
+        (size_t)snprintf(datagrams.sun_path, sizeof(datagrams.sun_path), "%s/datagrams", dir) >=
+            sizeof(datagrams.sun_path))
         return 2;
     fputs("tried: ", stderr);
     opens("image", dir, name + 1, O_RDONLY);
@@ -77,6 +103,11 @@ int main(int argc, char **argv)
     tell("list", opendir(dir));
     connects("tcp", (struct sockaddr *)&tcp, sizeof(tcp));
     connects("unix", (struct sockaddr *)&local, sizeof(local));
+    tell("pair", pairs((struct sockaddr *)&datagrams, sizeof(datagrams)));
+    tell("address",
+         !sendto(3, "", 0, 0, (struct sockaddr *)&datagrams, sizeof(datagrams)) || errno != EACCES);
+    tell("owner", owns(STDERR_FILENO));
+    tell("limits", limits());
     tell("uring", syscall(SYS_io_uring_setup, 4, ring) >= 0 || errno != EACCES);
     tell("parent", !kill(getppid(), 0));
     getrlimit(RLIMIT_CORE, &core);

@@ -49,7 +49,7 @@ int main(void)
                    d->fields[k].doc);
         printf("\n");
     }
-    printf("### Commands of virtio-gpu\n\nBehind the header of 24 bytes (virtio 1.2, "
+    printf("### Commands of virtio-gpu\n\nAfter the header of 24 bytes (virtio 1.2, "
            "5.7.6.7).\n\n| type | name | feature | what it does | fields |\n"
            "| --- | --- | --- | --- | --- |\n");
     for (u32 i = 0; i < gpu_command_table_size; i++) {
@@ -58,7 +58,7 @@ int main(void)
         fields(d);
         printf(" |\n");
     }
-    printf("\n### Commands of virgl\n\nInside SUBMIT_3D, behind a header dword (bits 0 to 7 the "
+    printf("\n### Commands of virgl\n\nInside SUBMIT_3D, after a header dword (bits 0 to 7 the "
            "command, 8 to 15 the type of object, 16 to 31 the length in dwords). "
            "Effects: the head of virtio-gpu-log/virgl.def.\n\n"
            "| number | name | treatment | effect | what it does | fields |\n"

@@ -19,7 +19,7 @@
 
 static void print(void *opaque)
 {
-    last_print(opaque, "some/dir", 4711, stderr);
+    last_print(opaque, "some/dir", UNIT_INSN, 4711, stderr);
 }
 
 static _Noreturn void fail_here(int out)
@@ -60,21 +60,31 @@ static void says_where(void **state)
     assert_non_null(strstr(text, "the last 20 events before it:\n  105 engine: attention\n"));
     assert_null(strstr(text, "  104 "));
     assert_non_null(strstr(text, "  120 input packet, 60 bytes\n  121 engine: attention\n"));
-    assert_non_null(strstr(text,
-                           "  124 engine: attention\nreprise: to go there: reprise gdb some/dir "
-                           "--to insn:4711 "));
+    assert_non_null(strstr(text, "  124 engine: attention\nreprise: to go there: reprise gdb --to "
+                                 "insn:4711 some/dir "));
 }
 
 static void without_events(void **state)
 {
-    const struct last_events none = {.n = 0};
-    char *text;
-    size_t size;
-    FILE *out = open_memstream(&text, &size);
-    last_print(&none, NULL, 3, out);
-    fclose(out);
-    assert_string_equal(text, "");
-    free(text);
+    static const struct {
+        const char *dir, *says;
+        enum position_unit unit;
+    } cases[] = {
+        {NULL, "", UNIT_INSN},
+        {"it's here", "gdb --to insn:3 'it'\\''s here' (", UNIT_INSN},
+        {"-a", "replay --to insn:3 ./-a (", UNIT_BRANCH}, /* which gdb does not take */
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        const struct last_events none = {.n = 0};
+        char *text;
+        size_t size;
+        FILE *out = open_memstream(&text, &size);
+        last_print(&none, cases[i].dir, cases[i].unit, 3, out);
+        fclose(out);
+        assert_non_null(strstr(text, cases[i].says));
+        assert_int_equal(!*text, !cases[i].dir);
+        free(text);
+    }
 }
 
 int main(void)

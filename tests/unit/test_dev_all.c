@@ -1,9 +1,11 @@
 /*
  * Every device through the same mill: random accesses under advancing time, save, load into a
  * second instance, same hash and same behaviour afterwards; states of a wrong length refused and
- * mutated ones refused or survived. DEV_SOAK=n sets the number of accesses per device.
+ * mutated ones refused or survived. DEV_SOAK=n sets the number of accesses per device. What is
+ * driven through PCI has a fuzz target of its own instead.
  */
 #include <stdio.h>
+#include <unistd.h>
 
 #include "dev_mock.h"
 #include "dev/acpi_pm.h"
@@ -94,15 +96,51 @@ static void poke_acpi(struct device *d, struct mock *m, u64 *x)
 }
 
 static const struct kind {
+    const char *maker; /* of its row in machine/devices.def */
     int (*create)(struct device *dev, const struct dev_env *env, struct err *err);
     void (*poke)(struct device *d, struct mock *m, u64 *x);
 } kinds[] = {
-    {uart16550_create, poke_uart}, {pic8259_create, poke_pic},
-    {pit8254_create, NULL},        {create_rtc, NULL},
-    {ioapic_create, poke_ioapic},  {lapic_create, poke_lapic},
-    {acpi_pm_create, poke_acpi},   {debugexit_create, NULL},
-    {misc_create, NULL},
+    {"uart", uart16550_create, poke_uart},
+    {"pic", pic8259_create, poke_pic},
+    {"pit", pit8254_create, NULL},
+    {"rtc", create_rtc, NULL},
+    {"ioapic", ioapic_create, poke_ioapic},
+    {"lapic", lapic_create, poke_lapic},
+    {"acpi_pm", acpi_pm_create, poke_acpi},
+    {"debugexit", debugexit_create, NULL},
+    {"misc", misc_create, NULL},
 };
+
+/* The others' fuzz targets: by the folder of their corpus. All go through PCI. */
+static const struct {
+    const char *maker, *corpus;
+} fuzzed[] = {
+    {"pci", "virtio-blk"},     {"rng", "virtio-rng"}, {"disk", "virtio-blk"},
+    {"net", "virtio-net"},     {"gpu", "virtio-gpu"}, {"console", "virtio-console"},
+    {"input", "virtio-input"},
+};
+
+/* A device that is new in devices.def is tried, one way or the other. */
+static void test_no_device_is_left_out(void **state)
+{
+    static const char *const makers[] = {
+#define DEVICE(NAME, maker, ...) #maker,
+#include "machine/devices.def"
+#undef DEVICE
+    };
+    for (unsigned i = 0; i < ARRAY_SIZE(makers); i++) {
+        unsigned found = 0;
+        for (unsigned k = 0; k < ARRAY_SIZE(kinds); k++)
+            found += !strcmp(kinds[k].maker, makers[i]);
+        for (unsigned k = 0; k < ARRAY_SIZE(fuzzed); k++) {
+            char path[64];
+            snprintf(path, sizeof(path), "tests/fuzz/corpus/%s", fuzzed[k].corpus);
+            found += !strcmp(fuzzed[k].maker, makers[i]) && !access(path, R_OK);
+        }
+        if (found != 1)
+            fail_msg("%s is in %u of the lists here", makers[i], found);
+    }
+}
 
 static void pass_time(struct device *d, struct mock *m, u64 *x)
 {
@@ -245,6 +283,7 @@ static void test_mutated_state(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_no_device_is_left_out),
         cmocka_unit_test(test_save_load),
         cmocka_unit_test(test_mutated_state),
     };

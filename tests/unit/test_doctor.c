@@ -158,10 +158,10 @@ static void proofs(void **state)
     for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
         fact_add(&f, keys[i], FACT_YES, "yes");
     prove(&f, "++???");
-    struct fact *shadow = fact_add(&f, "step.mov_ss", FACT_INFO, "behind the next instruction");
+    struct fact *shadow = fact_add(&f, "step.mov_ss", FACT_INFO, "after the next instruction");
     struct fact *still = fact_add(&f, "tsc.still", FACT_YES, "yes");
     prove(&f, "++++?");
-    snprintf(shadow->value, sizeof(shadow->value), "directly behind it");
+    snprintf(shadow->value, sizeof(shadow->value), "directly after it");
     still->state = FACT_NO;
     f.fact[3].state = FACT_NO; /* pmu.exact.ring3 */
     prove(&f, "-+--?");

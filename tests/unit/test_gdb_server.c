@@ -24,6 +24,8 @@ static struct {
     struct machine *m;
     const struct gdb_point *points;
     size_t npoints;
+    unsigned seen;
+    struct gdb_code code;
     unsigned writes;
     bool refuse_writes, refuse_points;
 } t;
@@ -53,6 +55,16 @@ static int before_write(void *opaque, struct err *err)
     return 0;
 }
 
+static void seen(void *opaque)
+{
+    t.seen++;
+}
+
+static void back(void *opaque, const struct gdb_code *code)
+{
+    t.code = *code;
+}
+
 static enum gdb_monitor monitor(void *opaque, const char *command, FILE *out)
 {
     if (!strcmp(command, "long"))
@@ -70,6 +82,8 @@ static const struct gdb_target target = {.can_reverse = true,
                                          .machine = machine,
                                          .set_points = set_points,
                                          .before_write = before_write,
+                                         .seen = seen,
+                                         .back = back,
                                          .monitor = monitor};
 
 static int setup(void **state)
@@ -643,6 +657,74 @@ static void test_monitor(void **state)
     expect("qreprise.Moved", "0");
 }
 
+/* Conditions of watchpoints come before the watchpoints, and by place. */
+static void test_watch_conditions(void **state)
+{
+    expect("Qreprise.Conditions:2,1000,4;X3,220027/3,2000,8;X3,220027;X3,220127", "OK");
+    expect("Z2,1000,4", "OK");
+    expect("Z3,2000,8", "OK");
+    expect("Z2,2000,8", "OK"); /* another kind, and another length */
+    expect("Z2,1000,2", "OK");
+    assert_int_equal(t.npoints, 4);
+    assert_false(gdb_condition_holds(t.points[0].conditions, &target));
+    assert_true(gdb_condition_holds(t.points[1].conditions, &target));
+    assert_null(t.points[2].conditions);
+    assert_null(t.points[3].conditions);
+    expect("Qreprise.Conditions:", "OK");
+    expect("Z2,1000,4", "OK");
+    assert_null(t.points[0].conditions);
+    static const char *const wrong[] = {"0,1000,1;X3,220027", "2,1000,4", "2,1000,4;X3,2200",
+                                        "2,1000;X3,220027",   "zz",       "2"};
+    for (unsigned i = 0; i < ARRAY_SIZE(wrong); i++) {
+        char packet[80];
+        snprintf(packet, sizeof(packet), "Qreprise.Conditions:%s", wrong[i]);
+        expect(packet, "E.malformed condition");
+    }
+    expect("Qreprise.Seen", "OK");
+    assert_int_equal(t.seen, 1);
+}
+
+static void test_back(void **state)
+{
+    static const struct gdb_insn insns[] = {
+        {0x1000, 0}, {0x1003, 1}, {0x1006, 1}, {0x101b, 2}, {0x101c, 2}};
+    static const struct gdb_insn entries[] = {{0x1000, 1}, {0x101c, 0}};
+    static const char *const wrong[] = {"zz",
+                                        "1000;",
+                                        "1000;1",
+                                        "1000;1,0",
+                                        "1000;1,v",
+                                        "1000;-,",
+                                        "1000x1,1",
+                                        "1000;100000000,1",
+                                        "fffffffffffffffe;1,22;1,22",
+                                        "/",
+                                        "1000/1",
+                                        "1000/1,1;",
+                                        "1000;1,3/2,0/2,0"};
+    expect("Qreprise.Back:1000;0,3;1,35;-,10;2,1f/1,0;0,1c", "OK");
+    assert_int_equal(t.code.ninsns, ARRAY_SIZE(insns));
+    assert_int_equal(t.code.nentries, ARRAY_SIZE(entries));
+    for (unsigned i = 0; i < ARRAY_SIZE(insns); i++) {
+        assert_int_equal(t.code.insns[i].address, insns[i].address);
+        assert_int_equal(t.code.insns[i].group, insns[i].group);
+    }
+    for (unsigned i = 0; i < ARRAY_SIZE(entries); i++) {
+        assert_int_equal(t.code.entries[i].address, entries[i].address);
+        assert_int_equal(t.code.entries[i].group, entries[i].group);
+    }
+    expect("Qreprise.Back:1000;1,1/", "OK");
+    for (unsigned i = 0; i < ARRAY_SIZE(wrong); i++) {
+        char packet[80];
+        snprintf(packet, sizeof(packet), "Qreprise.Back:%s", wrong[i]);
+        expect("Qreprise.Back:1000;0,3", "OK");
+        expect(packet, "E.malformed list of instructions");
+        assert_int_equal(t.code.ninsns, 0);
+    }
+    expect("Qreprise.Back:", "OK");
+    assert_int_equal(t.code.ninsns, 0);
+}
+
 static void test_resume(void **state)
 {
     static const struct {
@@ -814,6 +896,8 @@ int main(void)
         CASE(test_long_read),
         CASE(test_points),
         CASE(test_monitor),
+        CASE(test_watch_conditions),
+        CASE(test_back),
         CASE(test_resume),
         CASE(test_stops),
         CASE(test_interrupt),

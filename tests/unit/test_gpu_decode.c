@@ -277,7 +277,7 @@ static void virgl_problems(void **state)
     struct virgl_problem p;
     w->n = 2;
     assert_false(virgl_check(w->at, 9, &p));
-    assert_string_equal(p.text, "bytes behind the last dword");
+    assert_string_equal(p.text, "bytes after the last dword");
     assert_int_equal(p.at, 2);
 
     w->n = 0;

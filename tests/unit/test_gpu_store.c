@@ -1,4 +1,5 @@
 /* dev/virtio/gpu_store.c: backing lists, and images that were restored. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,6 +8,26 @@
 #include <cmocka.h>
 
 #include "dev/virtio/gpu_store.h"
+
+static long fail_in = -1; /* the next allocation but so many fails; <0: none (mk/test.mk) */
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t n, size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+
+static bool fails(void)
+{
+    return fail_in >= 0 && !fail_in--;
+}
+void *__wrap_malloc(size_t size)
+{
+    return fails() ? NULL : __real_malloc(size);
+}
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return fails() ? NULL : __real_calloc(n, size);
+}
 
 static int add(struct gpu_store *s, u32 id, u32 kind, u32 width, u32 height)
 {
@@ -141,9 +162,88 @@ static void forged(void **state)
     gpu_store_fini(&s);
 }
 
+/* All that commands do to a store. */
+static void work(struct gpu_store *s)
+{
+    static u8 pixels[3 * PAGE_SIZE];
+    struct gpu_entry list[] = {{0x1000, 500}, {0x8000, 4096}};
+    struct gpu_context c;
+    struct gpu_resource r;
+    memset(pixels, 7, sizeof(pixels));
+    for (u32 id = 1; id <= 3; id++) {
+        int slot = gpu_find(s, id, &r);
+        if (slot < 0)
+            slot = add(s, id, id == 3 ? GPU_3D : GPU_2D, 64, 64);
+        if (slot < 0 || gpu_find(s, id, &r) != slot)
+            continue;
+        gpu_set_backing(s, slot, list, ARRAY_SIZE(list));
+        if (r.kind == GPU_2D)
+            gpu_data_write(s, r.pixels, 100, pixels, sizeof(pixels));
+        gpu_mark_query(s, id);
+    }
+    gpu_kept_write(s, 5, pixels);
+    c = (struct gpu_context){.id = 9};
+    gpu_context_add(s, &c);
+    int slot = gpu_context_find(s, 9, &c);
+    if (slot >= 0)
+        gpu_context_remove(s, slot);
+    for (u32 id = 1; id <= 2; id++)
+        if ((slot = gpu_find(s, id, &r)) >= 0)
+            gpu_remove(s, slot);
+    for (slot = 0; (slot = gpu_next(s, slot, &r)) >= 0; slot++)
+        assert_true(r.id);
+}
+
+/* Every allocation fails once, of a store alone and of one whose pages are a checkpoint's, too:
+ * the store says so, nothing is found in it any more, and it comes back when it is cleared or
+ * restored. */
+static void no_memory(void **state)
+{
+    for (int shared = 0; shared < 2; shared++) {
+        bool all = false;
+        for (long n = 0; !all; n++) {
+            struct gpu_store s;
+            struct gpu_resource r;
+            struct page_image *kept = NULL;
+            struct err err;
+            assert_int_equal(gpu_store_init(&s, &err), 0);
+            if (shared) {
+                work(&s);
+                kept = page_image_copy(s.image);
+            }
+            fail_in = n;
+            work(&s);
+            all = fail_in >= 0;
+            fail_in = -1;
+            assert_int_equal(s.failed, all ? 0 : -ENOMEM);
+            assert_true(all ? gpu_find(&s, 3, &r) >= 0 : gpu_find(&s, 3, &r) < 0);
+            if (all)
+                assert_true(n > 5);
+            if (kept) {
+                assert_int_equal(gpu_store_restore(&s, kept, &err), 0);
+                assert_int_equal(s.failed, 0);
+                assert_true(gpu_find(&s, 3, &r) >= 0);
+                work(&s);
+                page_image_destroy(kept);
+                kept = page_image_copy(s.image);
+            }
+            fail_in = 0; /* the driver's reset needs nothing */
+            gpu_store_clear(&s);
+            fail_in = -1;
+            assert_int_equal(s.failed, 0);
+            assert_int_equal(gpu_find(&s, 3, &r), -1);
+            assert_int_equal(page_image_next(s.image, 0), UINT64_MAX);
+            work(&s);
+            assert_int_equal(s.failed, 0);
+            page_image_destroy(kept);
+            gpu_store_fini(&s);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(backing_lists), cmocka_unit_test(restored),
-                                       cmocka_unit_test(forged)};
+                                       cmocka_unit_test(forged), cmocka_unit_test(no_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,16 @@
 /* Images: what one holds stays when another changes, the memory they share is counted; pages in a
  * file. */
+#include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
 #include <cmocka.h>
 
 #include "base/page_image.h"
@@ -29,7 +34,10 @@ static void set(struct page_image *image, u64 index, u64 what)
 static bool holds(const struct page_image *image, u64 index, u64 what)
 {
     u8 page[PAGE_SIZE] = {0};
-    const u8 *is = page_image_page(image, index);
+    u8 room[PAGE_SIZE];
+    const u8 *is;
+    assert_int_equal(page_image_read(image, index, room, &is), 0);
+    assert_int_equal(page_image_has(image, index), is != NULL);
     if (!what)
         return !is;
     fill(page, what);
@@ -227,6 +235,44 @@ static void files(void **state)
     page_store_close(&store);
 }
 
+/* The store's file, by another descriptor. */
+static int open_file(void)
+{
+    for (int fd = 3; fd < 100; fd++) {
+        char link[32], to[256];
+        snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+        ssize_t n = readlink(link, to, sizeof(to) - 1);
+        to[MAX(n, (ssize_t)0)] = 0;
+        if (strstr(to, "(deleted)"))
+            return open(link, O_RDWR | O_CLOEXEC);
+    }
+    return -1;
+}
+
+/* A file that cannot be read any more is an error of who reads it; what is in memory stays. */
+static void lost(void **state)
+{
+    static const char *const dirs[] = {"/tmp"};
+    struct page_store store = {.limit = 1, .dir = dirs, .ndirs = 1};
+    struct page_image *a = page_image_create(&store, PAGES);
+    u8 room[PAGE_SIZE];
+    const u8 *page;
+    (void)state;
+    set(a, 1, 1);
+    set(a, 2, 2);
+    assert_true(holds(a, 2, 2));
+    int fd = open_file();
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, 0), 0);
+    close(fd);
+    assert_true(holds(a, 1, 1));
+    assert_int_equal(page_image_read(a, 2, room, &page), -EIO);
+    set(a, 2, 3); /* whole pages can be written still */
+    assert_true(holds(a, 2, 3));
+    page_image_destroy(a);
+    page_store_close(&store);
+}
+
 static void no_room(void **state)
 {
     static const char *const dirs[] = {"/nowhere", "/proc"};
@@ -263,6 +309,7 @@ int main(void)
                                        cmocka_unit_test(random_changes),
                                        cmocka_unit_test(random_changes_in_a_file),
                                        cmocka_unit_test(files),
+                                       cmocka_unit_test(lost),
                                        cmocka_unit_test(no_room)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -146,7 +146,7 @@ static void again(const struct injection *j, u64 n, u64 seed, const struct err *
 static bool told_well(const struct injection *j, const struct flight *f, const struct err *err)
 {
     char text[64];
-    snprintf(text, sizeof(text), "ran on for %" PRIu64 " branches behind",
+    snprintf(text, sizeof(text), "ran on for %" PRIu64 " branches after",
              f->host.cpu.branches - f->host.asked_at);
     return strstr(err->text, text) && j->target > j->event->margin + 2u;
 }
@@ -264,7 +264,7 @@ static void lost_overflow(void **state)
 {
     fails((struct fake_faults){.lost = true, .ns_per_insn = 1000}, -EOVERFLOW,
           "which was lost, or late by more than the skid margin of this CPU (test), which is 100:");
-    fails((struct fake_faults){.late = 101}, -EOVERFLOW, "ran on for 101 branches behind");
+    fails((struct fake_faults){.late = 101}, -EOVERFLOW, "ran on for 101 branches after");
 }
 
 /* ---- which event, and the TSC ---- */

@@ -26,7 +26,8 @@ static void examples(void **state)
     for (unsigned i = 0; i < ARRAY_SIZE(known); i++) {
         size_t len = strlen(known[i].text);
         char text[SHA256_TEXT];
-        struct sha256 hash = sha256_bytes(known[i].text, len), parsed;
+        struct sha256 hash, parsed;
+        hash = sha256_bytes(known[i].text, len);
         sha256_text(&hash, text);
         assert_string_equal(text, known[i].hash);
         assert_true(sha256_parse(text, &parsed) && sha256_equal(&parsed, &hash));
@@ -46,7 +47,8 @@ static void not_hexadecimal(void **state)
 {
     (void)state;
     char text[SHA256_TEXT];
-    struct sha256 out, hash = sha256_bytes("x", 1);
+    struct sha256 out, hash;
+    hash = sha256_bytes("x", 1);
     sha256_text(&hash, text);
     for (unsigned i = 0; i < 2 * SHA256_SIZE; i++) {
         char kept = text[i];

@@ -42,13 +42,15 @@ static void example(void **state)
     struct err err;
     u8 signature[SIGNATURE_SIZE], out[KEY_SIZE];
     assert_int_equal(read_text(&key, secret_pem, true, &err), 0);
-    signing_key_public(key, out);
+    assert_int_equal(signing_key_public(key, out, &err), 0);
     assert_memory_equal(out, public_key, KEY_SIZE);
     assert_int_equal(signing_sign(key, "", 0, signature, &err), 0);
     assert_memory_equal(signature, of_nothing, sizeof(of_nothing));
     half = signing_key_from(public_key);
     assert_non_null(half);
-    struct sha256 a = signing_key_fingerprint(key), b = signing_key_fingerprint(half);
+    struct sha256 a, b;
+    assert_int_equal(signing_key_fingerprint(key, &a, &err), 0);
+    assert_int_equal(signing_key_fingerprint(half, &b, &err), 0);
     assert_true(sha256_equal(&a, &b));
     assert_true(signing_check(half, "", 0, signature));
     assert_false(signing_check(half, "x", 1, signature));

@@ -12,7 +12,7 @@
 #define CFG_BITS   0x11u
 #define CFG_ABS    0x12u
 
-static struct driver *start(enum input_device kind)
+static struct driver *start(unsigned kind)
 {
     struct driver *d = malloc(sizeof(*d));
     struct err err;
@@ -48,7 +48,7 @@ static bool has(const u8 *bits, unsigned size, unsigned code)
 
 static void says_what_it_is(void **state)
 {
-    struct driver *d = start(INPUT_KEYBOARD);
+    struct driver *d = start(INPUT_UNIT_KEYBOARD);
     u8 data[128];
     unsigned size = ask(d, CFG_NAME, 0, data);
     assert_int_equal(size, strlen("Reprise keyboard"));
@@ -68,7 +68,7 @@ static void says_what_it_is(void **state)
     assert_int_equal(ask(d, 0, 0, data), 0);
     assert_int_equal(ask(d, 0xff, 0xff, data), 0);
     end(d);
-    d = start(INPUT_TABLET);
+    d = start(INPUT_UNIT_TABLET);
     size = ask(d, CFG_BITS, EV_KEY, data);
     assert_true(has(data, size, BTN_LEFT) && has(data, size, BTN_EXTRA) && !has(data, size, KEY_A));
     size = ask(d, CFG_BITS, EV_REL, data);
@@ -77,7 +77,7 @@ static void says_what_it_is(void **state)
     size = ask(d, CFG_BITS, EV_ABS, data);
     assert_true(size == 1 && data[0] == 3);
     assert_int_equal(ask(d, CFG_ABS, ABS_Y, data), 20);
-    assert_int_equal(data[4] | data[5] << 8, INPUT_TABLET_MAX);
+    assert_int_equal(data[4] | data[5] << 8, INPUT_AXIS_MAX);
     assert_int_equal(ask(d, CFG_ABS, ABS_Z, data), 0);
     /* Only select and subsel can be written, with any size. */
     bar_store(d, 0x2000, 4, 0xffff0000u | EV_ABS << 8 | CFG_BITS);
@@ -96,7 +96,7 @@ static void put(u8 *at, u16 type, u16 code, u32 value)
 
 static void gives_events(void **state)
 {
-    struct driver *d = start(INPUT_TABLET);
+    struct driver *d = start(INPUT_UNIT_TABLET);
     const u8 *bytes;
     u32 len;
     u8 e[24] = {0};
@@ -128,7 +128,7 @@ static void gives_events(void **state)
 
 static void lights(void **state)
 {
-    struct driver *d = start(INPUT_KEYBOARD);
+    struct driver *d = start(INPUT_UNIT_KEYBOARD);
     u8 e[8];
     put(e, EV_LED, LED_CAPSL, 1);
     offer(d, 1, e, 8);
@@ -169,7 +169,7 @@ static void aim(struct driver *d, unsigned cap, u8 bar, u32 offset, u32 length)
 
 static void window_reads_and_writes(void **state)
 {
-    struct driver *d = start(INPUT_KEYBOARD);
+    struct driver *d = start(INPUT_UNIT_KEYBOARD);
     unsigned cap = find_window(d);
     assert_int_equal(config_read(d, cap + 2, 1), 20);
     /* As the BAR does, with 1, 2 and 4 bytes. */

@@ -5,7 +5,7 @@
  * have changed.
  *
  * Nothing here reads a renderer or trusts a stream. What cannot be stood in for makes the tracker
- * say so (gpu_track_obstacle).
+ * say so (`obstacle`).
  */
 #ifndef REPRISE_GPU_TRACK_H
 #define REPRISE_GPU_TRACK_H

@@ -57,7 +57,7 @@ static int check(const char *driver)
     unsigned missing = model_missing(WIRE_MODEL_NEWEST, &caps, text, sizeof(text));
     printf("missing from capability model %u: %s\n", WIRE_MODEL_NEWEST, missing ? text : "nothing");
     fflush(stdout);
-    unsigned holes = sandbox_probe(host_is_device(h), 4ull << 30);
+    unsigned holes = sandbox_probe(false, 4ull << 30) + sandbox_probe(true, 4ull << 30);
     if (!sandbox_enter(host_is_device(h), 4ull << 30, text, sizeof(text))) {
         fprintf(stderr, "reprise-gpu: %s\n", text);
         return 1;

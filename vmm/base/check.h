@@ -1,6 +1,6 @@
 /*
  * CHECK: our own invariants, on in release builds too. The condition has no side effects. A failed
- * CHECK prints file, line, text and whatever check_context prints, and aborts.
+ * CHECK prints file, line, text and what check_set_context() said, and aborts.
  */
 #ifndef REPRISE_CHECK_H
 #define REPRISE_CHECK_H

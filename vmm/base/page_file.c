@@ -1,4 +1,4 @@
-/* See page_file.h. Written with pwrite, which can fail, and read through a mapping. */
+/* See page_file.h. */
 #define _GNU_SOURCE /* O_TMPFILE */
 #include "base/page_file.h"
 
@@ -6,8 +6,9 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <unistd.h>
+
+#include "base/file_io.h"
 
 #define STEP_PAGES 4096u /* 16 MiB */
 #define STEP_BYTES ((u64)STEP_PAGES * PAGE_SIZE)
@@ -15,8 +16,7 @@
 struct page_file {
     int fd;
     struct room *room;
-    u8 **step; /* mappings of STEP_BYTES each */
-    u32 steps;
+    u32 steps; /* of STEP_BYTES each */
     u32 *free; /* slots; room for all of them */
     u32 nfree;
 };
@@ -58,10 +58,7 @@ void page_file_destroy(struct page_file *f)
 {
     if (!f)
         return;
-    for (u32 i = 0; i < f->steps; i++)
-        munmap(f->step[i], STEP_BYTES);
     close(f->fd);
-    free(f->step);
     free(f->free);
     free(f);
 }
@@ -77,26 +74,16 @@ static int one_step(struct page_file *f)
     if (!list)
         return -ENOMEM;
     f->free = list;
-    u8 **step = realloc(f->step, (f->steps + 1) * sizeof(*step));
-    if (!step)
-        return -ENOMEM;
-    f->step = step;
     int code;
     do
         code = posix_fallocate(f->fd, (off_t)at, STEP_BYTES);
     while (code == EINTR);
-    u8 *map = MAP_FAILED;
-    if (!code) {
-        map = mmap(NULL, STEP_BYTES, PROT_READ, MAP_SHARED, f->fd, (off_t)at);
-        code = map == MAP_FAILED ? errno : 0;
-    }
     if (code) {
         /* What was allocated of it is given back: others may need it more. */
         if (ftruncate(f->fd, (off_t)at))
             return -EIO;
         return -code;
     }
-    f->step[f->steps] = map;
     for (u32 i = STEP_PAGES; i-- > 0;) /* the first one is taken first */
         f->free[f->nfree++] = f->steps * STEP_PAGES + i;
     f->steps++;
@@ -140,7 +127,9 @@ void page_file_free(struct page_file *f, u32 slot)
     f->free[f->nfree++] = slot;
 }
 
-const u8 *page_file_page(const struct page_file *f, u32 slot)
+int page_file_read(const struct page_file *f, u32 slot, u8 *out)
 {
-    return f->step[slot / STEP_PAGES] + (u64)(slot % STEP_PAGES) * PAGE_SIZE;
+    if (file_read_at(f->fd, out, PAGE_SIZE, (u64)slot * PAGE_SIZE))
+        return 0;
+    return errno ? -errno : -EIO;
 }

@@ -1,7 +1,8 @@
 /*
  * Pages kept in an unlinked file instead of in memory: for images that may become larger than RAM.
  * The file grows in steps whose blocks are allocated first, so that a full disk is an error of the
- * call that needs more, never a signal later. Not for several threads.
+ * call that needs more. It is read, never mapped: a disk that fails would be a signal. Not for
+ * several threads.
  */
 #ifndef REPRISE_PAGE_FILE_H
 #define REPRISE_PAGE_FILE_H
@@ -23,7 +24,6 @@ int page_file_grow(struct page_file *f, u64 room);
 int page_file_put(struct page_file *f, const u8 *data, u32 *slot);
 int page_file_change(struct page_file *f, u32 slot, const u8 *data);
 void page_file_free(struct page_file *f, u32 slot);
-/* Valid until the slot is freed. */
-const u8 *page_file_page(const struct page_file *f, u32 slot);
+int page_file_read(const struct page_file *f, u32 slot, u8 *out);
 
 #endif

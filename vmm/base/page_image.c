@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/page_file.h"
 
 #define LEAF_PAGES 512u
@@ -11,7 +12,7 @@
 
 /* A page; in memory its bytes follow. */
 struct blob {
-    const u8 *data;
+    const u8 *data; /* NULL: in the file */
     u32 refs;
     u32 slot; /* of the store's file, or IN_MEMORY */
 };
@@ -93,7 +94,7 @@ static int make_blob(struct page_store *store, const u8 *data, struct blob **out
         if (!code)
             code = page_file_put(store->file, data, &slot);
         if (!code)
-            *b = (struct blob){page_file_page(store->file, slot), 1, slot};
+            *b = (struct blob){NULL, 1, slot};
     }
     if (code) {
         free(b);
@@ -164,17 +165,37 @@ void page_image_destroy(struct page_image *image)
 {
     if (!image)
         return;
-    for (u64 i = 0; i < image->leaves; i++)
-        put_leaf(image->store, image->leaf[i]);
+    page_image_clear(image);
     image->store->bytes -= sizeof(*image) + image->leaves * sizeof(image->leaf[0]);
     free(image);
 }
 
-const u8 *page_image_page(const struct page_image *image, u64 index)
+static const struct blob *find(const struct page_image *image, u64 index)
 {
     const struct leaf *l = image->leaf[index / LEAF_PAGES];
-    const struct blob *b = l ? l->page[index % LEAF_PAGES] : NULL;
+    return l ? l->page[index % LEAF_PAGES] : NULL;
+}
+
+bool page_image_has(const struct page_image *image, u64 index)
+{
+    return find(image, index);
+}
+
+const u8 *page_image_page(const struct page_image *image, u64 index)
+{
+    const struct blob *b = find(image, index);
+    CHECK(!b || b->data, "page %llu of an image is in a file", (unsigned long long)index);
     return b ? b->data : NULL;
+}
+
+int page_image_read(const struct page_image *image, u64 index, u8 room[PAGE_SIZE], const u8 **page)
+{
+    const struct blob *b = find(image, index);
+    *page = b ? b->data : NULL;
+    if (!b || b->data)
+        return 0;
+    *page = room;
+    return page_file_read(image->store->file, b->slot, room);
 }
 
 /* The leaf, made this image's own. */
@@ -223,7 +244,7 @@ static int set(struct page_image *image, u64 index, const u8 *data, struct blob 
     struct blob *now = l ? l->page[index % LEAF_PAGES] : NULL, *b = NULL;
     if (is_zero(data))
         return now == zero ? 0 : replace(image, index, zero);
-    if (now && memcmp(now->data, data, PAGE_SIZE) == 0)
+    if (now && now->data && memcmp(now->data, data, PAGE_SIZE) == 0)
         return 0;
     if (now && now != ZERO_PAGE && now->refs == 1 && l->refs == 1)
         return change_blob(image->store, now, data); /* nobody else has it */
@@ -247,7 +268,15 @@ int page_image_put(struct page_image *image, u64 index, const u8 *data)
 
 int page_image_drop(struct page_image *image, u64 index)
 {
-    return page_image_page(image, index) ? replace(image, index, NULL) : 0;
+    return page_image_has(image, index) ? replace(image, index, NULL) : 0;
+}
+
+void page_image_clear(struct page_image *image)
+{
+    for (u64 i = 0; i < image->leaves; i++) {
+        put_leaf(image->store, image->leaf[i]);
+        image->leaf[i] = NULL;
+    }
 }
 
 u64 page_image_next(const struct page_image *image, u64 index)

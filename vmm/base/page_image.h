@@ -45,16 +45,23 @@ struct page_image *page_image_create(struct page_store *store, u64 pages);
 struct page_image *page_image_copy(const struct page_image *image);
 void page_image_destroy(struct page_image *image); /* NULL is safe */
 
-/* Page contents, or NULL for a page of zeros. Valid until the image changes. */
+/* Is there a page, be it one of zeros that was put? */
+bool page_image_has(const struct page_image *image, u64 index);
+/* Page contents, or NULL if there is none: zeros. Valid until the image changes. Of stores without
+ * a limit. */
 const u8 *page_image_page(const struct page_image *image, u64 index);
+/* The same of any store, in *page; one in the file is read into `room`. -errno: it cannot be. */
+int page_image_read(const struct page_image *image, u64 index, u8 room[PAGE_SIZE], const u8 **page);
 /* Copies PAGE_SIZE bytes in, unless the page is equal already. -errno: the image is unchanged. */
 int page_image_set(struct page_image *image, u64 index, const u8 *data);
 /* The same, but a page of zeros is kept like any other. */
 int page_image_put(struct page_image *image, u64 index, const u8 *data);
 /* Takes the page out: as if it had never been set. */
 int page_image_drop(struct page_image *image, u64 index);
+/* Takes all of them out; needs no memory. */
+void page_image_clear(struct page_image *image);
 
-/* The first page from `index` on that is not NULL to page_image_page; UINT64_MAX: none. */
+/* The first page from `index` on that page_image_has; UINT64_MAX: none. */
 u64 page_image_next(const struct page_image *image, u64 index);
 /* A page of zeros. */
 const u8 *page_image_zeros(void);

@@ -1,7 +1,7 @@
 /*
  * How far the files that a guest makes grow may grow on the host: a file system of which so much
  * stays free whatever the guest does, and a limit of the file's own. Asked before a file grows;
- * called by what writes disk overlays, gpu.log and the output of ports.
+ * called by what writes disk overlays, gpu.log, checkpoints, the output of ports and pictures.
  */
 #ifndef REPRISE_ROOM_H
 #define REPRISE_ROOM_H

@@ -2,10 +2,12 @@
  * See sha256.h. libcrypto is asked not to read its configuration: what an OpenSSL of the host is
  * told to load has no business here, and a sandboxed process may not open it.
  */
+#define OPENSSL_SUPPRESS_DEPRECATED
 #include "base/sha256.h"
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
+#include <openssl/sha.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -51,8 +53,9 @@ void sha256_destroy(struct sha256_stream *s)
 struct sha256 sha256_bytes(const void *data, size_t len)
 {
     struct sha256 hash;
-    OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, NULL);
-    CHECK(EVP_Digest(data, len, hash.bytes, NULL, EVP_sha256(), NULL), "libcrypto has no SHA-256");
+    SHA256_CTX ctx; /* EVP's would be allocated, which may fail */
+    CHECK(SHA256_Init(&ctx) && SHA256_Update(&ctx, data, len) && SHA256_Final(hash.bytes, &ctx),
+          "libcrypto has no SHA-256");
     return hash;
 }
 

@@ -14,6 +14,7 @@ struct sha256 {
     u8 bytes[SHA256_SIZE];
 };
 
+/* Needs no memory: it cannot fail. */
 struct sha256 sha256_bytes(const void *data, size_t len);
 void sha256_text(const struct sha256 *hash, char out[SHA256_TEXT]); /* hexadecimal, lower case */
 bool sha256_parse(const char *text,

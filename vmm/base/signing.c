@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/check.h"
 #include "base/file_io.h"
 
 #define FILE_MAX (64u << 10)
@@ -62,18 +61,21 @@ struct signing_key *signing_key_from(const u8 bytes[KEY_SIZE])
                                                              KEY_SIZE);
 }
 
-void signing_key_public(const struct signing_key *key, u8 out[KEY_SIZE])
+int signing_key_public(const struct signing_key *key, u8 out[KEY_SIZE], struct err *err)
 {
     size_t len = KEY_SIZE;
-    CHECK(EVP_PKEY_get_raw_public_key(pkey(key), out, &len) == 1 && len == KEY_SIZE,
-          "an ed25519 key without public half");
+    if (EVP_PKEY_get_raw_public_key(pkey(key), out, &len) == 1 && len == KEY_SIZE)
+        return 0;
+    return err_set(err, -ENOMEM, "libcrypto does not give the key's public half");
 }
 
-struct sha256 signing_key_fingerprint(const struct signing_key *key)
+int signing_key_fingerprint(const struct signing_key *key, struct sha256 *out, struct err *err)
 {
     u8 bytes[KEY_SIZE];
-    signing_key_public(key, bytes);
-    return sha256_bytes(bytes, sizeof(bytes));
+    int code = signing_key_public(key, bytes, err);
+    if (!code)
+        *out = sha256_bytes(bytes, sizeof(bytes));
+    return code;
 }
 
 int signing_sign(const struct signing_key *key, const void *data, size_t len,

@@ -18,9 +18,9 @@ struct signing_key;
 int signing_key_read(struct signing_key **out, const char *path, bool secret, struct err *err);
 /* From the bytes of a public key; NULL: they are none, or no memory. */
 struct signing_key *signing_key_from(const u8 bytes[KEY_SIZE]);
-void signing_key_public(const struct signing_key *key, u8 out[KEY_SIZE]);
+int signing_key_public(const struct signing_key *key, u8 out[KEY_SIZE], struct err *err);
 /* What people compare: SHA-256 of the public key's 32 bytes. */
-struct sha256 signing_key_fingerprint(const struct signing_key *key);
+int signing_key_fingerprint(const struct signing_key *key, struct sha256 *out, struct err *err);
 
 int signing_sign(const struct signing_key *key, const void *data, size_t len,
                  u8 out[SIGNATURE_SIZE], struct err *err);

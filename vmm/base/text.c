@@ -3,6 +3,7 @@
 #include "base/text.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* C0, DEL, and C1 as UTF-8 has it: C2 80 to C2 9F. */
 static bool controls(u8 c, u8 before)
@@ -74,4 +75,25 @@ FILE *text_guard(FILE *to)
     if (!out)
         free(g);
     return out;
+}
+
+void text_put_quoted(FILE *out, const char *name)
+{
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,"
+        ":@%/";
+    bool as_is = *name && strspn(name, plain) == strlen(name);
+    if (*name == '-') /* not an option */
+        fputs("./", out);
+    if (as_is) {
+        fputs(name, out);
+        return;
+    }
+    fputc('\'', out);
+    for (; *name; name++)
+        if (*name == '\'')
+            fputs("'\\''", out);
+        else
+            fputc(*name, out);
+    fputc('\'', out);
 }

@@ -1,7 +1,7 @@
 /*
  * Texts that others wrote (guests, recordings, images), made fit for a terminal: a control
  * character in a name must not become a command to it. What a guest prints on its console is no
- * such text: it is handed on as it was, like any terminal's.
+ * such text: it is handed on as it was, like any terminal's. And file names, fit for a shell.
  */
 #ifndef REPRISE_TEXT_H
 #define REPRISE_TEXT_H
@@ -14,6 +14,9 @@
 char *text_printable(const char *text, char *out, size_t size);
 /* The same in place; newlines and tabs stay. */
 void text_clean(char *text);
+
+/* A file name as a shell takes it, for the commands that we suggest. */
+void text_put_quoted(FILE *out, const char *name);
 
 /* A stream that hands on to `to`, buffered, with control characters other than newline and tab as
  * "?". Closing it leaves `to` open. NULL: no memory. */

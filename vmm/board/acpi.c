@@ -65,7 +65,7 @@ static struct table allot(struct builder *b, u32 size)
     struct table t = {.gpa = b->next, .size = size};
     CHECK(t.gpa + size <= ROM_END, "ACPI tables of %u bytes more do not fit", size);
     t.bytes = ram_ptr(b->ram, t.gpa, size);
-    CHECK(t.bytes, "no RAM behind the ROM area");
+    CHECK(t.bytes, "no RAM at the ROM area");
     memset(t.bytes, 0, size);
     b->next = (t.gpa + size + 63) & ~63ull;
     return t;

@@ -28,7 +28,6 @@
 #define ZP_LOADFLAGS     0x211
 #define ZP_RAMDISK       0x218
 #define ZP_RAMDISK_N     0x21c
-#define ZP_HEAP_END      0x224
 #define ZP_CMDLINE       0x228
 #define ZP_ALIGNMENT     0x230
 #define ZP_XLOADFLAGS    0x236

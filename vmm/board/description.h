@@ -102,7 +102,7 @@ struct machine_description {
     char engine[16];  /* "dbt" or "kvm" */
     char counter[16]; /* "step" or "pmu", of "kvm" */
 
-    /* Of a guest that a CPU ran freely: 0 if time is instructions. */
+    /* Where positions are branches and events; 0 if they are instructions. */
     u32 branch_ns; /* virtual time of a branch or event */
     u32 event_ns;  /* and what an event takes besides */
     u32 guest_tsc; /* 1: the guest answers RDTSC by itself */
@@ -152,6 +152,8 @@ struct description_row {
     const char *arg;    /* what the value is, for people; SIZE and TIME have forms of their own */
     const char *help;   /* of the option */
     const char *doc;    /* in docs/format.md */
+    const char *words;  /* to who compares two machines: what differs, with its values */
+    const char *shows;  /* the component whose state differs with it from the beginning */
 };
 extern const struct description_row description_rows[];
 extern const size_t description_row_count;

@@ -354,7 +354,7 @@ int initrd_check(const void *bytes, size_t size, struct err *err)
         if (is_packed(p + at, left))
             return 0;
         if (at)
-            return err_set(err, -EINVAL, "has something behind its archive, at byte %zu", at);
+            return err_set(err, -EINVAL, "has something after its archive, at byte %zu", at);
         const char *looks = kernel_file_looks_like(bytes, size);
         if (left >= 4 && !memcmp(p, "\177ELF", 4))
             looks = "is an ELF file";
@@ -366,7 +366,6 @@ int initrd_check(const void *bytes, size_t size, struct err *err)
     if (!size)
         return err_set(err, -EINVAL, "is empty");
     if (at < size || open)
-        return err_set(err, -EINVAL, "is truncated: its cpio archive goes on behind byte %zu",
-                       size);
+        return err_set(err, -EINVAL, "is truncated: its cpio archive goes on after byte %zu", size);
     return 0;
 }

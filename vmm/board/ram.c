@@ -69,6 +69,11 @@ void ram_destroy(struct ram *ram)
     memset(ram, 0, sizeof(*ram));
 }
 
+void ram_copied(const struct ram *ram, bool copied)
+{
+    madvise(ram->host, ram->size, copied ? MADV_DOFORK : MADV_DONTFORK);
+}
+
 bool ram_untouched(const struct ram *ram, u64 offset, u64 len)
 {
     /* One word a page: bit 63 present, bit 62 swapped out (Documentation/admin-guide/mm/pagemap).

@@ -29,6 +29,8 @@ struct ram {
 
 int ram_create(struct ram *ram, u64 size, struct err *err);
 void ram_destroy(struct ram *ram);
+/* Do processes that are made of this one have the memory, as it is then? At first they do not. */
+void ram_copied(const struct ram *ram, bool copied);
 
 /* True if no page of host memory [offset, offset + len) was ever touched, so that it is zero and
  * need not be read. False when that cannot be told. */

@@ -44,6 +44,8 @@ enum {
 
 int cmd_record(int argc, char **argv);
 int cmd_replay(int argc, char **argv);
+/* Compares the recording's checkpoints, too; for `verify`. */
+int cmd_replay_checking(int argc, char **argv);
 int cmd_info(int argc, char **argv);
 int cmd_events(int argc, char **argv);
 int cmd_trace(int argc, char **argv);
@@ -90,10 +92,16 @@ int cmd_fail(const struct err *err);
 u64 option_number(struct argp_state *state, const char *arg, const char *what);
 /* With K, M, G: powers of 1024. */
 u64 option_size(struct argp_state *state, const char *arg, const char *what);
+/* `--code-cache SIZE` of commands that run the machine for long (struct engine_config). */
+#define CODE_CACHE_HELP                                                                            \
+    "Keep at most so much translated code, 4M to 1G (default 256M); changes nothing but speed "    \
+    "and "                                                                                         \
+    "memory"
+u64 option_code_cache(struct argp_state *state, const char *arg);
 /* The argument DIR of a command that takes one; and at the end, that it was there. */
 void option_recording(struct argp_state *state, const char *arg, const char **dir);
 void option_need_recording(struct argp_state *state, const char *dir);
-/* Of an option whose gdb ENDPOINT may be left out or follow behind a space. */
+/* Of an option whose gdb ENDPOINT may be left out or follow after a space. */
 const char *option_endpoint(struct argp_state *state);
 /* A date and time, UTC unless it says otherwise ("2026-11-22T10:57:29Z", "2026-11-22 10:57+01:00",
  * "2026-11-22"), or Unix time ("1795345049", "@1795345049"). */

@@ -48,6 +48,15 @@ u64 option_size(struct argp_state *state, const char *arg, const char *what)
     return v;
 }
 
+u64 option_code_cache(struct argp_state *state, const char *arg)
+{
+    u64 v = option_size(state, arg, "--code-cache");
+    if (v < CODE_CACHE_MIN || v > CODE_CACHE_MAX)
+        argp_error(state, "--code-cache: %s: it can have %uM to %uM", arg, CODE_CACHE_MIN >> 20,
+                   CODE_CACHE_MAX >> 20);
+    return v;
+}
+
 #define LAST_TIME 253402300799u /* the end of the year 9999: the clock counts no further */
 
 /* After the time of day: "", "Z", "+01:00", "-0530". */
@@ -170,7 +179,7 @@ void run_end_sentence(const struct run_end *end, bool panicked, char *out, size_
         [QUIT_TEXT] = "ended because the text of --stop-at was printed",
         [QUIT_INSNS] = "ended by the limit of --max-insns",
         [QUIT_DISK] = "ended because the log could not be written",
-        [QUIT_ENGINE] = "ended because this host's KVM could not go on",
+        [QUIT_ENGINE] = "ended because the engine could not go on",
         [QUIT_IDLE] = "ended (no input is left and the guest only waits; see record --idle-limit)",
     };
     const char *panic = panicked ? "the guest's kernel panicked; " : "";

@@ -12,7 +12,8 @@
 
 #include "cmd/attach.h"
 #include "cmd/debug_monitor.h"
-#include "cmd/debug_step.h"
+#include "cmd/debug_progress.h"
+#include "cmd/debug_run.h"
 #include "cmd/interrupt.h"
 #include "cmd/visit.h"
 #include "cpu/vcpu.h"
@@ -20,10 +21,7 @@
 #include "host/outside.h"
 #include "replay/gdb/gdb.h"
 
-#define GDB_END_MOMENTS    300u /* of 10 ms */
-#define PROGRESS_FIRST_NS  2000000000u
-#define PROGRESS_REDRAW_NS 500000000u
-#define PROGRESS_LINE_NS   10000000000u
+#define GDB_END_MOMENTS 300u /* of 10 ms */
 
 static struct machine *target_machine(void *opaque)
 {
@@ -92,18 +90,40 @@ void gdb_process_of(const struct process *r, struct gdb_process *out)
     memcpy(out->comm, r->comm, sizeof(out->comm));
 }
 
-static bool point_holds(void *opaque, unsigned point)
+static enum timeline_verdict point_holds(void *opaque, unsigned point, enum timeline_side side)
 {
     struct debug_session *s = opaque;
     struct process now;
+    if (point >= s->npoints && s->back.waits)
+        return debug_back_holds(s) ? TIMELINE_COUNTS : TIMELINE_IGNORED;
     if (point >= s->npoints)
-        return debug_step_holds(s, point);
+        return debug_step_holds(s, point) ? TIMELINE_COUNTS : TIMELINE_IGNORED;
     if (scope_owns(&s->scope, point)) {
         travel_process(s->tr, &now);
         if (!scope_holds(&s->scope, point, &now))
-            return false;
+            return TIMELINE_IGNORED;
     }
-    return gdb_condition_holds(s->points[point].conditions, &s->target);
+    const struct gdb_point *p = &s->points[point];
+    if (p->kind >= GDB_WATCH_WRITE && !watch_decides(&s->watch, s->points, s->npoints, point))
+        return TIMELINE_COUNTS;
+    if (p->kind >= GDB_WATCH_WRITE && side == TIMELINE_BEHIND)
+        return TIMELINE_IN_FRONT;
+    if (gdb_condition_holds(p->conditions, &s->target))
+        return TIMELINE_COUNTS;
+    return p->kind >= GDB_WATCH_WRITE ? TIMELINE_SKIPPED : TIMELINE_IGNORED;
+}
+
+static void target_seen(void *opaque)
+{
+    struct debug_session *s = opaque;
+    watch_seen(&s->watch);
+}
+
+static void target_back(void *opaque, const struct gdb_code *code)
+{
+    struct debug_session *s = opaque;
+    s->back.code = *code;
+    s->back.group = 0;
 }
 
 static int target_before_write(void *opaque, struct err *err)
@@ -117,193 +137,20 @@ static int target_before_write(void *opaque, struct err *err)
     return code;
 }
 
-/* ---- progress: what takes long says how far it is, which also keeps a connection alive ---- */
-
-static void progress_text(struct debug_session *s, const char *text)
-{
-    if (s->progress.out) {
-        fputs(text, s->progress.out);
-        fflush(s->progress.out);
-    } else {
-        gdb_server_print(s->server, text);
-    }
-}
-
-static void progress_begin(struct debug_session *s, FILE *out)
-{
-    s->progress.out = out;
-    s->progress.began = host_ns();
-    s->progress.next = s->progress.began + PROGRESS_FIRST_NS;
-    s->progress.drawn = false;
-}
-
-static void progress_end(struct debug_session *s)
-{
-    if (s->progress.drawn)
-        progress_text(s, "\r\033[K");
-    s->progress.drawn = false;
-    s->progress.out = NULL;
-}
-
-/* Of the gdb that we started we know its terminal; another one gets a line now and then. */
-static void progress_show(struct debug_session *s)
-{
-    char text[128];
-    pos_t from, done, end = timeline_end(s->tr->t).position;
-    u64 now = host_ns();
-    bool redraw = s->child && isatty(STDOUT_FILENO);
-    if (now < s->progress.next)
-        return;
-    bool back = timeline_searching(s->tr->t, &from, &done);
-    if (!back) {
-        from = end;
-        done = machine_position(timeline_machine(s->tr->t));
-    }
-    double share = from ? 100.0 * (double)MIN(done, from) / (double)from : 100.0;
-    snprintf(text, sizeof(text), redraw ? "\r\033[K[%s: %.0f%%]" : "%s: %.0f%%\n",
-             back              ? "searching backwards"
-             : s->progress.out ? "replaying"
-                               : "running",
-             share);
-    progress_text(s, text);
-    s->progress.drawn = redraw;
-    s->progress.next = now + (redraw ? PROGRESS_REDRAW_NS : PROGRESS_LINE_NS);
-}
-
-static bool poll_gdb(void *opaque)
-{
-    struct debug_session *s = opaque;
-    progress_show(s);
-    return session_ended_by() || gdb_server_poll(s->server);
-}
-
-/* gdb waits for the answer to a command and sends nothing. */
-static bool poll_signals(void *opaque)
-{
-    progress_show(opaque);
-    return session_ended_by();
-}
-
 static enum gdb_monitor target_monitor(void *opaque, const char *command, FILE *out)
 {
     struct debug_session *s = opaque;
     struct instant from = timeline_now(s->tr->t);
     bool branched = timeline_branched(s->tr->t);
     progress_begin(s, out);
-    s->tr->also = poll_signals;
+    s->tr->also = progress_poll_signals;
     enum gdb_monitor result = debug_monitor(s, command, out);
     progress_end(s);
-    s->tr->also = poll_gdb;
+    s->tr->also = progress_poll;
     /* A place that could not be reached leaves the machine where it was. */
     if (result == GDB_MONITOR_MOVED && !branched && instant_equal(from, timeline_now(s->tr->t)))
         result = GDB_MONITOR_OK;
     return result == GDB_MONITOR_MOVED && s->child ? GDB_MONITOR_MOVED_HOOK : result;
-}
-
-/* ---- running ---- */
-
-static void set_end(struct debug_session *s, struct gdb_stop *stop)
-{
-    struct run_end end;
-    char how[256];
-    stop->reason = GDB_STOP_HISTORY_END;
-    timeline_at_end(s->tr->t, &end);
-    run_end_sentence(&end, false, how, sizeof(how));
-    snprintf(stop->text, sizeof(stop->text), "The %s here: %.200s",
-             timeline_branched(s->tr->t) ? "branch ends" : "recording ends",
-             *timeline_end_text(s->tr->t) ? timeline_end_text(s->tr->t) : how);
-}
-
-static void describe(struct debug_session *s, enum timeline_stop what, struct gdb_stop *stop)
-{
-    const struct debug_hit *hit = timeline_hit(s->tr->t);
-    switch (what) {
-    case TIMELINE_REACHED: stop->reason = GDB_STOP_TRAP; break;
-    case TIMELINE_INTERRUPTED: stop->reason = GDB_STOP_INTERRUPT; break;
-    case TIMELINE_BEGIN:
-        stop->reason = GDB_STOP_HISTORY_BEGIN;
-        scope_note(&s->scope, stop->text, sizeof(stop->text));
-        break;
-    case TIMELINE_END:
-        set_end(s, stop);
-        scope_note(&s->scope, stop->text, sizeof(stop->text));
-        break;
-    case TIMELINE_HIT:
-        if (hit->point < s->npoints)
-            gdb_stop_of(&s->points[hit->point], hit->address, stop);
-        break;
-    }
-}
-
-/* Steps while RIP is in the range; a call of a function leaves it. */
-static int range_step(struct debug_session *s, const struct gdb_resume *r, enum timeline_stop *what,
-                      struct gdb_stop *stop, struct err *err)
-{
-    u64 rip;
-    do {
-        int code = debug_step(s, what, stop, err);
-        if (code)
-            return code;
-        rip = machine_vcpu(timeline_machine(s->tr->t))->rip;
-        if (poll_gdb(s))
-            *what = TIMELINE_INTERRUPTED;
-    } while (*what == TIMELINE_REACHED && rip >= r->start && rip < r->end);
-    return 0;
-}
-
-/* A branch has no history. */
-static int run_backwards(struct debug_session *s, enum gdb_action action, enum timeline_stop *what,
-                         struct gdb_stop *stop, struct err *err)
-{
-    if (timeline_branched(s->tr->t)) {
-        snprintf(stop->text, sizeof(stop->text),
-                 "A what-if branch goes forwards only; `monitor back` returns to the recording.");
-        *what = TIMELINE_BEGIN;
-        return 0;
-    }
-    if (action == GDB_REVERSE_STEP)
-        return debug_step_back(s, what, stop, err);
-    pos_t from = timeline_now(s->tr->t).position;
-    int code = timeline_backward(s->tr->t, what, err);
-    pos_t now = timeline_now(s->tr->t).position;
-    if (!code && *what == TIMELINE_INTERRUPTED && now < from)
-        snprintf(stop->text, sizeof(stop->text),
-                 "Interrupted: nothing was hit from there back to here, %.0f%% of the way to the "
-                 "beginning; reverse-continue searches on.",
-                 100.0 * (double)(from - now) / (double)from);
-    return code;
-}
-
-static int run(struct debug_session *s, const struct gdb_resume *r, struct gdb_stop *stop,
-               struct err *err)
-{
-    enum timeline_stop what = TIMELINE_REACHED;
-    bool steps =
-        r->action == GDB_STEP || r->action == GDB_RANGE_STEP || r->action == GDB_REVERSE_STEP;
-    struct process now;
-    memset(stop, 0, sizeof(*stop));
-    travel_process(s->tr, &now);
-    int code =
-        scope_run(&s->scope, s->points, s->npoints, timeline_machine(s->tr->t), &now, steps, err);
-    if (!code && !steps)
-        code = debug_step_disarm(s, err);
-    if (code)
-        return code;
-    progress_begin(s, NULL);
-    switch (r->action) {
-    case GDB_STEP: code = debug_step(s, &what, stop, err); break;
-    case GDB_RANGE_STEP: code = range_step(s, r, &what, stop, err); break;
-    case GDB_REVERSE_STEP:
-    case GDB_REVERSE_CONTINUE: code = run_backwards(s, r->action, &what, stop, err); break;
-    default:
-        code = timeline_forward(s->tr->t, (struct instant){NEVER, 0}, false, &what, err);
-        break;
-    }
-    travel_quiet(s->tr);
-    progress_end(s);
-    if (!code)
-        describe(s, what, stop);
-    return code;
 }
 
 /* Serves until the user or gdb ends it. */
@@ -316,7 +163,7 @@ static int serve(struct debug_session *s, bool piped, struct err *err)
             return code;
         if (gdb_action_runs(resume.action)) {
             struct gdb_stop stop;
-            code = run(s, &resume, &stop, err);
+            code = debug_run(s, &resume, &stop, err);
             if (code)
                 return code;
             gdb_server_stopped(s->server, &stop);
@@ -350,6 +197,8 @@ struct debug_session *debug_listen(const char *endpoint, struct err *err)
                                     .before_write = target_before_write,
                                     .monitor = target_monitor,
                                     .process = target_process,
+                                    .seen = target_seen,
+                                    .back = target_back,
                                     .warn = gdb_warn};
     int code = s->engine_points ? gdb_server_create(&s->server, endpoint, &s->target, err)
                                 : err_set(err, -ENOMEM, "out of memory");
@@ -369,6 +218,7 @@ void debug_drop(struct debug_session *s)
     session_wakes_none();
     gdb_server_destroy(s->server);
     scope_free(&s->scope);
+    watch_free(&s->watch);
     free(s->engine_points);
     free(s);
 }
@@ -440,7 +290,7 @@ int debug_serve(struct travel *tr, int child, struct err *err)
     bool piped = !strcmp(gdb_server_address(s->server), "-");
     int status, code = 0;
     s->child = child;
-    tr->also = poll_gdb;
+    tr->also = progress_poll;
     tr->holds = point_holds;
     catch_signals(s, piped);
     if (!piped && !child)

@@ -82,6 +82,13 @@ static enum gdb_monitor monitor_info(struct debug_session *s, const char *arg, F
 static enum gdb_monitor monitor_mark(struct debug_session *s, const char *arg, FILE *out)
 {
     struct err err;
+    if (!s->child) {
+        fprintf(out,
+                "error: only the gdb that `reprise gdb` started may write to the recording; this "
+                "place is point %" PRIu64 "\n",
+                timeline_now(s->tr->t).position);
+        return GDB_MONITOR_OK;
+    }
     if (timeline_branched(s->tr->t)) {
         fputs("error: a what-if branch has no place in the recording; go back first\n", out);
         return GDB_MONITOR_OK;

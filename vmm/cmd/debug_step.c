@@ -90,10 +90,15 @@ static bool is_here(struct debug_session *s, struct place p)
     return cpu(s)->rip == p.rip && cpu(s)->gpr[RSP] == p.rsp;
 }
 
+bool debug_steps_program(struct debug_session *s)
+{
+    return !s->scope.machine && in_user(s);
+}
+
 /* Does the step have to do with threads at all? Then *thread is the one. */
 static bool begins(struct debug_session *s)
 {
-    if (s->scope.machine || !in_user(s))
+    if (!debug_steps_program(s))
         return false;
     travel_process(s->tr, &s->step_thread);
     return true;

@@ -12,6 +12,7 @@
 
 #include "cmd/scope.h"
 #include "cmd/travel.h"
+#include "cmd/watch.h"
 #include "replay/gdb/gdb.h"
 
 #define STEP_POINTS 2u
@@ -29,7 +30,15 @@ struct debug_session {
     /* The thread that a step waits for. */
     bool step_waits, step_fs_base;
     struct process step_thread;
+    struct { /* gdb's steps back: debug_back.c */
+        struct gdb_code code;
+        u32 group;      /* where the last began */
+        unsigned steps; /* so many one after the other in that */
+        bool waits;     /* for an instruction that is not of it */
+        struct process thread;
+    } back;
     struct scope scope;
+    struct watch watch;
     int child;           /* gdb itself, when we started it */
     struct {             /* of what gdb waits for */
         u64 began, next; /* host time */
@@ -44,6 +53,14 @@ int debug_step(struct debug_session *s, enum timeline_stop *what, struct gdb_sto
                struct err *err);
 int debug_step_back(struct debug_session *s, enum timeline_stop *what, struct gdb_stop *stop,
                     struct err *err);
+/* debug_step_back, or as many of them as gdb would not have stopped at (Qreprise.Back). *skipped:
+ * so it was; the thread's own points have been met then. */
+int debug_back(struct debug_session *s, enum timeline_stop *what, struct gdb_stop *stop,
+               bool *skipped, struct err *err);
+/* The hit of a point that debug_back() waits for. */
+bool debug_back_holds(struct debug_session *s);
+/* Does the thread run a program, and is a step to stay in that? */
+bool debug_steps_program(struct debug_session *s);
 /* Only gdb's points count again. */
 int debug_step_disarm(struct debug_session *s, struct err *err);
 /* The hit of a point that is none of gdb's. */

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "cmd/cmd.h"
 #include "cmd/diff_console.h"
+#include "replay/checkpoint.h"
 #include "replay/diff.h"
 
 enum { O_JSON = 256, O_LOG_ONLY };
@@ -24,7 +25,8 @@ static const char doc[] =
     "first input that differs, wherever it came; and, of recordings that differ, the first line of "
     "their consoles, for which they are replayed. The exit code is 0 when they are equal, 1 when "
     "they differ, "
-    "4 when they are equal up to where one is damaged." EXIT_HELP;
+    "4 when they are equal up to where one is damaged. Checkpoints are not looked at: `reprise "
+    "verify` compares those of one with its replay." EXIT_HELP;
 
 struct diff_args {
     const char *dir[2];
@@ -52,33 +54,24 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return 0;
 }
 
-/* Properties of a machine as people call them, and how their values are shown. */
-enum shown { SHOWN_NOT, SHOWN_NUMBER, SHOWN_TIME, SHOWN_TEXT };
-static const struct property {
-    const char *path, *words;
-    enum shown shown;
-    const char *component; /* whose state differs with it from the beginning */
-} properties[] = {
-    {"/creator", "version of reprise", SHOWN_TEXT, ""},
-    {"memory/size", "memory", SHOWN_NUMBER, ""},
-    {"cpu/model", "CPU model", SHOWN_TEXT, ""},
-    {"chosen/bootargs", "command line", SHOWN_TEXT, ""},
-    {"chosen/seed", "seed", SHOWN_NUMBER, "virtio-rng"},
-    {"chosen/wall-clock", "wall clock", SHOWN_TIME, "rtc"},
-    {"kernel/name", "name of the kernel", SHOWN_TEXT, ""},
-    {"kernel/hash", "kernel", SHOWN_NOT, ""},
-    {"kernel/size", "size of the kernel", SHOWN_NUMBER, ""},
-    {"initrd/hash", "initrd", SHOWN_NOT, ""},
-    {"initrd/size", "size of the initrd", SHOWN_NUMBER, ""},
-    {"options/realtime", "pacing", SHOWN_NOT, ""},
-};
-
-static const struct property *property_of(const char *path)
+/* The row of a property that people have words for. */
+static const struct description_row *row_of(const char *path)
 {
-    for (size_t i = 0; i < ARRAY_SIZE(properties); i++)
-        if (!strcmp(properties[i].path, path))
-            return &properties[i];
+    for (size_t i = 0; i < description_row_count; i++) {
+        const struct description_row *r = &description_rows[i];
+        const char *node = description_node(r);
+        size_t n = strlen(node);
+        if (r->words && !strncmp(path, node, n) && path[n] == '/' &&
+            !strcmp(path + n + 1, r->property))
+            return r;
+    }
     return NULL;
+}
+
+/* A hash or a flag says nothing to people. */
+static bool has_value(const struct description_row *r)
+{
+    return r && (r->kind == DESCRIPTION_NUMBER || r->kind == DESCRIPTION_TEXT);
 }
 
 #define DIFFERENCES_MAX 64
@@ -135,11 +128,11 @@ static void find_differences(struct machine_differences *found, const struct ope
 
 static const char *words_of(const struct difference *d)
 {
-    const struct property *p = property_of(d->path);
-    return p ? p->words : d->path;
+    const struct description_row *r = row_of(d->path);
+    return r ? r->words : d->path;
 }
 
-static void print_value(const struct difference *d, unsigned i, enum shown shown)
+static void print_value(const struct difference *d, unsigned i, const struct description_row *r)
 {
     u64 v = 0;
     char text[512], time[64];
@@ -149,9 +142,9 @@ static void print_value(const struct difference *d, unsigned i, enum shown shown
     }
     for (int k = 0; k < d->size[i] && d->size[i] <= 8; k++)
         v = v << 8 | ((const u8 *)d->value[i])[k];
-    if (shown == SHOWN_TEXT)
+    if (r->kind == DESCRIPTION_TEXT)
         printf("'%s'", text_printable(d->value[i], text, sizeof(text)));
-    else if (shown == SHOWN_TIME)
+    else if (r->arg && !strcmp(r->arg, "TIME"))
         fputs(text_time(v, time), stdout);
     else
         printf("%" PRIu64, v);
@@ -168,13 +161,13 @@ static void print_differences(const struct diff_args *a, const struct machine_di
         printf("%s%s", i ? ", " : "", words_of(&found->list[i]));
     putchar('\n');
     for (unsigned i = 0; i < found->n; i++) {
-        const struct property *p = property_of(found->list[i].path);
-        if (!p || p->shown == SHOWN_NOT)
+        const struct description_row *r = row_of(found->list[i].path);
+        if (!has_value(r))
             continue;
-        printf("  %s: ", p->words);
-        print_value(&found->list[i], 0, p->shown);
+        printf("  %s: ", r->words);
+        print_value(&found->list[i], 0, r);
         fputs(", ", stdout);
-        print_value(&found->list[i], 1, p->shown);
+        print_value(&found->list[i], 1, r);
         putchar('\n');
     }
 }
@@ -185,9 +178,9 @@ static void known_components(const struct machine_differences *found, char *out,
     size_t n = 0;
     *out = 0;
     for (unsigned i = 0; i < found->n; i++) {
-        const struct property *p = property_of(found->list[i].path);
-        if (p && *p->component && n < size)
-            n += (size_t)snprintf(out + n, size - n, "%s%s", n ? "," : "", p->component);
+        const struct description_row *r = row_of(found->list[i].path);
+        if (r && r->shows && n < size)
+            n += (size_t)snprintf(out + n, size - n, "%s%s", n ? "," : "", r->shows);
     }
 }
 
@@ -367,15 +360,20 @@ int cmd_diff(int argc, char **argv)
     known_components(&machines, but, sizeof(but));
     unsigned differ = machines.n + diff_logs(&a, &x, &y, but);
     char *damage = differ ? NULL : find_damage(&x, &y);
+    u64 bytes;
+    u32 checkpoints = checkpoint_count(&x.rec, &bytes) + checkpoint_count(&y.rec, &bytes);
     close_recording(&x);
     close_recording(&y);
     int failed = differ ? explain(&a, &consoles, &err) : 0;
     if (a.json) {
-        printf(",\"equal\":%s,\"damage\":", differ ? "false" : "true");
+        printf(",\"equal\":%s,\"checkpoints_compared\":false,\"damage\":",
+               differ ? "false" : "true");
         json_text(stdout, damage ? damage : "");
         fputs("}\n", stdout);
     } else if (!differ)
-        puts(damage ? "the recordings are equal up to the damage" : "the recordings are equal");
+        printf("the recordings are equal%s%s\n", damage ? " up to the damage" : "",
+               checkpoints ? "; their checkpoints were not looked at (`reprise verify` does that)"
+                           : "");
     if (damage)
         fprintf(stderr, "reprise: a log ends early: %s\n", damage);
     if (failed)

@@ -29,7 +29,8 @@ static int replay(const char *dir, struct transcript *out, struct err *err)
     struct run_end end;
     size_t known, now;
     const struct point last = {.kind = POINT_END};
-    int code = travel_open(&tr, dir, NULL, 0, err);
+    const struct travel_with with = {0};
+    int code = travel_open(&tr, dir, &with, err);
     if (!code)
         code = travel_to(&tr, &last, &stop, err);
     if (!code) {

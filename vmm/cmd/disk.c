@@ -6,13 +6,14 @@
 
 #include "cmd/travel.h"
 
-enum { O_AT = 256, O_DISK, O_FORCE, O_JSON };
+enum { O_AT = 256, O_DISK, O_FORCE, O_JSON, O_TRUST };
 
 /* clang-format off */
 static const struct argp_option options[] = {
     {"at", O_AT, "POINT", 0, "export: as it was there (default: the recording's end)", 0},
     {"disk", O_DISK, "N|N=FILE[,OPTION]...", 0, "export: which one (default 0). N=FILE: read disk N of the recording from FILE, as with `reprise replay`", 0},
     {"output", 'o', "FILE", 0, "export: where the raw image goes (required)", 0},
+    {"trust-checkpoints", O_TRUST, NULL, 0, "export: " TRUST_HELP, 0},
     {"force", O_FORCE, NULL, 0, "With -o: replace FILE", 0},
     {"json", O_JSON, NULL, 0, "Print the result as JSON", 0},
     {0},
@@ -45,6 +46,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
             a->disk = (unsigned)option_number(state, arg, "--disk");
         break;
     case O_FORCE: a->force = true; break;
+    case O_TRUST: a->disks.trust = true; break;
     case O_JSON: a->json = true; break;
     case 'o': a->output = arg; break;
     case ARGP_KEY_ARG:
@@ -59,8 +61,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         option_need_recording(state, a->dir);
         if (a->verb && (!a->output || !*a->output))
             argp_error(state, "export: -o FILE is missing");
-        if (!a->verb && (a->output || a->force))
-            argp_error(state, "-o and --force are for `export`");
+        if (!a->verb && (a->output || a->force || a->disks.trust))
+            argp_error(state, "-o, --force and --trust-checkpoints are for `export`");
         break;
     default: return ARGP_ERR_UNKNOWN;
     }
@@ -72,6 +74,7 @@ static int list(const struct disk_args *a)
     struct opened o;
     struct err err = {0};
     char size[32], path[1024];
+    sandbox_plan(SANDBOX_READ); /* no machine runs */
     sandbox_read(a->dir);
     if (sandbox_enter(&err) || open_recording(&o, a->dir, &err))
         return cmd_fail(&err);
@@ -147,7 +150,8 @@ int cmd_disk(int argc, char **argv)
     if (output_open(&probe, a.output, a.force, &err))
         return cmd_fail(&err);
     output_discard(&probe);
-    int code = travel_open_at(&tr, a.dir, a.disks.spec, &a.at);
+    const struct travel_with with = {.named = a.disks.spec, .trust = a.disks.trust};
+    int code = travel_open_at(&tr, a.dir, &with, &a.at);
     if (code == EX_FINE || code == EX_DAMAGE) {
         int done = export(&a, &tr);
         code = done ? done : code;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define O_DISK 256
+enum { O_DISK = 256, O_TRUST };
 
 /* Names are the program's, to its end: commands copy the struct as they like. */
 static void keep(char *name)
@@ -38,19 +38,29 @@ void disk_option_take(struct argp_state *state, const char *arg, struct disk_nam
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
-    if (key != O_DISK)
-        return ARGP_ERR_UNKNOWN;
-    disk_option_take(state, arg, state->input);
-    return 0;
+    struct disk_names *names = state->input;
+    switch (key) {
+    case O_DISK: disk_option_take(state, arg, names); return 0;
+    case O_TRUST: names->trust = true; return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
 }
 
 /* clang-format off */
-static const struct argp_option options[] = {
-    {"disk", O_DISK, "N=FILE[,OPTION]...", 0, "Read disk N of the recording from FILE: of recordings that were not made here, or whose image is elsewhere now. FILE may be an NBD URI. Options: format=NAME, backing=on, timeout=SECONDS, as of record --disk", 0},
+#define DISK_ROW \
+    {"disk", O_DISK, "N=FILE[,OPTION]...", 0, "Read disk N of the recording from FILE: of recordings that were not made here, or whose image is elsewhere now. FILE may be an NBD URI. Options: format=NAME, backing=on, timeout=SECONDS, as of record --disk", 0}
+
+static const struct argp_option options[] = {DISK_ROW, {0}};
+static const struct argp_option travel_options[] = {
+    DISK_ROW,
+    {"trust-checkpoints", O_TRUST, NULL, 0, TRUST_HELP, 0},
     {0},
 };
 /* clang-format on */
 
 static const struct argp argp = {.options = options, .parser = parse};
 
+static const struct argp travel_argp = {.options = travel_options, .parser = parse};
+
 const struct argp_child disk_option_children[] = {{&argp, 0, NULL, 0}, {0}};
+const struct argp_child travel_option_children[] = {{&travel_argp, 0, NULL, 0}, {0}};

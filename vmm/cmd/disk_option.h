@@ -1,7 +1,9 @@
 /*
- * `--disk N=FILE[,OPTION]...` of all commands that build a recording's machine: the images that
- * the user names for its disks (replay/disk_sources.h). An argp child, so that it is one option
- * everywhere; the command's parser gives it a struct disk_names at ARGP_KEY_INIT.
+ * What the user says about parts of a recording that are not believed, or not in it, as options of
+ * all commands that build its machine: `--disk N=FILE[,OPTION]...`, the images of its disks
+ * (replay/disk_sources.h), and of those that may start from its checkpoints --trust-checkpoints
+ * (replay/checkpoint_notes.h). argp children, so that they are the same everywhere; the command's
+ * parser gives them a struct disk_names at ARGP_KEY_INIT.
  */
 #ifndef REPRISE_CMD_DISK_OPTION_H
 #define REPRISE_CMD_DISK_OPTION_H
@@ -10,9 +12,14 @@
 
 struct disk_names {
     struct disk_spec spec[DESCRIPTION_DISKS]; /* file NULL: not named. Theirs until the end */
+    bool trust;                               /* --trust-checkpoints */
 };
 
 extern const struct argp_child disk_option_children[];
+/* With --trust-checkpoints. */
+extern const struct argp_child travel_option_children[];
+#define TRUST_HELP                                                                                 \
+    "Start from the recording's checkpoints even if nobody but its sender made and checked them"
 
 /* The same for a command that has another --disk besides. */
 void disk_option_take(struct argp_state *state, const char *arg, struct disk_names *names);

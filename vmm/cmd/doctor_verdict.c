@@ -168,7 +168,7 @@ static enum fact_state proved(const struct facts *f, const char *key)
     if (!fact || fact->state != FACT_INFO)
         return fact ? (enum fact_state)fact->state : FACT_UNTESTED;
     /* step.mov_ss: a CPU stops after the next instruction. */
-    return strncmp(fact->value, "behind the next", 15) ? FACT_NO : FACT_YES;
+    return strncmp(fact->value, "after the next", 14) ? FACT_NO : FACT_YES;
 }
 
 void doctor_proofs(const struct facts *f, struct proof out[DOCTOR_PROOFS])

@@ -97,6 +97,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         if (a->has_from && a->has_to && a->from.kind == POINT_INSN && a->to.kind == POINT_INSN &&
             a->to.n < a->from.n)
             argp_error(state, "--to lies before --from");
+        if (a->disks.trust && !(a->has_from && point_is_found(&a->from)) &&
+            !(a->has_to && point_is_found(&a->to)))
+            argp_error(state, "--trust-checkpoints is for points that a replay finds: console:, "
+                              "time:, frame:");
         break;
     default: return ARGP_ERR_UNKNOWN;
     }
@@ -109,14 +113,18 @@ int cmd_events(int argc, char **argv)
                                      .parser = parse,
                                      .args_doc = "DIR",
                                      .doc = doc,
-                                     .children = disk_option_children};
+                                     .children = travel_option_children};
     struct events_args a = {0};
     pos_t from = 0, to = NEVER;
     option_parse(&argp, argc, argv, &a);
     struct err err = {0};
     struct opened o;
-    if ((a.has_from && point_position(a.dir, a.disks.spec, &a.from, &from, &err)) ||
-        (a.has_to && point_position(a.dir, a.disks.spec, &a.to, &to, &err)))
+    struct travel_with with = {.named = a.disks.spec, .trust = a.disks.trust};
+    int code = a.has_from ? point_position(a.dir, &with, &a.from, &from, &err) : 0;
+    with.told = a.has_from && point_is_found(&a.from);
+    if (!code && a.has_to)
+        code = point_position(a.dir, &with, &a.to, &to, &err);
+    if (code)
         return cmd_fail(&err);
     if (to < from) {
         err_set(&err, -EINVAL, "--to, position %" PRIu64 ", lies before --from, %" PRIu64, to,

@@ -12,9 +12,10 @@
 #include "base/file_io.h"
 #include "cmd/interrupt.h"
 #include "cmd/visit.h"
+#include "gdb_session.h"
 #include "inspect/elf_id.h"
 
-enum { O_TO = 256, O_SYMBOLS, O_BUDGET, O_GDB };
+enum { O_TO = 256, O_SYMBOLS, O_BUDGET, O_GDB, O_CODE_CACHE };
 
 #define EXTRA_MAX 64
 
@@ -24,19 +25,20 @@ static const struct argp_option options[] = {
     {"symbols", O_SYMBOLS, "FILE", 0, "A vmlinux with debug information instead of the symbols that the guest's kernel has of itself", 0},
     {"program", O_GDB, "FILE", 0, "The gdb to start (default: gdb)", 0},
     {"checkpoint-memory", O_BUDGET, "SIZE", 0, "Memory for checkpoints (default: a quarter of what is free)", 0},
+    {"code-cache", O_CODE_CACHE, "SIZE", 0, CODE_CACHE_HELP, 0},
     {0},
 };
 /* clang-format on */
 
 static const char doc[] =
     "Starts gdb at a point of a recording. Running backwards works: reverse-continue, "
-    "reverse-step, reverse-finish; `monitor help` shows what else there is. Arguments behind -- "
+    "reverse-step, reverse-finish; `monitor help` shows what else there is. Arguments after -- "
     "go to gdb. " POINT_HELP EXIT_HELP;
 
 struct gdb_args {
     const char *dir, *symbols, *program;
     struct point to;
-    u64 budget;
+    u64 budget, code_cache;
     const char *extra[EXTRA_MAX];
     unsigned nextra;
     struct disk_names disks;
@@ -55,6 +57,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         if (!a->budget)
             argp_error(state, "--checkpoint-memory: cannot be 0");
         break;
+    case O_CODE_CACHE: a->code_cache = option_code_cache(state, arg); break;
     case ARGP_KEY_ARG:
         if (!a->dir)
             a->dir = arg;
@@ -76,7 +79,7 @@ struct files {
 };
 
 /* What gdb reads first. `monitor goto` moves the machine behind gdb's back: a hook makes gdb forget
- * what it knows, without a word if it has Python. */
+ * what it knows; that of gdb_session.py does so only then. */
 static const char init_text[] = "set confirm off\n"
                                 /* The machine may be long at work, or the host busy. */
                                 "set remotetimeout 600\n"
@@ -87,38 +90,26 @@ static const char init_text[] = "set confirm off\n"
                                 "maintenance flush dcache\n"
                                 "maintenance flush register-cache\n"
                                 "end\n"
-                                "python\n"
-                                "def reprise_flush():\n"
-                                "    try:\n"
-                                "        said = gdb.execute('maintenance packet qreprise.Moved',\n"
-                                "                           to_string=True)\n"
-                                "    except gdb.error:\n"
-                                "        said = ''\n"
-                                "    if 'received: \"0\"' in said:\n"
-                                "        return\n"
-                                "    for what in ('dcache', 'register-cache'):\n"
-                                "        gdb.execute('maintenance flush ' + what, to_string=True)\n"
-                                "end\n"
-                                /* Entries of the kernel by their names, not as signal handlers. */
-                                "python\n"
-                                "from gdb.FrameDecorator import FrameDecorator\n"
-                                "class Entry(FrameDecorator):\n"
-                                "    def function(self):\n"
-                                "        return self.inferior_frame().name() or 2 * '?'\n"
-                                "class Entries:\n"
-                                "    name, priority, enabled = 'reprise', 100, True\n"
-                                "    def filter(self, frames):\n"
-                                "        return map(Entry, frames)\n"
-                                "gdb.frame_filters['reprise'] = Entries()\n"
-                                "def reprise_stop(event):\n"
-                                "    frame = gdb.newest_frame()\n"
-                                "    if frame.type() == gdb.SIGTRAMP_FRAME and frame.name():\n"
-                                "        print('in %s ()' % frame.name())\n"
-                                "gdb.events.stop.connect(reprise_stop)\n"
-                                "end\n"
-                                "define hookpost-monitor\n"
-                                "python reprise_flush()\n"
-                                "end\n";
+                                "python\n";
+static const char init_end[] = "\nend\n"
+                               "define hookpost-monitor\n"
+                               "python reprise_flush()\n"
+                               "end\n"
+                               "define hook-reverse-step\n"
+                               "python reprise_back.begin('step')\n"
+                               "end\n"
+                               "define hook-reverse-next\n"
+                               "python reprise_back.begin('next')\n"
+                               "end\n"
+                               "define hook-reverse-finish\n"
+                               "python reprise_back.begin('finish')\n"
+                               "end\n"
+                               "define hook-reverse-stepi\n"
+                               "python reprise_back.end()\n"
+                               "end\n"
+                               "define hook-reverse-nexti\n"
+                               "python reprise_back.end()\n"
+                               "end\n";
 
 /* All that is made there is known before we lock ourselves in; then it is removed outside. */
 static int make_files(struct files *f, struct err *err)
@@ -132,7 +123,9 @@ static int make_files(struct files *f, struct err *err)
     snprintf(f->init, sizeof(f->init), "%s/init", f->dir);
     int fd = file_create_at(AT_FDCWD, f->init);
     FILE *init = fd < 0 ? NULL : fdopen(fd, "w");
-    bool good = init && fputs(init_text, init) >= 0;
+    bool good = init && fputs(init_text, init) >= 0 &&
+                fwrite(gdb_session_py, sizeof(gdb_session_py), 1, init) == 1 &&
+                fputs(init_end, init) >= 0;
     if (!init || fclose(init) || !good)
         return err_errno(err, "cannot write %s", f->init);
     int code = output_open(&symbols, f->symbols, true, err);
@@ -267,13 +260,17 @@ int cmd_gdb(int argc, char **argv)
                                      .parser = parse,
                                      .args_doc = "DIR [-- GDB-ARGUMENT...]",
                                      .doc = doc,
-                                     .children = disk_option_children};
+                                     .children = travel_option_children};
     struct gdb_args a = {.program = "gdb", .to = {.kind = POINT_END}};
     option_parse(&argp, argc, argv, &a);
     struct err err = {0};
     struct travel tr;
     struct files f = {0};
     struct waiting_gdb g = {.go = -1};
+    const struct travel_with with = {.named = a.disks.spec,
+                                     .trust = a.disks.trust,
+                                     .memory = a.budget,
+                                     .code_cache = a.code_cache};
     enum timeline_stop stop;
     if (a.symbols && access(a.symbols, R_OK)) {
         err_errno(&err, "--symbols %s", a.symbols);
@@ -290,7 +287,7 @@ int cmd_gdb(int argc, char **argv)
     sandbox_outside()->renderer = true;
     sandbox_outside()->pictures = true;
     if (!code)
-        code = travel_open(&tr, a.dir, a.disks.spec, a.budget, &err);
+        code = travel_open(&tr, a.dir, &with, &err);
     if (code) {
         debug_drop(session);
         remove_files(&f);

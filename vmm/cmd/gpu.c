@@ -61,7 +61,12 @@ int gpu_open(const char *path, struct gpu_log_reader **out, struct err *err)
         if (fd < 0)
             return err_prefix(err, "%s", path);
     }
-    int code = gpu_log_open(out, fd, err);
+    int code = sandbox_enter(err);
+    if (code) {
+        close(fd);
+        return code;
+    }
+    code = gpu_log_open(out, fd, err);
     return code ? err_prefix(err, "%s", path) : 0;
 }
 

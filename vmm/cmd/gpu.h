@@ -13,7 +13,8 @@ int gpu_diff(int argc, char **argv);
 int gpu_trim(int argc, char **argv);
 int gpu_who(int argc, char **argv);
 
-/* Opens a gpu.log, or that of a recording; the error names it. */
+/* Opens a gpu.log, or that of a recording, enters the sandbox and reads how it begins; the error
+ * names it. */
 int gpu_open(const char *path, struct gpu_log_reader **out, struct err *err);
 /* After the last record: EX_FINE, or EX_DAMAGE with a line on stderr that says how the log ends. */
 int gpu_end(const struct gpu_log_reader *r);

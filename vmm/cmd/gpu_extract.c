@@ -99,7 +99,8 @@ static int run(const struct extract_args *a, struct output_file *file)
     struct travel tr;
     struct err err = {0};
     interrupt_catch();
-    int code = travel_open(&tr, a->dir, a->disks.spec, 0, &err);
+    const struct travel_with with = {.named = a->disks.spec, .from_start = true};
+    int code = travel_open(&tr, a->dir, &with, &err);
     if (!code)
         code = extract(&x, &tr, file, &err);
     int result = code ? EX_ERROR : travel_end_code(&tr);

@@ -46,10 +46,8 @@ int gpu_play_start(struct gpu_log_reader **log, const char *driver, u64 keyframe
     struct gpu_player_config config = {.renderer = {.driver = driver, .lenient = true},
                                        .keyframes = keyframes,
                                        .compare = compare};
-    int code = sandbox_enter(err);
     *out = NULL;
-    if (!code)
-        code = gpu_player_create(out, *log, &config, err);
+    int code = gpu_player_create(out, *log, &config, err);
     if (code) {
         gpu_log_reader_destroy(*log);
         *log = NULL;

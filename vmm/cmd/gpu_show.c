@@ -414,7 +414,7 @@ int gpu_show(int argc, char **argv)
         return cmd_fail(&err);
     if (a.png)
         output_discard(&probe);
-    if (gpu_open(a.path, &s.log, &err) || sandbox_enter(&err))
+    if (gpu_open(a.path, &s.log, &err))
         return cmd_fail(&err);
     s.state = gpu_stream_create();
     int code = s.state ? show(&a, &s, &err)

@@ -356,6 +356,8 @@ int guest_load(struct guest *g, const struct guest_config *c, struct err *err)
     snprintf(d->creator, sizeof(d->creator), "reprise %s", REPRISE_VERSION);
     warn_memory(d->memory);
     g->engine = c->engine;
+    g->code_cache = c->code_cache;
+    g->paranoid = c->paranoid;
     snprintf(d->engine, sizeof(d->engine), "%s", engine_kind_name(c->engine));
     if (c->engine != ENGINE_DBT)
         snprintf(d->counter, sizeof(d->counter), c->unit == UNIT_BRANCH ? "pmu" : "step");
@@ -411,6 +413,8 @@ int guest_create_machine(struct guest *g, struct machine **m, struct err *err)
         disks[i] = &g->disks[i];
     struct machine_config config = {.is = &g->desc,
                                     .engine = g->engine,
+                                    .code_cache = g->code_cache,
+                                    .paranoid = g->paranoid,
                                     .kernel = g->image.elf,
                                     .kernel_size = g->image.elf_size,
                                     .kernel_header = g->image.header,

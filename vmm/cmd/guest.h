@@ -31,6 +31,8 @@ struct guest_config {
     unsigned nports;                     /* with port 0 */
     const char *input;                   /* file of events; NULL: none */
     enum engine_kind engine;
+    u64 code_cache; /* of the engine; 0: default */
+    struct engine_paranoid paranoid;
     enum position_unit unit;
     bool virgl;           /* the GPU has 3D */
     char gpu_driver[256]; /* of the renderer; "": as usual */
@@ -40,13 +42,15 @@ struct guest_config {
 struct guest {
     struct machine_description desc;
     enum engine_kind engine;
+    u64 code_cache;
+    struct engine_paranoid paranoid;
     struct kernel_image image;
     void *kernel_file;
     size_t kernel_size;
     struct initrd_builder builder;
     const u8 *initrd;
     size_t initrd_size;
-    struct disk disks[DESCRIPTION_DISKS]; /* the machine's; closed by guest_close_disks */
+    struct disk disks[DESCRIPTION_DISKS]; /* the machine's; closed by guest_close_host */
     unsigned ndisks;
     struct net *nets[DESCRIPTION_NETS]; /* these too are closed by guest_close_host */
     unsigned nnets;

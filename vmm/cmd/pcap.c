@@ -41,6 +41,17 @@ struct pcap_args {
     struct disk_names disks;
 };
 
+/* Does the machine have to go there to find it? */
+static bool is_found(const struct point *p)
+{
+    return p->kind == POINT_CONSOLE || (p->kind == POINT_END && p->n) || p->kind == POINT_TIME;
+}
+
+static bool finds(const struct pcap_args *a)
+{
+    return is_found(&a->to) || (a->has_from && is_found(&a->from));
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct pcap_args *a = state->input;
@@ -65,6 +76,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         option_need_recording(state, a->dir);
         if (!a->output || !*a->output)
             argp_error(state, "-o FILE is missing: where to?");
+        if (a->disks.trust && !finds(a))
+            argp_error(state, "--trust-checkpoints is for points that a replay finds: console:, "
+                              "time:, end-N");
         if (!strcmp(a->output, "-") && a->json)
             argp_error(state, "-o - and --json: both would go to standard output");
         if (!strcmp(a->output, "-") && isatty(STDOUT_FILENO))
@@ -159,7 +173,7 @@ static int find(struct travel *tr, const struct point *p, struct instant *at, st
         *at = (struct instant){NEVER, 0};
         return 0;
     }
-    if (p->kind != POINT_CONSOLE && p->kind != POINT_END && p->kind != POINT_TIME)
+    if (!is_found(p))
         return point_in_log(p, timeline_recording(tr->t)->rec.path, at, err);
     int code = travel_to(tr, p, &stop, err);
     *at = timeline_now(tr->t);
@@ -225,7 +239,9 @@ static int run(const struct pcap_args *a, struct output_file *file)
         return cmd_fail(&err);
     }
     interrupt_catch();
-    int code = travel_open(&tr, a->dir, a->disks.spec, 0, &err);
+    const struct travel_with with = {
+        .named = a->disks.spec, .trust = a->disks.trust, .from_start = !finds(a)};
+    int code = travel_open(&tr, a->dir, &with, &err);
     if (!code)
         code = begin(&c, a, &tr, &err);
     if (!code)
@@ -255,7 +271,7 @@ int cmd_pcap(int argc, char **argv)
                                      .parser = parse,
                                      .args_doc = "DIR",
                                      .doc = doc,
-                                     .children = disk_option_children};
+                                     .children = travel_option_children};
     struct pcap_args a = {.to = {.kind = POINT_END}};
     struct output_file file = OUTPUT_CLOSED;
     struct err err = {0};

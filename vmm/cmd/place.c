@@ -255,6 +255,37 @@ static bool register_value(struct machine *m, const char *name, u64 *out)
     return false;
 }
 
+/* NAME, or MODULE:NAME, which lies in what that module has. */
+static bool find_symbol(const struct symbols *s, const char *name, u64 *out)
+{
+    const char *colon = strchr(name, ':');
+    size_t n = colon ? (size_t)(colon - name) : 0;
+    if (!symbols_address(s, colon ? colon + 1 : name, out))
+        return false;
+    for (u32 i = 0; colon && i < s->nranges; i++)
+        if (*out >= s->ranges[i].start && *out < s->ranges[i].end &&
+            !strncmp(s->ranges[i].name, name, n) && strchr(".", s->ranges[i].name[n]))
+            return true;
+    return !colon;
+}
+
+static int no_symbol(const char *name, struct err *err)
+{
+    return err_set(err, -ENOENT,
+                   "the guest's kernel has no symbol '%s', and the CPU no such register%s", name,
+                   strchr(name, ':') ? "" : " (a module's is given as MODULE:NAME)");
+}
+
+int check_memory_name(const char *spec, struct machine *m, const struct symbols *s, struct err *err)
+{
+    struct memory_spec is;
+    u64 ignored;
+    if (split_memory(spec, &is, err) || !is.name[0] || strchr(is.name, ':') ||
+        register_value(m, is.name, &ignored) || find_symbol(s, is.name, &ignored))
+        return 0;
+    return no_symbol(is.name, err);
+}
+
 static int parse_memory(struct travel *tr, const char *spec, struct memory_spec *out,
                         struct err *err)
 {
@@ -269,10 +300,8 @@ static int parse_memory(struct travel *tr, const char *spec, struct memory_spec 
                            "'%s' is no number and no register, and the guest's kernel has no "
                            "symbols here",
                            out->name);
-        if (!symbols_address(s, out->name, &base))
-            return err_set(err, -ENOENT,
-                           "the guest's kernel has no symbol '%s', and the CPU no such register",
-                           out->name);
+        if (!find_symbol(s, out->name, &base))
+            return no_symbol(out->name, err);
     }
     out->address += base;
     return 0;

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cmd/engine_option.h"
 #include "cmd/session.h"
 #include "host/clock.h"
 #include "virtio-gpu-log/log.h"
@@ -28,7 +29,8 @@ static void summary(struct session *s, const struct record_args *a, const struct
     if (s->console.panicked)
         fprintf(stderr, " The panic: \"%s\".", s->console.panic_line);
     fprintf(stderr, " The log has %s; recording took %s. To replay it: reprise replay %s\n",
-            text_bytes(recorder_log_bytes(s->recorder), size), text_seconds(host, wall), name);
+            text_bytes(recorder_log_bytes(s->recorder), size), text_seconds(host, wall),
+            name ? name : a->output);
     free(name);
     if (s->lacking.text[0])
         fprintf(stderr, "reprise: %s\n", s->lacking.text);
@@ -89,7 +91,7 @@ static void note_end(struct session *s)
         recorder_note(s->recorder, s->m, NOTE_LACKING, s->lacking.text, &ignored);
 }
 
-static int run(struct session *s, const struct record_args *a)
+static int run(struct session *s, const struct record_args *a, struct profile *profile)
 {
     struct err err = {0}, finish = {0};
     struct run_limits limits = {.stop_at = NEVER, .slice = test_slice()};
@@ -100,22 +102,27 @@ static int run(struct session *s, const struct record_args *a)
     s->console.log_bytes = log_size;
     s->console.opaque = s->recorder;
     session_connect(s);
+    stats_begin(&profile->stats);
     int failed = run_machine(s, a, &limits, &end, &err);
     note_end(s);
+    enum phase before = phase_enter(PHASE_LOG);
     int unfinished = recorder_finish(s->recorder, s->m, &end, &finish);
+    phase_leave(before);
+    stats_end(&profile->stats);
     console_done(&s->console);
     struct err gpu = {0};
     int no_gpu_log = gpu_recorder_finish(s->gpu_log, unfinished ? NULL : s->m, NULL, &gpu);
     s->gpu_log = NULL;
     u32 files = 0;
     u64 disk = 0;
-    struct err kept = {0};
-    int not_kept = s->keeper ? keeper_finish(s->keeper, &files, &disk, &kept) : 0;
+    struct err kept = {0}, not_noted = {0};
+    int not_kept = s->keeper ? keeper_finish(s->keeper, &files, &disk, &not_noted, &kept) : 0;
     bool no_text = a->stop_at && !live_stop_text_seen(s->live);
     live_destroy(s->live); /* gives the terminal back before anything is said */
     s->live = NULL;
     if (failed)
         cmd_fail(&err);
+    paranoid_summary(&a->guest.paranoid, s->m, failed, a->output);
     if (unfinished)
         cmd_fail(&finish);
     else if (end.reason == RUN_QUIT && end.arg == QUIT_DISK)
@@ -126,6 +133,11 @@ static int run(struct session *s, const struct record_args *a)
                 "reprise: checkpoints ended after %u of them: %s; `reprise checkpoint` makes "
                 "them later\n",
                 files, kept.text);
+    if (not_noted.code)
+        fprintf(stderr,
+                "reprise: not all checkpoints are noted as your own: %s; `reprise verify` checks "
+                "them\n",
+                not_noted.text);
     if (no_gpu_log)
         fprintf(stderr,
                 "reprise: " GPU_LOG_NAME " is not whole: %s; `reprise gpu extract` makes "
@@ -139,9 +151,14 @@ static int run(struct session *s, const struct record_args *a)
                     i, (unsigned long long)s->guest->disks[i].troubles,
                     s->guest->disks[i].trouble.text);
     summary(s, a, &end, host_ns() - began);
+    stats_print(&profile->stats, s->m, recorder_log_bytes(s->recorder), stderr);
     int code = run_exit_code(&end, s->console.panicked);
     if (displays_finish(&s->displays) != EX_FINE && code == EX_FINE)
         code = EX_ERROR;
+    if (perf_finish(&profile->perf, &err)) {
+        cmd_fail(&err);
+        code = code == EX_FINE ? EX_ERROR : code;
+    }
     if (unfinished)
         return EX_ERROR;
     if (no_text) {
@@ -191,16 +208,22 @@ int cmd_record(int argc, char **argv)
     struct err err = {0};
     struct session s = SESSION_CLOSED;
     struct guest g = {0};
+    struct profile profile = PROFILE_OFF;
     choose_engine(&a, &a.guest);
     if (a.guest.boot_entry && !strcmp(a.guest.boot_entry, "list"))
         return guest_list_entries(&a.guest, &err) ? cmd_fail(&err) : EX_FINE;
-    int code = guest_load(&g, &a.guest, &err);
+    int code = profile_open(&profile, &a.profile, a.guest.engine, &err);
+    if (!code)
+        code = guest_load(&g, &a.guest, &err);
     if (!code)
         code = session_start(&s, &a, &g, &err);
+    if (!code)
+        perf_attach(&profile.perf, s.m);
     guest_fini(&g);
     if (!code && !a.no_notes)
         notes_origin(s.recorder, s.m, argc, argv, &err); /* a full disk ends the run, and is said */
-    code = code ? cmd_fail(&err) : run(&s, &a);
+    code = code ? cmd_fail(&err) : run(&s, &a, &profile);
+    profile_close(&profile);
     session_close(&s);
     free(a.guest.add);
     return code;

@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "base/room.h"
+#include "cmd/engine_option.h"
 #include "cmd/guest.h"
 #include "cpu/engine.h"
 #include "virtio-gpu-log/log.h"
@@ -17,6 +18,7 @@
 enum {
     O_ADD = 256,
     O_CHECKPOINT,
+    O_CODE_CACHE,
     O_PORT,
     O_INPUT,
     O_DISK,
@@ -51,12 +53,13 @@ static const struct argp_option own_options[] = {
     {"boot-entry", O_BOOT_ENTRY, "ENTRY", 0, "With --kernel=auto: not the default entry, but the one of this title, id, or number (2, 1>0: in a submenu); 'list' prints those there are, and that is all", 0},
     {"initrd", O_INITRD, "FILE", 0, "Initial RAM disk", 0},
     {"append", O_APPEND_, "STR", 0, "Kernel command line; a Linux kernel gets console=ttyS0 (see --console) and panic=-1 in front unless STR has its own", 0},
-    {"engine", O_ENGINE, "dbt|kvm|auto", 0, "What runs the machine: dbt, the translator; kvm, /dev/kvm; auto (default): kvm where it is exact at full speed, else dbt (-v says why)", 0},
+    {"engine", O_ENGINE, "dbt|kvm|auto", 0, "What runs the machine: dbt, the translator; kvm, /dev/kvm; auto (default): kvm where it is exact at full speed, else dbt (-v says why). " PARANOID_HELP, 0},
     {"counter", O_COUNTER, "auto|pmu|step", 0, "How kvm counts: pmu, by the CPU's performance counter, at full speed; step, by single steps, exact and slow, anywhere; auto (default): pmu where it is exact", 0},
+    {"code-cache", O_CODE_CACHE, "SIZE", 0, CODE_CACHE_HELP, 0},
     {"verbose", 'v', NULL, 0, "Say which engine runs the machine, and why", 0},
     {"disk", O_DISK, "FILE[,OPTION]...", 0, "A disk with the contents of the image FILE, which is never written; up to 4. FILE may be nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH. Options: format=raw, qcow2, vmdk, vdi, vhdx ... (default auto: by first bytes and name), readonly, serial=TEXT, backing=on: an image that names other files (a backing file) may have them read; timeout=SECONDS for a server's answer (default 30)", 0},
     {"overlay-limit", O_OVERLAY_LIMIT, "SIZE", 0, "Most that what the guest writes to each disk may take of the host (beside 64M of memory); more is an I/O error of the guest (default: no limit but --keep-free)", 0},
-    {"keep-free", O_KEEP_FREE, "SIZE", 0, "So much of a file system stays free of what the guest makes grow: overlays of disks, " GPU_LOG_NAME ", checkpoints, files of --port (default: a twentieth of it and at least 1G, but no more than half of what is free; 0: nothing)", 0},
+    {"keep-free", O_KEEP_FREE, "SIZE", 0, "So much of a file system stays free of what the guest makes grow: overlays of disks, " GPU_LOG_NAME ", checkpoints, files of --port, pictures of --display (default: a twentieth of it and at least 1G, but no more than half of what is free; 0: nothing)", 0},
     {"net", O_NET, "KIND[,OPTION]...", 0, "A network, of KIND user, tap or none; up to 4 (default: none). Options: mac=, mtu=; of tap ifname=NAME; of user hostfwd=tcp|udp:[ADDRESS]:PORT-[ADDRESS]:PORT (may be repeated; from port 0: any free one), restrict=on, ipv6=off, net=, dhcpstart=, dns= and hostname=", 0},
     {"gpu", O_GPU, "virgl|2d|none[,OPTION]...", 0, "A display with a virtio-gpu, virgl: with 3D (default: none). Options: driver=llvmpipe (default), softpipe or device:PATH, a render node: what draws it on the host; timeout=SECONDS: a renderer that does nothing for so long while the guest waits is ended (default 20)", 0},
     {"gpu-log", O_GPU_LOG, "on|off", 0, "Keep what the GPU was told in " GPU_LOG_NAME " of DIR, for `reprise gpu` (default on; off: `reprise gpu extract` makes it later)", 0},
@@ -248,11 +251,7 @@ static error_t parse_machine(int key, char *arg, struct argp_state *state, struc
             argp_failure(state, EX_ERROR, ENOMEM, "--add");
         g->add[g->nadd++] = arg;
         break;
-    case O_ENGINE:
-        a->engine = engine_kind_find(arg);
-        if (a->engine < 0 && strcmp(arg, "auto"))
-            argp_error(state, "--engine: '%s' is none of dbt, kvm, auto", arg);
-        break;
+    case O_ENGINE: a->engine = option_engine(state, arg, true, &a->guest.paranoid); break;
     case O_COUNTER:
         a->unit = !strcmp(arg, "pmu") ? UNIT_BRANCH : !strcmp(arg, "step") ? UNIT_INSN : 0;
         if (!a->unit && strcmp(arg, "auto"))
@@ -307,6 +306,7 @@ static error_t parse_host(int key, char *arg, struct argp_state *state, struct r
     case 'o': a->output = arg; break;
     case 'v': a->verbose = true; break;
     case O_FORCE: a->force = true; break;
+    case O_CODE_CACHE: a->guest.code_cache = option_code_cache(state, arg); break;
     case O_NO_NOTES: a->no_notes = true; break;
     case O_GPU_LOG:
         a->gpu_log = !strcmp(arg, "on");
@@ -373,6 +373,8 @@ static void check(struct argp_state *state, struct record_args *a)
         argp_error(state, "--counter is for --engine=kvm: dbt counts by itself");
     if (a->gdb && a->unit == UNIT_BRANCH)
         argp_error(state, "--gdb stops at each instruction, and --counter=pmu counts branches");
+    if (a->gdb && g->paranoid.on)
+        argp_error(state, "--gdb changes the machine, which paranoid takes for its own difference");
     if (g->is.guest_tsc && a->unit != UNIT_BRANCH)
         argp_error(state, "--guest-tsc goes with --counter=pmu");
     if (a->unit)
@@ -388,6 +390,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     static error_t (*const parts[])(int, char *, struct argp_state *, struct record_args *) = {
         parse_machine, parse_device, parse_host, parse_end};
     error_t code = ARGP_ERR_UNKNOWN;
+    if (key == ARGP_KEY_INIT)
+        state->child_inputs[0] = &((struct record_args *)state->input)->profile;
     if (key == ARGP_KEY_ARG)
         argp_error(state, "'%s' belongs to no option", arg);
     if (key == ARGP_KEY_END)
@@ -410,7 +414,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 void record_options(int argc, char **argv, struct record_args *out)
 {
     struct argp_option *all = all_options();
-    const struct argp argp = {.options = all, .parser = parse, .doc = doc};
+    static const struct argp_child children[] = {{&profile_argp, 0, NULL, 0}, {0}};
+    const struct argp argp = {.options = all, .parser = parse, .doc = doc, .children = children};
     *out = (struct record_args){.guest.nports = 1,
                                 .engine = -1,
                                 .max_position = NEVER,

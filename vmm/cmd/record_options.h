@@ -5,6 +5,7 @@
 #include "cmd/cmd.h"
 #include "cmd/displays.h"
 #include "cmd/guest.h"
+#include "cmd/profile.h"
 
 struct record_args {
     const char *output, *stop_at;
@@ -20,6 +21,7 @@ struct record_args {
     bool gpu_log;
     u64 gpu_log_limit, overlay_limit, keep_free; /* bytes; 0: none */
     struct display_options display;
+    struct profile_options profile;
 };
 
 /* Reads them; what is wrong is printed, and ends the process. `add` is the caller's to free, texts

@@ -9,6 +9,9 @@
 #include "cmd/cmd.h"
 #include "cmd/console.h"
 #include "cmd/displays.h"
+#include "cmd/engine_option.h"
+#include "cmd/profile.h"
+#include "cmd/replay_check.h"
 #include "cmd/replay_screen.h"
 #include "cmd/visit.h"
 #include "replay/disk_sources.h"
@@ -32,12 +35,14 @@ enum {
     O_DISPLAY,
     O_REALTIME,
     O_INSTRUCTIONS,
+    O_CODE_CACHE,
 };
 
 /* clang-format off */
 static const struct argp_option options[] = {
     {"verify", O_VERIFY, NULL, 0, "Compare every digest in the log, not only time, output and the end", 0},
-    {"engine", O_ENGINE, "dbt|kvm", 0, "What runs the machine (default dbt), whatever it was recorded with", 0},
+    {"engine", O_ENGINE, "dbt|kvm", 0, "What runs the machine (default dbt), whatever it was recorded with. " PARANOID_HELP, 0},
+    {"code-cache", O_CODE_CACHE, "SIZE", 0, CODE_CACHE_HELP, 0},
     {"output", 'o', "DIR2", 0, "Record the replay into DIR2, for `reprise diff`", 0},
     {"force", O_FORCE, NULL, 0, "Replace a recording that is in DIR2, or the screenshot's FILE", 0},
     {"instructions", O_INSTRUCTIONS, NULL, 0, "With -o, of a recording whose positions are branches (record --counter=pmu): positions of DIR2 are instructions, so that gdb can stop at each", 0},
@@ -66,8 +71,10 @@ struct replay_args {
     const char *dir, *output;
     bool verify, json, quiet, force, realtime, instructions;
     struct display_options display;
+    struct profile_options profile;
     struct visit visit;
     enum engine_kind engine;
+    struct engine_paranoid paranoid;
     bool visits;
     struct disk_names disks;
 };
@@ -76,14 +83,14 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct replay_args *a = state->input;
     switch (key) {
-    case ARGP_KEY_INIT: state->child_inputs[0] = &a->disks; break;
-    case O_ENGINE: {
-        int kind = engine_kind_find(arg);
-        if (kind < 0)
-            argp_error(state, "--engine: '%s' is neither dbt nor kvm", arg);
-        a->engine = (enum engine_kind)kind;
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &a->disks;
+        state->child_inputs[1] = &a->profile;
         break;
-    }
+    case O_ENGINE:
+        a->engine = (enum engine_kind)option_engine(state, arg, false, &a->paranoid);
+        break;
+    case O_CODE_CACHE: a->visit.with.code_cache = option_code_cache(state, arg); break;
     case O_VERIFY: a->verify = true; break;
     case O_JSON: a->json = true; break;
     case O_QUIET: a->quiet = true; break;
@@ -116,8 +123,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         a->visit.gdb = a->visits = true;
         break;
     case O_BUDGET:
-        a->visit.budget = option_size(state, arg, "--checkpoint-memory");
-        if (!a->visit.budget)
+        a->visit.with.memory = option_size(state, arg, "--checkpoint-memory");
+        if (!a->visit.with.memory)
             argp_error(state, "--checkpoint-memory: cannot be 0");
         break;
     case 'o': a->output = arg; break;
@@ -133,31 +140,46 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         a->visit.force = a->force;
         if (a->output && !*a->output)
             argp_error(state, "-o: the directory has no name");
-        if (a->visits && (a->verify || a->output || a->quiet || a->display.n || a->realtime))
-            argp_error(state, "--verify, -o, --quiet, --display and --realtime are for a replay to "
-                              "the end");
+        if (a->visits && a->paranoid.on)
+            argp_error(state, "--engine dbt,paranoid is for a replay to the end");
+        if (a->visits && (a->verify || a->output || a->quiet || a->display.n || a->realtime ||
+                          profile_wanted(&a->profile)))
+            argp_error(state, "--verify, -o, --quiet, --display, --realtime, --stats, --perf-map "
+                              "and --jitdump are for a replay to the end");
         if (a->visits && !a->visit.have_to && !a->visit.gdb) {
             a->visit.to.kind = POINT_END;
             a->visit.have_to = true;
         }
         if (a->visit.gdb && (a->visit.registers || a->visit.console || a->visit.nmemory || a->json))
-            argp_error(state, "--gdb goes with --to and --checkpoint-memory only");
-        if (a->visit.budget && !a->visits)
+            argp_error(state, "--gdb goes with --to, --checkpoint-memory and --code-cache only");
+        if (a->visit.with.memory && !a->visits)
             argp_error(state, "--checkpoint-memory is for --to and --gdb");
+        if (a->disks.trust && !a->visits)
+            argp_error(state, "--trust-checkpoints is for --to and --gdb: a replay to the end "
+                              "starts at power-on");
         a->visit.dir = a->dir;
-        a->visit.named = a->disks.spec;
+        a->visit.with.named = a->disks.spec;
+        a->visit.with.trust = a->disks.trust;
         a->visit.json = a->json;
-        a->visit.engine = a->engine;
+        a->visit.with.engine = a->engine;
         break;
     default: return ARGP_ERR_UNKNOWN;
     }
     return 0;
 }
 
+struct shown {
+    struct console console;
+    struct replay_check *check;
+};
+
 static void on_output(void *opaque, enum dev_output channel, const void *data, size_t len)
 {
+    struct shown *s = opaque;
+    if (s->check->check)
+        checkpoint_check_output(s->check->check, channel, data, len);
     if (channel == OUT_CONSOLE)
-        console_output(opaque, data, len);
+        console_output(&s->console, data, len);
 }
 
 /* A copy of a kept file of one recording in another. */
@@ -257,7 +279,8 @@ struct outcome {
 };
 
 static void print_json(const struct replay_args *a, struct machine *m, struct player *p,
-                       const struct outcome *r)
+                       const struct outcome *r, const struct run_stats *stats, u64 log_bytes,
+                       const struct replay_check *check)
 {
     printf("{\"result\":\"%s\",\"verify\":%s,\"end\":\"%s\",\"arg\":%u,\"position\":%" PRIu64
            ",\"time\":%" PRIu64 ",\"host_ns\":%" PRIu64 ",\"panicked\":%s,\"message\":",
@@ -267,6 +290,11 @@ static void print_json(const struct replay_args *a, struct machine *m, struct pl
     json_text(stdout, r->err.text);
     fputs(",\"report\":", stdout);
     json_text(stdout, player_report(p));
+    if (stats->on) {
+        fputs(",\"stats\":", stdout);
+        stats_json(stats, m, log_bytes, stdout);
+    }
+    replay_check_json(check);
     fputs("}\n", stdout);
 }
 
@@ -294,34 +322,51 @@ static int exit_code(enum player_result result)
 }
 
 static int run(const struct replay_args *a, struct machine *m, struct player *player,
-               struct recorder *recorder, struct displays *displays, pos_t total)
+               struct recorder *recorder, struct displays *displays, struct replay_check *check,
+               const char *dir, const struct log_summary *log, struct profile *profile)
 {
-    struct console console;
+    struct shown shown = {.check = check};
     struct spectator spectator;
     struct outcome r = {0};
     struct err run_err = {0}, finish = {0};
     struct run_limits limits = {.stop_at = NEVER, .slice = test_slice()};
     u64 began = host_ns();
-    spectator_init(&spectator, recorder ? recorder_source(recorder) : player_source(player),
+    spectator_init(&spectator,
+                   recorder ? recorder_source(recorder) : replay_check_source(check, player),
                    displays, a->realtime);
     displays_notice(displays);
-    console_init(&console, &spectator.src, a->quiet || a->json ? -1 : STDOUT_FILENO, false);
-    console.total = total;
-    machine_set_output(m, on_output, &console);
-    machine_run(m, &console.src, &limits, &r.end, &run_err);
+    console_init(&shown.console, &spectator.src, a->quiet || a->json ? -1 : STDOUT_FILENO, false);
+    shown.console.total = log->last_position;
+    machine_set_output(m, on_output, &shown);
+    stats_begin(&profile->stats);
+    machine_run(m, &shown.console.src, &limits, &r.end, &run_err);
+    enum phase before = phase_enter(PHASE_LOG);
     r.result = player_finish(player, m, &r.end, &run_err, &r.err);
     int unfinished = recorder ? recorder_finish(recorder, m, &r.end, &finish) : 0;
+    phase_leave(before);
+    stats_end(&profile->stats);
     r.host = host_ns() - began;
-    r.panicked = console.panicked;
-    bool shown = console_done(&console);
+    r.panicked = shown.console.panicked;
+    bool all_shown = console_done(&shown.console);
+    int code = exit_code(r.result), checked = replay_check_finish(check, r.result);
     if (a->json)
-        print_json(a, m, player, &r);
+        print_json(a, m, player, &r, &profile->stats, log->file_bytes, check);
     else
         print_text(m, player, &r);
-    int code = exit_code(r.result);
+    paranoid_summary(&a->paranoid, m, run_err.code, a->dir);
+    if (!a->json) {
+        stats_print(&profile->stats, m, log->file_bytes, stderr);
+        replay_check_print(check, dir);
+    }
+    if (code == EX_FINE || (code == EX_DAMAGE && checked))
+        code = checked ? checked : code;
+    if (perf_finish(&profile->perf, &run_err)) {
+        cmd_fail(&run_err);
+        code = code ? code : EX_ERROR;
+    }
     if (displays_finish(displays) != EX_FINE)
-        shown = false;
-    if (!shown && code == EX_FINE)
+        all_shown = false;
+    if (!all_shown && code == EX_FINE)
         code = EX_ERROR;
     if (unfinished) {
         cmd_fail(&finish);
@@ -343,17 +388,17 @@ static int open_displays(struct opened *o, const struct replay_args *a,
     struct display_config c = {.source = screen_of_replay(screen),
                                .recording = a->dir,
                                .width = o->desc.gpu.width,
-                               .height = o->desc.gpu.height};
+                               .height = o->desc.gpu.height,
+                               .keep_free = ROOM_LEAST};
     return displays_open(displays, &a->display, &c, err);
 }
 
-int cmd_replay(int argc, char **argv)
+static int replay_command(int argc, char **argv, bool checkpoints)
 {
-    static const struct argp argp = {.options = options,
-                                     .parser = parse,
-                                     .args_doc = "DIR",
-                                     .doc = doc,
-                                     .children = disk_option_children};
+    const struct argp_child children[] = {
+        travel_option_children[0], {&profile_argp, 0, NULL, 0}, {0}};
+    const struct argp argp = {
+        .options = options, .parser = parse, .args_doc = "DIR", .doc = doc, .children = children};
     struct replay_args a = {0};
     option_parse(&argp, argc, argv, &a);
     if (a.visits)
@@ -366,26 +411,35 @@ int cmd_replay(int argc, char **argv)
     struct log_writer *log = NULL;
     struct recording to = RECORDING_CLOSED;
     struct displays displays = {.n = 0};
-    struct log_summary summary;
-    int code = open_recording(&o, a.dir, &err);
+    struct log_summary summary = {.records = 0};
+    struct profile profile = PROFILE_OFF;
+    struct replay_check check = REPLAY_CHECK_CLOSED;
+    int code = find_recording(&o, a.dir, &err);
     if (code)
         return cmd_fail(&err);
     struct replay_screen *screen = replay_screen_create(a.dir);
-    log_summarise(o.log, &summary);
     o.engine = a.engine;
+    o.code_cache = a.visit.with.code_cache;
+    o.paranoid = a.paranoid;
     o.named = a.disks.spec;
-    if (a.instructions)
+    code = profile_open(&profile, &a.profile, a.engine, &err);
+    if (!code && a.instructions)
         code = count_instructions(&o, &err);
     if (!code)
         code = open_displays(&o, &a, screen, &displays, &err);
     if (!code && a.output)
         code = begin_again(&o, &a, &to, &log, &err);
+    check.wanted = checkpoints;
+    replay_check_prepare(&check, &o);
     if (!code)
         code = build_machine(&o, &m, &err);
+    if (!code)
+        perf_attach(&profile.perf, m);
     for (unsigned i = 0; !code && i < o.nseen; i++)
         if (o.seen[i].changed)
             fprintf(stderr, "reprise: %s\n", o.seen[i].changed);
     if (!code) {
+        log_summarise(o.log, &summary);
         replay_screen_on(screen, m);
         const char *perturb = getenv("REPRISE_TEST_PERTURB");
         struct player_config config = {.log = o.log,
@@ -398,6 +452,8 @@ int cmd_replay(int argc, char **argv)
         o.log = NULL;
         code = player_create(&player, &config, m, &err);
     }
+    if (!code)
+        code = replay_check_begin(&check, &o, player, m, &err);
     if (!code && a.output) {
         code = record_again(&to, log, player, m, &recorder, &err);
         log = NULL;
@@ -408,14 +464,27 @@ int cmd_replay(int argc, char **argv)
             log_writer_close(log, &ignored);
         recording_discard(&to);
     }
-    code = code ? cmd_fail(&err) : run(&a, m, player, recorder, &displays, summary.last_position);
+    code = code ? cmd_fail(&err)
+                : run(&a, m, player, recorder, &displays, &check, o.quoted, &summary, &profile);
+    profile_close(&profile);
     displays_close(&displays);
     replay_screen_destroy(screen);
     recorder_destroy(recorder);
+    replay_check_close(&check);
     player_destroy(player);
     if (m)
         machine_destroy(m);
     recording_close(&to);
     close_recording(&o);
     return code;
+}
+
+int cmd_replay(int argc, char **argv)
+{
+    return replay_command(argc, argv, false);
+}
+
+int cmd_replay_checking(int argc, char **argv)
+{
+    return replay_command(argc, argv, true);
 }

@@ -56,6 +56,17 @@ static void note_disks(struct session *s)
                 err.text);
 }
 
+/* Before the lock. Without notes the checkpoints are somebody's, as far as a replay knows. */
+static void note_checkpoints(const struct session *s, struct checkpoint_notes *notes)
+{
+    struct err err;
+    if (checkpoint_notes_begin(notes, &s->rec, &err))
+        fprintf(stderr,
+                "reprise: the checkpoints cannot be noted as your own: %s; `reprise verify` checks "
+                "them later\n",
+                err.text);
+}
+
 static int start_gpu_log(struct session *s, const struct record_args *a,
                          const struct machine_description *d, struct err *err)
 {
@@ -76,6 +87,8 @@ static int lock_in(const struct record_args *a, struct guest *g, struct err *err
         disk_overlay_ready(&g->disks[i]);
     if (!strcmp(g->desc.engine, "kvm"))
         sandbox_plan_more(SANDBOX_KVM);
+    if (a->guest.paranoid.on)
+        sandbox_plan_more(SANDBOX_COPIES);
     sandbox_write(a->output);
     outside_remove(a->output); /* when nothing came of it */
     if (sandbox_enter(err))
@@ -105,7 +118,8 @@ static int make_feeds(struct session *s, const struct record_args *a, struct err
                                      .width = g->desc.gpu.width,
                                      .height = g->desc.gpu.height,
                                      .input = true,
-                                     .later = true};
+                                     .later = true,
+                                     .keep_free = a->keep_free};
     code = displays_open(&s->displays, &a->display, &display, err);
     if (code)
         return code;
@@ -192,20 +206,24 @@ int session_start(struct session *s, const struct record_args *a, struct guest *
         return code;
     machine_set_recording(s->m, s->rec.path);
     struct live_config live = live_config_of(s, a);
+    struct checkpoint_notes notes = CHECKPOINT_NOTES_NONE;
     code = make_files(s, a, err);
+    if (!code && a->checkpoint_every > 0)
+        note_checkpoints(s, &notes);
     if (!code)
         code = lock_in(a, g, err);
     /* The terminal changes last, when nothing is left that fails for the user's reasons. */
     if (!code)
         code = live_create(&s->live, &live, err);
     if (!code && a->checkpoint_every > 0)
-        code = keeper_create(&s->keeper, &s->rec, (u64)(a->checkpoint_every * 1e9), a->keep_free,
-                             s->m, err);
+        code = keeper_create(&s->keeper, &s->rec, &g->desc, (u64)(a->checkpoint_every * 1e9),
+                             a->keep_free, &notes, s->m, err);
     if (!code)
         code = start_recorder(s, err);
     struct err ignored;
     log_writer_close(s->log, &ignored);
     s->log = NULL;
+    checkpoint_notes_close(&notes);
     if (code)
         recording_discard(&s->rec);
     return code;

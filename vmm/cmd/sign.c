@@ -66,11 +66,13 @@ int cmd_sign(int argc, char **argv)
             code = signature_write(&s, &o.rec, key, &err);
         close_recording(&o);
     }
+    struct sha256 print;
+    if (!code)
+        code = signing_key_fingerprint(key, &print, &err);
     if (!code) {
-        struct sha256 print = signing_key_fingerprint(key), hash = statement_hash(&s);
         char who[SHA256_TEXT], identity[SHA256_TEXT];
         sha256_text(&print, who);
-        sha256_text(&hash, identity);
+        sha256_text(&s.hash, identity);
         printf(a.json ? "{\"identity\":\"%s\",\"key\":\"%s\"}\n" : "signed %s by the key %s\n",
                identity, who);
     }

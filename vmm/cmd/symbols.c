@@ -113,7 +113,7 @@ int cmd_symbols(int argc, char **argv)
                                      .parser = parse,
                                      .args_doc = "DIR",
                                      .doc = doc,
-                                     .children = disk_option_children};
+                                     .children = travel_option_children};
     struct symbols_args a = {.at = {.kind = POINT_END}};
     option_parse(&argp, argc, argv, &a);
     struct err err = {0};
@@ -124,7 +124,8 @@ int cmd_symbols(int argc, char **argv)
     if (a.output && output_open(&probe, a.output, a.force, &err))
         return cmd_fail(&err);
     output_discard(&probe);
-    int code = travel_open_at(&tr, a.dir, a.disks.spec, &a.at);
+    const struct travel_with with = {.named = a.disks.spec, .trust = a.disks.trust};
+    int code = travel_open_at(&tr, a.dir, &with, &a.at);
     struct machine *m = tr.t ? timeline_machine(tr.t) : NULL;
     if (code == EX_FINE || code == EX_DAMAGE) {
         int done;

@@ -236,16 +236,18 @@ int cmd_trace(int argc, char **argv)
                                      .parser = parse,
                                      .args_doc = "DIR",
                                      .doc = doc,
-                                     .children = disk_option_children};
+                                     .children = travel_option_children};
     struct trace_args a = {0};
     option_parse(&argp, argc, argv, &a);
     struct err err = {0};
     struct travel tr;
     pos_t to;
-    if (point_position(a.dir, a.disks.spec, &a.to, &to, &err) ||
-        travel_open(&tr, a.dir, a.disks.spec, 0, &err))
+    struct travel_with with = {.named = a.disks.spec, .trust = a.disks.trust};
+    int code = point_position(a.dir, &with, &a.to, &to, &err);
+    with.told = point_is_found(&a.to);
+    if (code || travel_open(&tr, a.dir, &with, &err))
         return cmd_fail(&err);
-    int code = run(&a, to, &tr, &err);
+    code = run(&a, to, &tr, &err);
     travel_close(&tr);
     return code;
 }

@@ -48,27 +48,25 @@ static bool look(void *opaque, pos_t position)
     return interrupted() || (tr->also && tr->also(tr->opaque));
 }
 
-static bool holds(void *opaque, unsigned point)
+static enum timeline_verdict holds(void *opaque, unsigned point, enum timeline_side side)
 {
     struct travel *tr = opaque;
-    return !tr->holds || tr->holds(tr->opaque, point);
+    return tr->holds ? tr->holds(tr->opaque, point, side) : TIMELINE_COUNTS;
 }
 
-int travel_open(struct travel *tr, const char *dir, const struct disk_spec *named, u64 memory,
-                struct err *err)
-{
-    return travel_open_on(tr, dir, named, ENGINE_DBT, memory, err);
-}
-
-int travel_open_on(struct travel *tr, const char *dir, const struct disk_spec *named,
-                   enum engine_kind engine, u64 memory, struct err *err)
+int travel_open(struct travel *tr, const char *dir, const struct travel_with *with, struct err *err)
 {
     memset(tr, 0, sizeof(*tr));
     tr->progress = isatty(STDERR_FILENO);
     tr->next = host_ns() + DRAW_FIRST_NS;
-    struct timeline_config config = {.engine = engine,
-                                     .named = named,
-                                     .memory = memory,
+    struct timeline_config config = {.engine = with->engine,
+                                     .code_cache = with->code_cache,
+                                     .named = with->named,
+                                     .memory = with->memory,
+                                     .trust = with->trust,
+                                     .told = with->told,
+                                     .ignore_files = with->from_start,
+                                     .make_files = with->make_files,
                                      .warn = warn,
                                      .poll = look,
                                      .holds = holds,
@@ -98,12 +96,12 @@ int travel_to(struct travel *tr, const struct point *p, enum timeline_stop *stop
     return code;
 }
 
-int travel_open_at(struct travel *tr, const char *dir, const struct disk_spec *named,
+int travel_open_at(struct travel *tr, const char *dir, const struct travel_with *with,
                    const struct point *p)
 {
     struct err err = {0};
     enum timeline_stop stop;
-    if (travel_open(tr, dir, named, 0, &err) || travel_to(tr, p, &stop, &err))
+    if (travel_open(tr, dir, with, &err) || travel_to(tr, p, &stop, &err))
         return cmd_fail(&err);
     int code = travel_end_code(tr);
     if (code)
@@ -152,44 +150,54 @@ struct found {
     struct err err;
 };
 
-/* In a child, which locks itself in with the machine's disks open and is gone with both. */
-static _Noreturn void find_apart(const char *dir, const struct disk_spec *named,
+/* In a child, which locks itself in, with the machine's disks open if it takes one, and is gone
+ * with them. */
+static _Noreturn void find_apart(const char *dir, const struct travel_with *with,
                                  const struct point *p, int to)
 {
     struct found f = {0};
     struct travel tr;
     enum timeline_stop stop;
-    sandbox_plan_more(SANDBOX_CODE);
-    f.code = travel_open(&tr, dir, named, 0, &f.err);
-    if (!f.code)
-        f.code = travel_to(&tr, p, &stop, &f.err);
-    if (!f.code)
-        f.position = timeline_now(tr.t).position;
+    if (point_is_found(p)) {
+        sandbox_plan_more(SANDBOX_CODE);
+        f.code = travel_open(&tr, dir, with, &f.err);
+        if (!f.code)
+            f.code = travel_to(&tr, p, &stop, &f.err);
+        if (!f.code)
+            f.position = timeline_now(tr.t).position;
+    } else {
+        struct instant at = {0};
+        sandbox_plan(SANDBOX_READ);
+        sandbox_read(dir);
+        f.code = sandbox_enter(&f.err);
+        if (!f.code)
+            f.code = point_in_log(p, dir, &at, &f.err);
+        f.position = at.position;
+    }
     bool told = write(to, &f, sizeof(f)) == sizeof(f);
     outside_end();
     _exit(told ? 0 : 1);
 }
 
-int point_position(const char *dir, const struct disk_spec *named, const struct point *p,
+/* A time is between events: where that is only a replay knows. */
+bool point_is_found(const struct point *p)
+{
+    return p->kind == POINT_CONSOLE || p->kind == POINT_TIME || p->kind == POINT_FRAME;
+}
+
+int point_position(const char *dir, const struct travel_with *with, const struct point *p,
                    pos_t *out, struct err *err)
 {
-    struct instant at;
     struct found f = {0};
     int pair[2];
     if (p->kind == POINT_INSN) { /* one after the end is fine for a filter */
         *out = p->n;
         return 0;
     }
-    /* A time is between events: where that is only a replay knows. */
-    if (p->kind != POINT_CONSOLE && p->kind != POINT_TIME && p->kind != POINT_FRAME) {
-        int code = point_in_log(p, dir, &at, err);
-        *out = at.position;
-        return code;
-    }
     fflush(NULL);
     pid_t child = pipe2(pair, O_CLOEXEC) ? -1 : fork();
     if (!child)
-        find_apart(dir, named, p, pair[1]);
+        find_apart(dir, with, p, pair[1]);
     if (child < 0)
         return err_errno(err, "cannot start a process");
     close(pair[1]);
@@ -200,7 +208,7 @@ int point_position(const char *dir, const struct disk_spec *named, const struct 
     while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
         ;
     if (n != sizeof(f))
-        return err_set(err, -EIO, "the replay to that point ended too early");
+        return err_set(err, -EIO, "the search for that point ended too early");
     *out = f.position;
     *err = f.err;
     return f.code;

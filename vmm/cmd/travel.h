@@ -23,23 +23,30 @@ struct travel {
     pos_t from;
     bool (*also)(void *opaque); /* looked at with it; NULL: nothing */
     void *opaque;
-    bool (*holds)(void *opaque, unsigned point);
+    enum timeline_verdict (*holds)(void *opaque, unsigned point, enum timeline_side side);
     struct symbols symbols;
     bool have_symbols;
     struct process_layout layout; /* travel_process's */
     struct replay_screen *screen; /* NULL: never looked at */
 };
 
-/* `named`: images that the user named (disk_option.h), or NULL. `memory`: bytes for checkpoints, 0:
- * default. tr is zeroed first. */
-int travel_open(struct travel *tr, const char *dir, const struct disk_spec *named, u64 memory,
+/* All zero is the default. */
+struct travel_with {
+    const struct disk_spec *named; /* images that the user named (disk_option.h) */
+    enum engine_kind engine;
+    u64 memory;      /* bytes for checkpoints in memory; 0: default */
+    u64 code_cache;  /* 0: default */
+    bool trust;      /* as timeline_config's */
+    bool told;       /* the same */
+    bool from_start; /* checkpoint files are not looked at: it is replayed from power-on */
+    bool make_files; /* as timeline_config's */
+};
+/* tr is zeroed first. */
+int travel_open(struct travel *tr, const char *dir, const struct travel_with *with,
                 struct err *err);
-/* The same on another engine than dbt. */
-int travel_open_on(struct travel *tr, const char *dir, const struct disk_spec *named,
-                   enum engine_kind engine, u64 memory, struct err *err);
 /* Both in one, for commands that then do one thing; the error is printed. EX_DAMAGE: at the end of
  * a damaged recording, and said so. Close it in any case. */
-int travel_open_at(struct travel *tr, const char *dir, const struct disk_spec *named,
+int travel_open_at(struct travel *tr, const char *dir, const struct travel_with *with,
                    const struct point *p);
 /* EX_FINE, or at the end of a recording that is damaged or diverges what that means. */
 int travel_end_code(const struct travel *tr);
@@ -64,9 +71,13 @@ void print_backtrace(FILE *out, struct travel *tr);
 void print_registers(FILE *out, struct machine *m);
 /* What was printed on the console up to here: its last `lines`, 0: everything. */
 void print_console(FILE *out, const struct timeline *t, unsigned lines);
-/* ADDR[,LEN] with ADDR a number, a register or a kernel symbol, the latter two with +N or -N, each
- * perhaps after "phys:". check_memory: can it be one, wherever the machine stands? */
+/* ADDR[,LEN] with ADDR a number, a register, a kernel symbol or MODULE:SYMBOL, all but the first
+ * with +N or -N, each perhaps after "phys:". check_memory: can it be one, wherever the machine
+ * stands? check_memory_name: are its names in what is known of this guest? A module's may come
+ * later. */
 int check_memory(const char *spec, struct err *err);
+int check_memory_name(const char *spec, struct machine *m, const struct symbols *s,
+                      struct err *err);
 int print_memory(FILE *out, struct travel *tr, const char *spec, struct err *err);
 /* What the screen shows, as a PNG file; replay_screen_note(tr->screen) may have something to say.
  */
@@ -75,9 +86,11 @@ int write_screenshot(struct travel *tr, const char *path, bool force, struct err
 void print_place_json(FILE *out, struct travel *tr, bool registers, bool console,
                       const char *const *memory, size_t nmemory);
 
-/* The position of a point; for console:TEXT the recording is replayed up to there, by a process of
- * its own: before this one locks itself in. */
-int point_position(const char *dir, const struct disk_spec *named, const struct point *p,
+/* Can only a replay say where it is? */
+bool point_is_found(const struct point *p);
+/* The position of a point; for one that is found the recording is replayed up to there, by a
+ * process of its own: before this one locks itself in. */
+int point_position(const char *dir, const struct travel_with *with, const struct point *p,
                    pos_t *out, struct err *err);
 
 /* argp options with a point or a size. */

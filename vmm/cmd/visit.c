@@ -1,17 +1,63 @@
 /* See visit.h. */
 #include "cmd/visit.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "cmd/interrupt.h"
 #include "cmd/replay_screen.h"
+#include "inspect/guest_linux.h"
+
+/* Positions that take about as long as reading the symbols of a kernel. */
+#define NAMES_AGAIN 16000000u
+
+/* Names of memory are looked up on the way, once the guest has symbols: a wrong one is refused
+ * there, and not after hours. */
+struct names {
+    const struct visit *v;
+    struct travel *tr;
+    pos_t next;
+    struct err refused;
+};
+
+static bool look_up(void *opaque)
+{
+    struct names *n = opaque;
+    struct machine *m = timeline_machine(n->tr->t);
+    struct symbols symbols;
+    struct err none;
+    pos_t now = machine_position(m);
+    if (now < n->next)
+        return false;
+    n->next = now + MAX(now, (pos_t)NAMES_AGAIN);
+    if (guest_symbols_read(&symbols, m, &none))
+        return false;
+    n->next = NEVER;
+    for (size_t i = 0; !n->refused.code && i < n->v->nmemory; i++)
+        check_memory_name(n->v->memory[i], m, &symbols, &n->refused);
+    symbols_free(&symbols);
+    return n->refused.code;
+}
+
+static int visit_to(const struct visit *v, struct travel *tr, struct err *err)
+{
+    struct names n = {.v = v, .tr = tr, .next = v->nmemory && !v->json ? 0 : NEVER};
+    enum timeline_stop stop;
+    tr->also = look_up;
+    tr->opaque = &n;
+    int code = travel_to(tr, &v->to, &stop, err);
+    tr->also = NULL;
+    tr->opaque = NULL;
+    if (code == -EINTR && n.refused.code)
+        *err = n.refused;
+    return code;
+}
 
 int visit(const struct visit *v)
 {
     struct travel tr;
     struct err err = {0};
-    enum timeline_stop stop = TIMELINE_REACHED;
     bool piped = v->gdb && v->endpoint && !strcmp(v->endpoint, "-");
     if (piped) /* gdb interrupts through its packets; a Ctrl-C of its terminal is not ours */
         interrupt_ignore();
@@ -21,7 +67,6 @@ int visit(const struct visit *v)
     struct debug_session *session = NULL;
     int code = 0;
     if (v->gdb) {
-        sandbox_write(v->dir); /* marks */
         session = debug_listen(v->endpoint, &err);
         code = session ? 0 : err.code;
     }
@@ -33,7 +78,7 @@ int visit(const struct visit *v)
     if (v->screenshot || v->gdb)
         sandbox_outside()->renderer = true;
     if (!code)
-        code = travel_open_on(&tr, v->dir, v->named, v->engine, v->budget, &err);
+        code = travel_open(&tr, v->dir, &v->with, &err);
     if (code) {
         debug_drop(session);
         return cmd_fail(&err);
@@ -41,7 +86,7 @@ int visit(const struct visit *v)
     if (piped)
         tr.progress = false;
     if (v->have_to)
-        code = travel_to(&tr, &v->to, &stop, &err);
+        code = visit_to(v, &tr, &err);
     if (code) {
         travel_quiet(&tr);
         debug_drop(session);

@@ -8,11 +8,9 @@
 
 struct visit {
     const char *dir;
-    const struct disk_spec *named; /* images (travel_open) */
     struct point to;
     bool have_to;
-    enum engine_kind engine;
-    u64 budget; /* --checkpoint-memory; 0: default */
+    struct travel_with with;
     bool registers, console, json;
     const char *memory[VISIT_MEMORIES];
     size_t nmemory;

@@ -1,4 +1,5 @@
-/* The engine interface: which implementation, and its functions. */
+/* The engine interface: which implementation, and its functions. The one place that knows them all.
+ */
 #include "cpu/engine_ops.h"
 
 #include <errno.h>
@@ -26,7 +27,7 @@ enum engine_kind engine_best(struct err *why)
 
 int engine_create(struct engine **out, const struct engine_config *config, struct err *err)
 {
-    return config->kind == ENGINE_KVM ? engine_kvm_create(out, config, err)
+    return config->kind == ENGINE_KVM ? engine_kvm_create(out, config, core_create, err)
                                       : engine_dbt_create(out, config, err);
 }
 
@@ -177,7 +178,17 @@ int engine_written_reset(struct engine *e)
     return e->ops->written_reset(e);
 }
 
+int engine_verify(struct engine *e, struct err *err)
+{
+    return e->ops->verify ? e->ops->verify(e, err) : 0;
+}
+
 void engine_stats(const struct engine *e, struct machine_stats *out)
 {
     e->ops->stats(e, out);
+}
+
+int engine_set_code_log(struct engine *e, const struct engine_code_log *log)
+{
+    return e->ops->set_code_log ? e->ops->set_code_log(e, log) : -ENOTSUP;
 }

@@ -55,6 +55,19 @@ enum engine_kind { ENGINE_DBT, ENGINE_KVM };
 
 struct ram;
 
+/* Bytes of host code that an engine keeps of what it translated. Its tables take 0.45 of that more
+ * as a rule, 0.82 at most; memory is taken as it fills. Recordings do not depend on it. */
+#define CODE_CACHE_DEFAULT (256u << 20)
+#define CODE_CACHE_MIN     (4u << 20)
+#define CODE_CACHE_MAX     (1024u << 20)
+
+/* Of dbt: each stretch of code is run a second way, and all state compared. Whatever differs ends
+ * the run: ENGINE_FAILED, or engine_verify() says it. */
+struct engine_paranoid {
+    bool on;
+    u64 seed; /* of the stretches' lengths */
+};
+
 struct engine_config {
     enum cpu_model model;
     struct ram *ram;
@@ -62,6 +75,8 @@ struct engine_config {
     enum engine_kind kind;
     enum position_unit unit; /* 0: UNIT_INSN */
     bool guest_tsc;          /* kvm, UNIT_BRANCH: it may run freely once MSR_GUEST_TSC says so */
+    u64 code_cache;          /* bytes, CODE_CACHE_MIN to CODE_CACHE_MAX; 0: CODE_CACHE_DEFAULT */
+    struct engine_paranoid paranoid;
 };
 
 struct engine;
@@ -227,6 +242,38 @@ const u32 *engine_written(const struct engine *e, size_t *n);
  * written makes all of them written. */
 int engine_written_reset(struct engine *e);
 
+/* An engine that checks itself: waits for what is not compared yet. <0 with a text: a difference,
+ * and the run was not what it should be. */
+int engine_verify(struct engine *e, struct err *err);
+
 void engine_stats(const struct engine *e, struct machine_stats *out);
+
+/*
+ * Host code that the engine makes, told to a profiler in the guest's terms. The guest cannot see
+ * it, and nobody is asked for anything while there is no log.
+ */
+enum engine_code_kind {
+    ENGINE_CODE_BLOCK,  /* a run of guest instructions */
+    ENGINE_CODE_SINGLE, /* one instruction, for whoever executes them one at a time */
+    ENGINE_CODE_STUB,   /* the engine's own */
+};
+struct engine_code {
+    enum engine_code_kind kind;
+    const void *host; /* where it runs */
+    u32 size;
+    bool user;        /* of a block: it is ring 3's */
+    gva_t guest;      /* of a block: linear address of its first instruction */
+    const char *name; /* of the others, for ever: the instruction's mnemonic, what the stub does */
+};
+struct engine_code_log {
+    /* Its bytes are there, but for branches that are linked later. */
+    void (*made)(void *opaque, const struct engine_code *code);
+    /* What is there, all but the stubs, is about to go, and its addresses to be used again. */
+    void (*dropped)(void *opaque, const void *host, u64 size);
+    void *opaque;
+};
+/* Tells of the stubs at once, of other code from now on. NULL: nobody. -ENOTSUP: the engine
+ * translates no guest code. */
+int engine_set_code_log(struct engine *e, const struct engine_code_log *log);
 
 #endif

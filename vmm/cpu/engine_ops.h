@@ -35,7 +35,9 @@ struct engine_ops {
     void (*debug_pass)(struct engine *e, bool pass);
     const u32 *(*written)(const struct engine *e, size_t *n);
     int (*written_reset)(struct engine *e);
+    int (*verify)(struct engine *e, struct err *err); /* NULL: nothing to wait for */
     void (*stats)(const struct engine *e, struct machine_stats *out);
+    int (*set_code_log)(struct engine *e, const struct engine_code_log *log); /* NULL: -ENOTSUP */
 };
 
 /* The first member of each implementation's own struct. */
@@ -43,8 +45,14 @@ struct engine {
     const struct engine_ops *ops;
 };
 
+/* Of dbt/: a core with its translator, and the same as an engine. */
+struct core;
+typedef int core_maker(struct core **out, const struct engine_config *config, struct err *err);
+core_maker core_create;
 int engine_dbt_create(struct engine **out, const struct engine_config *config, struct err *err);
-int engine_kvm_create(struct engine **out, const struct engine_config *config, struct err *err);
+/* On a core that `make` makes. */
+int engine_kvm_create(struct engine **out, const struct engine_config *config, core_maker *make,
+                      struct err *err);
 /* 0: KVM is exact here at the hardware's own speed; else <0 with a text. */
 int engine_kvm_exact(struct err *err);
 

@@ -43,8 +43,6 @@ enum { SEG_ES, SEG_CS, SEG_SS, SEG_DS, SEG_FS, SEG_GS, SEG_LDTR, SEG_TR, SEG_COU
 #define CR0_CD (1u << 30)
 #define CR0_PG (1u << 31)
 
-#define CR4_VME        (1u << 0)
-#define CR4_PVI        (1u << 1)
 #define CR4_TSD        (1u << 2)
 #define CR4_DE         (1u << 3)
 #define CR4_PSE        (1u << 4)

@@ -21,8 +21,7 @@ static inline u64 host_ns(void)
     return host_clock_read(CLOCK_MONOTONIC);
 }
 
-/* Up to HOST_COARSE_NS after host_ns(), never ahead; a few nanoseconds to read. */
-#define HOST_COARSE_NS 10000000u
+/* Up to 10 ms after host_ns(), never ahead; a few nanoseconds to read. */
 static inline u64 host_ns_coarse(void)
 {
     return host_clock_read(CLOCK_MONOTONIC_COARSE);

@@ -13,6 +13,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 
+#include "base/calls.h"
 #include "base/file_io.h"
 
 /* Programs may be scripts around others: these are everybody's. */
@@ -106,7 +107,12 @@ static int add_rules(scmp_filter_ctx filter)
     int r = 0;
     for (size_t i = 0; i < ARRAY_SIZE(forbidden) && !r; i++)
         r = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EACCES), forbidden[i], 0);
-    return r;
+    r = r ? r : calls_forbid_addresses(filter);
+    r = r ? r : calls_forbid_signals(filter);
+    /* Limits of others: one of no time at all ends them. */
+    return r ? r
+             : seccomp_rule_add(filter, SCMP_ACT_ERRNO(EACCES), SCMP_SYS(prlimit64), 1,
+                                SCMP_A0(SCMP_CMP_NE, 0));
 }
 
 /* The filter as the kernel takes it, so that the child has only to hand it over. */

@@ -1,9 +1,9 @@
 /*
  * Programs that are not ours and read hostile data for us (qemu-nbd, grub-fstest): what they may
- * still do. They make no connection and no socket, start nothing with more rights, touch no other
- * process, and where the kernel has Landlock they open nothing but the files that they were
- * started for and the system's own programs and libraries, which anybody may read. On a kernel
- * without Landlock the rest holds.
+ * still do. They make no connection and no socket, send to nobody but whom they were connected to,
+ * start nothing with more rights, touch no other process, and where the kernel has Landlock they
+ * open nothing but the files that they were started for and the system's own programs and
+ * libraries, which anybody may read. On a kernel without Landlock the rest holds.
  *
  * Prepared before fork() by whoever starts one (child.c, nbd.c), entered by the child before
  * exec(). A kernel that refuses the filter of system calls is an error: nothing runs unconfined.

@@ -337,7 +337,7 @@ static void want_pages(struct disk *d, struct disk_ahead *a, u64 first, u64 end)
 {
     while (first < end && !a->failed) {
         u64 n = 0;
-        while (first + n < end && n < PIECE / PAGE_SIZE && !page_image_page(d->written, first + n))
+        while (first + n < end && n < PIECE / PAGE_SIZE && !page_image_has(d->written, first + n))
             n++;
         u64 at = first * PAGE_SIZE;
         if (n)
@@ -406,16 +406,22 @@ void disk_ahead_drop(struct disk *d, struct disk_ahead *a)
 int disk_read(struct disk *d, const struct disk_ahead *a, u64 offset, void *out, size_t len,
               u64 *digest)
 {
-    u8 *to = out;
+    u8 *to = out, room[PAGE_SIZE];
     while (len) {
         u64 page = offset / PAGE_SIZE;
         size_t at = offset % PAGE_SIZE, n = MIN(len, PAGE_SIZE - at);
-        const u8 *written = page_image_page(d->written, page);
+        const u8 *written;
+        int error = page_image_read(d->written, page, room, &written);
+        if (error) {
+            errno = -error;
+            return err_errno(&d->failed, "cannot read back what the guest wrote to the disk %s",
+                             d->path);
+        }
         if (written) {
             memcpy(to, written + at, n);
         } else {
             /* As much as lies in the base in one piece. */
-            while (n < len && !page_image_page(d->written, (offset + n) / PAGE_SIZE))
+            while (n < len && !page_image_has(d->written, (offset + n) / PAGE_SIZE))
                 n += MIN(len - n, (size_t)PAGE_SIZE);
             int code = read_base(d, a, offset, to, n, digest);
             if (code)

@@ -14,11 +14,10 @@
 #include "base/page_image.h"
 #include "host/disk_format.h"
 
-#define DISK_SECTOR        512u
-#define DISK_MEMORY        (64u << 20) /* bytes written by the guest that are kept in memory */
-#define DISK_OVERLAY_DIRS  4u
-#define DISK_TIMEOUT       30u             /* seconds */
-#define DISK_REQUEST_BYTES (254u * 65536u) /* the most that is got ahead at once */
+#define DISK_SECTOR       512u
+#define DISK_MEMORY       (64u << 20) /* bytes written by the guest that are kept in memory */
+#define DISK_OVERLAY_DIRS 4u
+#define DISK_TIMEOUT      30u /* seconds */
 
 struct nbd_source;
 

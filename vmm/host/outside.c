@@ -324,6 +324,7 @@ int outside_start(const struct outside_rules *rules, struct err *err)
     fflush(NULL);
     pid_t pid = fork();
     if (pid == 0) {
+        close(pair[0]); /* where let_go() has no descriptor left to look with, too */
         take_files();
         serve(pair[1]);
     }

@@ -13,14 +13,13 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <termios.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/calls.h"
 #include "host/landlock.h"
 
 #define PATHS   8u
@@ -107,7 +106,6 @@ static const int always[] = {
     SCMP_SYS(close),
     SCMP_SYS(close_range),
     SCMP_SYS(fstat),
-    SCMP_SYS(fcntl),
     SCMP_SYS(dup),
     SCMP_SYS(dup2),
     SCMP_SYS(dup3),
@@ -135,15 +133,12 @@ static const int always[] = {
     /* peers that are connected: the renderer, the display, the disks' server, gdb */
     SCMP_SYS(recvfrom),
     SCMP_SYS(recvmsg),
-    SCMP_SYS(sendto),
-    SCMP_SYS(sendmsg),
     SCMP_SYS(shutdown),
     SCMP_SYS(getsockopt),
     SCMP_SYS(setsockopt),
     SCMP_SYS(getsockname),
     SCMP_SYS(getpeername),
     /* between us and ourselves */
-    SCMP_SYS(socketpair),
     SCMP_SYS(pipe2),
     SCMP_SYS(eventfd2),
     SCMP_SYS(signalfd4),
@@ -161,7 +156,6 @@ static const int always[] = {
     SCMP_SYS(rseq),
     SCMP_SYS(sched_yield),
     SCMP_SYS(sched_getaffinity),
-    SCMP_SYS(sched_setaffinity),
     SCMP_SYS(membarrier),
     SCMP_SYS(rt_sigaction),
     SCMP_SYS(rt_sigprocmask),
@@ -177,11 +171,6 @@ static const int always[] = {
     SCMP_SYS(time),
     SCMP_SYS(nanosleep),
     SCMP_SYS(clock_nanosleep),
-    SCMP_SYS(timer_create),
-    SCMP_SYS(timer_settime),
-    SCMP_SYS(timer_gettime),
-    SCMP_SYS(timer_getoverrun),
-    SCMP_SYS(timer_delete),
     SCMP_SYS(timerfd_create),
     SCMP_SYS(timerfd_settime),
     SCMP_SYS(restart_syscall),
@@ -221,7 +210,10 @@ static const int writing[] = {
     SCMP_SYS(unlink), SCMP_SYS(rename),   SCMP_SYS(rmdir),
 };
 
-static const int counting[] = {SCMP_SYS(perf_event_open)};
+/* They send signals to the process itself. */
+static const int timing[] = {SCMP_SYS(timer_create), SCMP_SYS(timer_settime),
+                             SCMP_SYS(timer_gettime), SCMP_SYS(timer_getoverrun),
+                             SCMP_SYS(timer_delete)};
 
 static int allow(scmp_filter_ctx f, const int *calls, size_t n)
 {
@@ -296,6 +288,16 @@ static int allow_self(scmp_filter_ctx f)
     return r;
 }
 
+/* fork(), but without the signal at the child's end; which has its own end with ours. */
+static int allow_copies(scmp_filter_ctx f)
+{
+    int r = seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1, SCMP_A0(SCMP_CMP_EQ, 0));
+    return r ? r
+             : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(prctl), 2,
+                                SCMP_A0(SCMP_CMP_EQ, PR_SET_PDEATHSIG),
+                                SCMP_A1(SCMP_CMP_EQ, SIGKILL));
+}
+
 /* Files by name: where Landlock says which, all that the need is; else reading at most. */
 static int allow_paths(scmp_filter_ctx f, unsigned needs)
 {
@@ -323,19 +325,41 @@ static int allow_paths(scmp_filter_ctx f, unsigned needs)
     return r;
 }
 
+/* The processor's counter: of this process, on cores of its kind, with a signal to it. */
+static int allow_counter(scmp_filter_ctx f)
+{
+    const scmp_datum_t who[] = {0, (scmp_datum_t)getpid()};
+    int r = calls_allow_own_signals(f);
+    for (size_t i = 0; i < ARRAY_SIZE(who) && !r; i++) {
+        r = seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(perf_event_open), 1,
+                             SCMP_A1(SCMP_CMP_EQ, who[i]));
+        if (!r)
+            r = seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(sched_setaffinity), 1,
+                                 SCMP_A0(SCMP_CMP_EQ, who[i]));
+    }
+    return r;
+}
+
 static int load_filter(unsigned needs)
 {
     static const int accepting[] = {SCMP_SYS(accept4)};
     scmp_filter_ctx f = seccomp_init(DENIED);
     int r = f ? allow(f, always, ARRAY_SIZE(always)) : -ENOMEM;
+    r = r ? r : calls_allow_fcntl(f);
+    r = r ? r : calls_allow_send(f);
+    r = r ? r : calls_allow_pairs(f);
     r = r ? r : allow_ioctl(f, needs);
     r = r ? r : allow_memory(f, needs);
     r = r ? r : allow_self(f);
     r = r ? r : allow_paths(f, needs);
+    if (!r && (needs & SANDBOX_COPIES))
+        r = allow_copies(f);
     if (!r && (needs & SANDBOX_LISTEN))
         r = allow(f, accepting, ARRAY_SIZE(accepting));
     if (!r && (needs & SANDBOX_KVM))
-        r = allow(f, counting, ARRAY_SIZE(counting));
+        r = allow_counter(f);
+    if (!r && (needs & (SANDBOX_KVM | SANDBOX_TIMER | SANDBOX_ALONE)))
+        r = allow(f, timing, ARRAY_SIZE(timing));
     /* libgcrypt, below libvncserver, tells syslog of its self-tests at the first password. */
     if (!r && (needs & SANDBOX_ALONE))
         r = seccomp_rule_add(f, SCMP_ACT_ERRNO(EACCES), SCMP_SYS(socket), 0);
@@ -423,7 +447,16 @@ int sandbox_enter(struct err *err)
     plan.entered = true;
     tzset(); /* reads its file now */
     int code = plan.needs & SANDBOX_ALONE ? 0 : outside_start(&plan.outside, err);
-    return code ? code : confine(err);
+    code = code ? code : confine(err);
+    /* Those that run a machine still open files beneath /proc/self. */
+    if (!code && !(plan.needs & (SANDBOX_CODE | SANDBOX_KVM)))
+        sandbox_settle();
+    return code;
+}
+
+bool sandbox_locks(void)
+{
+    return LOCKS;
 }
 
 void sandbox_settle(void)
@@ -432,51 +465,4 @@ void sandbox_settle(void)
     if (plan.entered)
         prctl(PR_SET_DUMPABLE, 0);
 #endif
-}
-
-/* ---- for doctor ---- */
-
-/* 0: it holds; else what did not. */
-static int try_it(void)
-{
-    struct err err;
-    plan.planned = true;
-    plan.entered = true;
-    plan.needs = SANDBOX_READ | SANDBOX_CODE;
-    plan.npaths = 0;
-    if (confine(&err))
-        return 1;
-    if (landlock_abi() && open("/etc/passwd", O_RDONLY | O_CLOEXEC) >= 0)
-        return 2;
-    socket(AF_INET, SOCK_STREAM, 0); /* ends this process */
-    return 3;
-}
-
-bool sandbox_check(char *text, size_t size)
-{
-    int status = 0, abi = landlock_abi();
-    if (!LOCKS) {
-        snprintf(text, size, "not in this build (sanitizers, coverage)");
-        return false;
-    }
-    fflush(NULL);
-    pid_t child = fork();
-    if (!child) {
-        struct rlimit none = {0, 0};
-        setrlimit(RLIMIT_CORE, &none);
-        int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-        if (null >= 0)
-            dup2(null, STDERR_FILENO);
-        _exit(try_it());
-    }
-    while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
-        ;
-    bool held = child > 0 && WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS;
-    if (!held)
-        snprintf(text, size, "seccomp does not hold here");
-    else if (!abi)
-        snprintf(text, size, "seccomp holds; the kernel has no Landlock");
-    else
-        snprintf(text, size, "seccomp and Landlock (version %d) hold", abi);
-    return held && abi;
 }

@@ -16,13 +16,15 @@
 #include "host/outside.h"
 
 enum sandbox_need {
-    SANDBOX_READ = 1,      /* opens files of the recordings later (checkpoints, marks, gpu.log) */
-    SANDBOX_WRITE = 2,     /* makes files in the directory to write to */
-    SANDBOX_CODE = 4,      /* makes code and runs it */
-    SANDBOX_KVM = 8,       /* KVM and performance counters */
-    SANDBOX_LISTEN = 16,   /* accepts connections at sockets that it listens at */
-    SANDBOX_ALONE = 64,    /* has nothing done outside: a companion, not a command */
+    SANDBOX_READ = 1,     /* opens files of the recordings later (checkpoints, marks, gpu.log) */
+    SANDBOX_WRITE = 2,    /* makes files in the directory to write to */
+    SANDBOX_CODE = 4,     /* makes code and runs it */
+    SANDBOX_KVM = 8,      /* KVM and performance counters */
+    SANDBOX_LISTEN = 16,  /* accepts connections at sockets that it listens at */
+    SANDBOX_ALONE = 64,   /* has nothing done outside: a companion, not a command */
+    SANDBOX_COPIES = 128, /* makes copies of this process, which die with it (cpu/dbt/paranoid.h) */
     SANDBOX_TERMINAL = 32, /* changes the mode of its terminal, has threads of its own */
+    SANDBOX_TIMER = 128,   /* has timers that interrupt it (--stats) */
 };
 
 /* From now on this process has a plan; before, sandbox_enter() does nothing. */
@@ -37,10 +39,14 @@ struct outside_rules *sandbox_outside(void);
 
 /* Locks. Once: later calls do nothing. Where the kernel has no seccomp, says so on stderr. */
 int sandbox_enter(struct err *err);
-/* After the machine is there: no dumps, and no other process looks in. */
+/* Whether this build locks at all (sanitizers start processes, coverage writes files). */
+bool sandbox_locks(void);
+/* After the machine is there: no dumps, and no other process looks in. Without SANDBOX_CODE and
+ * SANDBOX_KVM sandbox_enter() does that. */
 void sandbox_settle(void);
 
-/* For doctor: what holds on this kernel, tried in a child. Text of a line; true: all of it. */
+/* For doctor, which has no plan: what holds on this kernel, tried in children. Text of a line;
+ * true: all of it. */
 bool sandbox_check(char *text, size_t size);
 
 #endif

@@ -9,6 +9,7 @@
 #ifndef REPRISE_LIVE_DISPLAY_H
 #define REPRISE_LIVE_DISPLAY_H
 
+#include "base/room.h"
 #include "host/endpoint.h"
 #include "live/feed.h"
 #include "live/screen.h"
@@ -36,6 +37,7 @@ struct display_config {
     u32 width, height;     /* of the GPU's screen */
     bool input;            /* people's input is wanted */
     bool later;            /* `recording` is not there yet */
+    u64 keep_free; /* room.keep (base/room.h): of the file system, while pictures are written */
 };
 
 struct display;

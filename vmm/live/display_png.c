@@ -1,7 +1,8 @@
 /*
  * Pictures of the screen at multiples of an interval of virtual time, as files. The machine stops
  * there exactly (feed.h, looks), so a replay makes the same ones, byte for byte. Where nothing was
- * shown since the picture before there is none: an idle guest fills no disk.
+ * shown since the picture before there is none: an idle guest fills no disk, and a busy one leaves
+ * what is to stay free of it.
  */
 #define _GNU_SOURCE /* O_TMPFILE */
 #include <errno.h>
@@ -18,6 +19,8 @@
 #include "live/display.h"
 #include "host/picture.h"
 
+#define BLOCK 4096u /* of a file system: a file takes whole ones */
+
 struct png {
     struct display display; /* first */
     vns_t every;
@@ -26,6 +29,8 @@ struct png {
     vns_t next;              /* the next picture; NEVER: nothing new was shown */
     bool wanted;             /* it is to be taken, as soon as there is one */
     struct dev_screen shown; /* the last one */
+    struct room room;        /* of all pictures, as if they were one file */
+    u64 bytes;               /* theirs so far, in whole blocks */
     struct err failed;
 };
 
@@ -62,10 +67,13 @@ static bool same(struct png *p, const char *name, const void *data, size_t size)
 /* Whole, under its name, or not at all; and never in the place of another file. */
 static int keep(struct png *p, const char *name, const void *data, size_t size, struct err *err)
 {
-    char temporary[128];
+    char temporary[128], text[96];
     int code = open_directory(p, err);
     if (code)
         return code;
+    p->bytes += (size + BLOCK - 1) / BLOCK * BLOCK;
+    if (room_ask(&p->room, p->fd, p->bytes))
+        return err_set(err, -ENOSPC, "%s", room_text(&p->room, text, sizeof(text)));
     snprintf(temporary, sizeof(temporary), "%s.%d.tmp", name, (int)getpid());
     int fd = file_create_at(p->fd, temporary);
     if (fd < 0)
@@ -210,6 +218,7 @@ int display_png_create(struct display **out, const struct display_spec *s,
     p->every = s->every;
     p->fd = -1;
     p->next = NEVER;
+    p->room.keep = c->keep_free;
     int n = *s->dir ? snprintf(p->dir, sizeof(p->dir), "%s", s->dir)
                     : snprintf(p->dir, sizeof(p->dir), "%s/screens", c->recording);
     if (n < 0 || (size_t)n >= sizeof(p->dir)) {

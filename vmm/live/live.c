@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/phase.h"
 #include "host/clock.h"
 #include "live/gpu.h"
 #include "live/keys.h"
@@ -34,7 +35,8 @@
 #define IDLE_WINDOW_NS 250000000u
 #define IDLE_BUSY_PART 10
 
-/* So long does Ctrl-A x from a script wait for a guest that is still at what stands before it. */
+/* Ctrl-A x from a script waits this long at most for a guest that still reads what was typed
+ * before. */
 #define SCRIPT_QUIT_NS 1000000000u
 
 static const char help_text[] =
@@ -275,9 +277,8 @@ static bool take_gpu(struct live *l, struct machine *m, struct input *in)
     return true;
 }
 
-static int take(struct input_source *src, struct machine *m, struct input *in, struct err *err)
+static int take_any(struct live *l, struct machine *m, struct input *in)
 {
-    struct live *l = self(src);
     u64 now = host_ns_coarse();
     if (!l->quit && take_gpu(l, m, in))
         return 1;
@@ -357,10 +358,8 @@ static u64 look_paced(struct live *l, u64 until)
  * Real time: waits for the deadline, for input. Without pacing time jumps, and the
  * only wait is that of a machine that has nothing left but input to wake it.
  */
-static int idle(struct input_source *src, struct machine *m, vns_t deadline, vns_t *until,
-                struct err *err)
+static int wait_for(struct live *l, struct machine *m, vns_t deadline, vns_t *until)
 {
-    struct live *l = self(src);
     vns_t now = machine_now(m);
     check_quiet(l, m, deadline);
     if (something(l, m)) {
@@ -412,6 +411,23 @@ static int idle(struct input_source *src, struct machine *m, vns_t deadline, vns
             return 1;
         }
     }
+}
+
+static int take(struct input_source *src, struct machine *m, struct input *in, struct err *err)
+{
+    enum phase before = phase_enter(PHASE_INPUT);
+    int r = take_any(self(src), m, in);
+    phase_leave(before);
+    return r;
+}
+
+static int idle(struct input_source *src, struct machine *m, vns_t deadline, vns_t *until,
+                struct err *err)
+{
+    enum phase before = phase_enter(PHASE_INPUT);
+    int r = wait_for(self(src), m, deadline, until);
+    phase_leave(before);
+    return r;
 }
 
 static const struct input_source_ops ops = {next_position, take, idle, NULL};

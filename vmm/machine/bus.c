@@ -3,6 +3,7 @@
  * local APIC, interrupts. Calls carry the vCPU that asks as their opaque pointer.
  */
 #include "base/check.h"
+#include "base/phase.h"
 #include "dev/lapic.h"
 #include "dev/pic8259.h"
 #include "machine/internal.h"
@@ -50,7 +51,9 @@ static u32 cpu_pio_read(void *opaque, u16 port, unsigned size)
 {
     struct machine_cpu *c = opaque;
     struct device *d = find(c->m->ports, c->m->nports, port);
+    enum phase before = phase_enter(PHASE_DEVICE);
     u32 v = d && d->ops->pio_read ? d->ops->pio_read(d, port, size) : ~0u;
+    phase_leave(before);
     engine_attention(c->engine);
     return v;
 }
@@ -60,16 +63,17 @@ static void cpu_pio_write(void *opaque, u16 port, unsigned size, u32 value)
     struct machine_cpu *c = opaque;
     struct machine *m = c->m;
     struct device *d = find(m->ports, m->nports, port);
+    enum phase before = phase_enter(PHASE_DEVICE);
     if (d && d->ops->pio_write)
         d->ops->pio_write(d, port, size, value);
+    phase_leave(before);
     if (d == device_of(m, DEV_PIC))
         wires_pic(m);
     engine_attention(c->engine);
 }
 
-static u64 cpu_mmio_read(void *opaque, gpa_t gpa, unsigned size)
+static u64 mmio_read(struct machine_cpu *c, gpa_t gpa, unsigned size)
 {
-    struct machine_cpu *c = opaque;
     if (lapic_mmio_active(c->lapic, gpa))
         return c->lapic->ops->mmio_read(c->lapic, gpa & 0xfff, size);
     struct device *d = find(c->m->windows, c->m->nwindows, gpa);
@@ -77,9 +81,16 @@ static u64 cpu_mmio_read(void *opaque, gpa_t gpa, unsigned size)
                                   : ~0ull;
 }
 
-static void cpu_mmio_write(void *opaque, gpa_t gpa, unsigned size, u64 value)
+static u64 cpu_mmio_read(void *opaque, gpa_t gpa, unsigned size)
 {
-    struct machine_cpu *c = opaque;
+    enum phase before = phase_enter(PHASE_DEVICE);
+    u64 value = mmio_read(opaque, gpa, size);
+    phase_leave(before);
+    return value;
+}
+
+static void mmio_write(struct machine_cpu *c, gpa_t gpa, unsigned size, u64 value)
+{
     engine_attention(c->engine);
     if (lapic_mmio_active(c->lapic, gpa)) {
         c->lapic->ops->mmio_write(c->lapic, gpa & 0xfff, size, value);
@@ -88,6 +99,13 @@ static void cpu_mmio_write(void *opaque, gpa_t gpa, unsigned size, u64 value)
     struct device *d = find(c->m->windows, c->m->nwindows, gpa);
     if (d && d->ops->mmio_write)
         d->ops->mmio_write(d, gpa - d->ops->ranges[0].base, size, value);
+}
+
+static void cpu_mmio_write(void *opaque, gpa_t gpa, unsigned size, u64 value)
+{
+    enum phase before = phase_enter(PHASE_DEVICE);
+    mmio_write(opaque, gpa, size, value);
+    phase_leave(before);
 }
 
 static bool cpu_rdmsr(void *opaque, u32 msr, u64 *value)

@@ -110,7 +110,7 @@ static int make_console(struct device *d, const struct making *w, struct err *er
 
 static int make_input(struct device *d, const struct making *w, struct err *err)
 {
-    return virtio_input_create(d, w->env, w->pci, w->slot, (enum input_device)w->unit, err);
+    return virtio_input_create(d, w->env, w->pci, w->slot, w->unit, err);
 }
 
 static const struct row {

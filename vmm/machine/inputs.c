@@ -26,7 +26,7 @@ static struct device *receiver(const struct machine *m, enum input_kind kind, u3
     return device_find(m, r->device, r->unit == UNIT_EACH ? unit : 0);
 }
 
-static void settle(struct machine *m, const struct input *in)
+static void apply_place(struct machine *m, const struct input *in)
 {
     struct machine_cpu *c = m->turn;
     struct engine_place to;
@@ -45,7 +45,7 @@ static void apply_own(struct machine *m, const struct input *in)
 {
     switch (in->kind) {
     case INPUT_NMI: m->st.nmi_pending = 1; break;
-    case INPUT_PLACE: settle(m, in); break;
+    case INPUT_PLACE: apply_place(m, in); break;
     case INPUT_QUIT:
         if (!m->end_requested) {
             m->end_requested = true;

@@ -4,6 +4,8 @@
 #include <ctype.h>
 #include <inttypes.h>
 
+#include "base/text.h"
+
 static void print_input(u32 kind, FILE *out)
 {
     static const char *const names[INPUT_KINDS] = {
@@ -27,7 +29,8 @@ static const char *exit_name(u32 why)
     return why < ARRAY_SIZE(names) && names[why] ? names[why] : "?";
 }
 
-void last_print(const struct last_events *l, const char *dir, pos_t position, FILE *out)
+void last_print(const struct last_events *l, const char *dir, enum position_unit unit,
+                pos_t position, FILE *out)
 {
     u64 n = MIN(l->n, (u64)LAST_EVENTS);
     if (n)
@@ -42,9 +45,11 @@ void last_print(const struct last_events *l, const char *dir, pos_t position, FI
             fprintf(out, "  %" PRIu64 " engine: %s\n", e->position, exit_name(e->code));
         }
     }
-    if (dir)
-        fprintf(out,
-                "reprise: to go there: reprise gdb %s --to insn:%" PRIu64
-                " (or --to end, if its log ends before)\n",
-                dir, position);
+    if (!dir)
+        return;
+    /* gdb wants positions that are instructions. */
+    fprintf(out, "reprise: to go there: reprise %s --to insn:%" PRIu64 " ",
+            unit == UNIT_BRANCH ? "replay" : "gdb", position);
+    text_put_quoted(out, dir);
+    fputs(" (or --to end, if its log ends before)\n", out);
 }

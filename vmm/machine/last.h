@@ -32,6 +32,7 @@ static inline void last_exit(struct last_events *l, pos_t position, enum engine_
 
 /* The events, oldest first, and the command that goes to `position` of the recording in `dir`
  * (NULL: it has none). */
-void last_print(const struct last_events *l, const char *dir, pos_t position, FILE *out);
+void last_print(const struct last_events *l, const char *dir, enum position_unit unit,
+                pos_t position, FILE *out);
 
 #endif

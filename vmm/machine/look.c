@@ -43,6 +43,11 @@ void machine_stats(const struct machine *m, struct machine_stats *out)
     engine_stats(m->turn->engine, out);
 }
 
+int machine_set_code_log(struct machine *m, const struct engine_code_log *log)
+{
+    return engine_set_code_log(m->turn->engine, log);
+}
+
 bool machine_peek(struct machine *m, gva_t va, void *out, size_t len)
 {
     return engine_peek(m->turn->engine, va, out, len);

@@ -42,8 +42,10 @@ static int create_cpus(struct machine *m, const struct machine_config *config, s
                                          .ram = &m->ram,
                                          .env = &m->cpu[i].env,
                                          .kind = config->engine,
+                                         .paranoid = config->paranoid,
                                          .unit = m->unit,
-                                         .guest_tsc = config->is->guest_tsc};
+                                         .guest_tsc = config->is->guest_tsc,
+                                         .code_cache = config->code_cache};
         r = engine_create(&m->cpu[i].engine, &ec, err);
     }
     m->turn = &m->cpu[0];

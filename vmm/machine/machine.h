@@ -37,7 +37,9 @@ struct disk;
 struct machine_config {
     const struct machine_description *is;
     enum engine_kind engine; /* what runs it; the same machine whichever does */
-    const void *kernel;      /* ELF64 vmlinux (already extracted) */
+    u64 code_cache;          /* of the engine (struct engine_config) */
+    struct engine_paranoid paranoid;
+    const void *kernel; /* ELF64 vmlinux (already extracted) */
     size_t kernel_size;
     const void *kernel_header; /* the bzImage's first bytes (setup header), NULL for a bare ELF */
     size_t kernel_header_size;
@@ -254,5 +256,8 @@ const u32 *machine_written(const struct machine *m, size_t *n);
 int machine_written_reset(struct machine *m);
 
 void machine_stats(const struct machine *m, struct machine_stats *out);
+/* Host code that its engine makes: engine_set_code_log() in cpu/engine.h. */
+struct engine_code_log;
+int machine_set_code_log(struct machine *m, const struct engine_code_log *log);
 
 #endif

@@ -3,6 +3,7 @@
  * enters only through the input source's take(), idle() and between().
  */
 #include "base/check.h"
+#include "base/phase.h"
 #include "machine/internal.h"
 
 #include <stdio.h>
@@ -15,7 +16,7 @@ static void print_context(void *opaque)
     fprintf(stderr, "reprise: at position %llu, virtual time %llu ns, RIP %llx\n",
             (unsigned long long)machine_position(m), (unsigned long long)machine_now(m),
             (unsigned long long)engine_vcpu(m->turn->engine)->rip);
-    last_print(&m->last, m->recording, machine_position(m), stderr);
+    last_print(&m->last, m->recording, m->unit, machine_position(m), stderr);
 }
 
 /* Delivers what the CPU takes now. 0, or the engine's exit when it shuts down. */
@@ -50,6 +51,13 @@ static int failed(struct run_end *end, enum run_reason reason, const struct err 
     return err->code ? err->code : -1;
 }
 
+static int engine_failed(struct run_end *end, const struct err *err)
+{
+    int code = failed(end, RUN_QUIT, err);
+    end->arg = QUIT_ENGINE;
+    return code;
+}
+
 /* 0: time has passed; 1: *end says how the run ends; <0: the source failed. */
 static int idle(struct machine *m, struct input_source *src, const struct run_limits *limits,
                 struct run_end *end, struct err *err)
@@ -58,7 +66,9 @@ static int idle(struct machine *m, struct input_source *src, const struct run_li
     /* Halted with interrupts off is for ever, as far as the guest can say. */
     if (!(engine_vcpu(m->turn->engine)->rflags & FL_IF))
         return !ended(end, RUN_HALTED, 0);
+    enum phase before = phase_enter(PHASE_LOG); /* the live input enters its own */
     int r = src->ops->idle(src, m, deadline, &until, err);
+    phase_leave(before);
     if (r < 0)
         return failed(end, RUN_ERROR, err);
     if (r > 0 || until == NEVER)
@@ -122,20 +132,31 @@ static bool reached(const struct machine *m, const struct run_limits *limits)
            (limits->pause_at && pos >= limits->pause_at);
 }
 
+/* The host failed a device: the run ends, before anybody is told what it did after that. */
+static int host_failed(struct machine *m, struct run_end *end, struct err *err)
+{
+    *err = m->failed;
+    m->failed.code = 0;
+    return failed(end, RUN_ERROR, err);
+}
+
 /* Everything that is due here: deadlines, then inputs. <0 with *end. */
 static int settle(struct machine *m, struct input_source *src, struct run_end *end, struct err *err)
 {
     struct input in;
-    int r;
+    int r = 0;
+    enum phase before = phase_enter(PHASE_DEVICE);
     clock_step_tsc(m);
     devices_expire(m);
-    if (m->failed.code) {
-        *err = m->failed;
-        m->failed.code = 0;
-        return failed(end, RUN_ERROR, err);
-    }
-    while ((r = src->ops->take(src, m, &in, err)) > 0)
+    phase_leave(before);
+    if (m->failed.code)
+        return host_failed(m, end, err);
+    before = phase_enter(PHASE_LOG);
+    while (!m->failed.code && (r = src->ops->take(src, m, &in, err)) > 0)
         inputs_apply(m, &in);
+    phase_leave(before);
+    if (m->failed.code)
+        return 0;
     return r < 0 ? failed(end, RUN_ERROR, err) : 0;
 }
 
@@ -156,11 +177,7 @@ static int execute(struct machine_cpu *c, struct input_source *src, const struct
 {
     switch (run_engine(c, budget(c->m, src, limits), err)) {
     case ENGINE_SHUTDOWN: return !ended(end, RUN_TRIPLE_FAULT, 0);
-    case ENGINE_FAILED: {
-        int code = failed(end, RUN_QUIT, err);
-        end->arg = QUIT_ENGINE;
-        return code;
-    }
+    case ENGINE_FAILED: return engine_failed(end, err);
     case ENGINE_UNSUPPORTED: return failed(end, RUN_UNSUPPORTED, err);
     case ENGINE_LOST: return failed(end, RUN_LOST, err);
     case ENGINE_BETWEEN: return between(c->m, src, end, err);
@@ -182,6 +199,8 @@ static int turn(struct machine *m, struct input_source *src, const struct run_li
         return r;
     if (engine_lost(c->engine, err))
         return failed(end, RUN_LOST, err);
+    if (m->failed.code)
+        return host_failed(m, end, err);
     if (m->end_requested)
         return 0;
     if (m->debug_stopped) {
@@ -215,6 +234,9 @@ int machine_run(struct machine *m, struct input_source *src, const struct run_li
     m->debug_pass = false;
     while (!(r = turn(m, src, limits, end, err)))
         ;
+    for (unsigned i = 0; i < MACHINE_CPUS && r >= 0; i++)
+        if (engine_verify(m->cpu[i].engine, err))
+            r = engine_failed(end, err);
     return MIN(r, 0);
 }
 

@@ -1,7 +1,7 @@
 /*
  * The machine's state as recordings and checkpoints have it: components with digests, saved state,
- * running digests of output and RAM. Of a vCPU that is "cpu0"; docs/format.md says what becomes of
- * it with several.
+ * running digests of output and RAM. Of a vCPU that is "cpu0"; docs/determinism.md says what
+ * becomes of it with several.
  */
 #include <errno.h>
 #include <string.h>

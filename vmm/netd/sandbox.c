@@ -17,23 +17,17 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/calls.h"
+#include "base/limits.h"
 #include "host/landlock.h"
 #include "netd/netd.h"
 
 #define MEMORY (1ull << 30) /* bytes that may be mapped from then on: a guest opens connections */
-
-/* The sanitizers map terabytes of address space. */
-#if defined(__SANITIZE_ADDRESS__)
-#define LIMIT_MEMORY false
-#else
-#define LIMIT_MEMORY true
-#endif
 
 static const int allowed[] = {
     /* the sockets that there are */
@@ -43,7 +37,6 @@ static const int allowed[] = {
     SCMP_SYS(writev),
     SCMP_SYS(recvfrom),
     SCMP_SYS(recvmsg),
-    SCMP_SYS(sendto),
     SCMP_SYS(poll),
     SCMP_SYS(ppoll),
     SCMP_SYS(accept),
@@ -81,31 +74,7 @@ static const int allowed[] = {
     SCMP_SYS(exit_group),
 };
 
-/* Not those that have signals sent. */
-static const unsigned fcntls[] = {F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETFL, F_SETFL};
 static const unsigned ioctls[] = {FIONREAD, SIOCGIFINDEX};
-
-static bool limit(int what, u64 value)
-{
-    struct rlimit now;
-    if (getrlimit(what, &now))
-        return false;
-    if (now.rlim_max != RLIM_INFINITY)
-        value = MIN(value, now.rlim_max);
-    return !setrlimit(what, &(struct rlimit){value, value});
-}
-
-/* Bytes of address space in use. */
-static u64 mapped(void)
-{
-    unsigned long long pages = 0;
-    FILE *f = fopen("/proc/self/statm", "r");
-    if (f && fscanf(f, "%llu", &pages) != 1)
-        pages = 0;
-    if (f)
-        fclose(f);
-    return pages * PAGE_SIZE;
-}
 
 static int add_sockets(scmp_filter_ctx filter, bool restricted)
 {
@@ -137,9 +106,11 @@ static int add_rules(scmp_filter_ctx filter, bool restricted)
     int r = add_sockets(filter, restricted);
     for (size_t i = 0; i < ARRAY_SIZE(allowed) && !r; i++)
         r = seccomp_rule_add(filter, SCMP_ACT_ALLOW, allowed[i], 0);
-    for (size_t i = 0; i < ARRAY_SIZE(fcntls) && !r; i++)
-        r = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(fcntl), 1,
-                             SCMP_A1(SCMP_CMP_EQ, fcntls[i]));
+    r = r ? r : calls_allow_fcntl(filter);
+    /* A forwarded port that is shut down would connect by it, restricted or not. */
+    if (!r)
+        r = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(sendto), 1,
+                             SCMP_A3(SCMP_CMP_MASKED_EQ, MSG_FASTOPEN, 0));
     for (size_t i = 0; i < ARRAY_SIZE(ioctls) && !r; i++)
         r = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 1,
                              SCMP_A1(SCMP_CMP_EQ, ioctls[i]));
@@ -178,10 +149,7 @@ static bool drop_capabilities(void)
 
 bool sandbox_enter(bool restricted)
 {
-    /* No core files: they would hold what the guest sent. */
-    if (!limit(RLIMIT_CORE, 0) || !limit(RLIMIT_MEMLOCK, 0) ||
-        (LIMIT_MEMORY && !limit(RLIMIT_AS, mapped() + MEMORY)) || !drop_capabilities() ||
-        prctl(PR_SET_DUMPABLE, 0) || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    if (!limits_enter(MEMORY) || !drop_capabilities())
         return false;
     int r = restricted ? landlock_enter(NULL, 0) : landlock_enter_tcp(NULL, 0);
     if (r && r != -ENOSYS) {
@@ -264,6 +232,22 @@ static long try_owner(void)
     return fcntl(NETD_SOCKET, F_SETOWN, getppid());
 }
 
+static long try_async(void)
+{
+    return fcntl(NETD_SOCKET, F_SETFL, O_ASYNC);
+}
+
+static long try_fast_open(void)
+{
+    return sendto(NETD_SOCKET, "", 1, MSG_FASTOPEN, NULL, 0);
+}
+
+static long try_pair(void)
+{
+    int pair[2];
+    return socketpair(AF_UNIX, SOCK_DGRAM, 0, pair);
+}
+
 static long try_unix(void)
 {
     return socket(AF_UNIX, SOCK_STREAM, 0);
@@ -318,6 +302,9 @@ static const struct {
     {"ptrace", try_trace, false},
     {"prctl", try_dumpable, false},
     {"signals of a socket", try_owner, false},
+    {"signals of whatever is open", try_async, false},
+    {"connecting by sending", try_fast_open, false},
+    {"a pair of sockets", try_pair, false},
     {"a unix socket", try_unix, false},
     {"a netlink socket", try_netlink, false},
     {"a packet socket", try_packet, false},

@@ -173,7 +173,6 @@ int main(int argc, char **argv)
         struct err err;
         sandbox_plan(SANDBOX_LISTEN | SANDBOX_ALONE);
         good = !sandbox_enter(&err);
-        sandbox_settle();
         if (!good)
             snprintf(hello.text, sizeof(hello.text), "%.200s", err.text);
     }

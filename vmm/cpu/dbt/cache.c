@@ -1,28 +1,38 @@
 /*
  * The code cache and the tables that find blocks: by address and mode (hash), by page (for
  * invalidation), by target (the jump cache that indirect and cross-page branches use). Direct
- * links join only blocks of one page, so dropping a page's blocks together needs no unlinking. A
- * block of one instruction that lies in two pages is in the lists of both and has no links to it.
- * The cache is mapped twice, writable and executable, never both at one address.
+ * links join only blocks of one page, so dropping a page's blocks together needs no unlinking, and
+ * links to some of them are found in the page's others. A block of one instruction that lies in two
+ * pages is in the lists of both and has no links to it. The cache is mapped twice, writable and
+ * executable, never both at one address. It is anonymous shared memory, in which perf looks for
+ * names of code (cmd/perf.h); of a memfd it takes the name.
  */
 #define _GNU_SOURCE
 #include "dbt.h"
 
+#include "cpu/x86/park.h"
 #include "cpu/x86/tlb.h"
 
 #include <errno.h>
 #include <sys/mman.h>
-#include <unistd.h>
-
-#define HASH_SIZE (1u << 19)
 
 /* So many stores beside translated bytes, and the page goes. */
 #define MISSES_MAX 64
 
-static u32 hash(u64 lin, u64 phys, u32 mode)
+static u32 hash(const struct code *k, u64 lin, u64 phys, u32 mode)
 {
     u64 h = (phys ^ (lin << 20) ^ mode) * 0x9e3779b97f4a7c15ull;
-    return (u32)(h >> 45);
+    return (u32)(h >> (64 - k->hash_bits));
+}
+
+static u32 hash_size(const struct code *k)
+{
+    return 1u << k->hash_bits;
+}
+
+static size_t insn_off_bytes(const struct code *k)
+{
+    return sizeof(struct insn_off) * (k->size >> INSN_BYTES_SHIFT);
 }
 
 static void *map(size_t size)
@@ -32,32 +42,53 @@ static void *map(size_t size)
     return p == MAP_FAILED ? NULL : p;
 }
 
-int cache_init(struct dbt *d, struct err *err)
+/* Pages that were copied at a fork cannot be seen through two mappings. */
+static int map_copied(struct code *k, struct err *err)
+{
+    void *p = mmap(NULL, k->size, PROT_READ | PROT_WRITE | PROT_EXEC,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED)
+        return err_errno(err, "cannot map a code cache that is writable and executable (is that "
+                              "forbidden on this host?), which paranoid needs");
+    k->rw = k->rx = p;
+    return 0;
+}
+
+static int map_twice(struct code *k, struct err *err)
+{
+    void *rw = mmap(NULL, k->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (rw == MAP_FAILED)
+        return err_errno(err, "cannot create the code cache");
+    k->rw = rw;
+    /* Of size 0 to k->size: the same pages, once more. */
+    void *rx = mremap(rw, 0, k->size, MREMAP_MAYMOVE);
+    k->rx = rx == MAP_FAILED ? NULL : rx;
+    if (!k->rx || mprotect(rx, k->size, PROT_READ | PROT_EXEC))
+        return err_errno(err, "cannot map the code cache executable (is execution from shared "
+                              "memory forbidden on this host?)");
+    return 0;
+}
+
+int cache_init(struct dbt *d, u64 bytes, bool copied, struct err *err)
 {
     struct code *k = map(sizeof(*k));
     if (!k)
         return err_set(err, -ENOMEM, "out of memory");
     d->code = k;
-    k->memfd = memfd_create("reprise-code", MFD_CLOEXEC);
-    if (k->memfd < 0 || ftruncate(k->memfd, CODE_SIZE) < 0)
-        return err_errno(err, "cannot create the code cache");
-    void *rw = mmap(NULL, CODE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, k->memfd, 0);
-    void *rx = mmap(NULL, CODE_SIZE, PROT_READ | PROT_EXEC, MAP_SHARED, k->memfd, 0);
-    if (rw == MAP_FAILED || rx == MAP_FAILED)
-        return err_errno(err, "cannot map the code cache executable (is execution from shared "
-                              "memory forbidden on this host?)");
-    k->rw = rw;
-    k->rx = rx;
+    int ret = regions_init(d, bytes, err);
+    if (!ret)
+        ret = copied ? map_copied(k, err) : map_twice(k, err);
+    if (ret)
+        return ret;
     k->npages = d->c.npages;
-    k->blocks = map(sizeof(struct block) * MAX_BLOCKS);
-    k->block_hash = map(sizeof(u32) * HASH_SIZE);
+    k->blocks = map(sizeof(struct block) * k->max_blocks);
+    k->block_hash = map(sizeof(u32) * hash_size(k));
     k->pages = map(sizeof(struct code_page) * k->npages);
-    k->insn_off = map(sizeof(struct insn_off) * MAX_INSN_OFF);
+    k->insn_off = map(insn_off_bytes(k));
     if (!k->blocks || !k->block_hash || !k->pages || !k->insn_off)
         return err_set(err, -ENOMEM, "out of memory for the translator's tables");
-    k->nblocks = 1;
-    k->gen = 1;
     translate_common(d);
+    regions_reset(d);
     for (unsigned x = 0; x < IDX_COUNT; x++)
         for (u32 s = 0; s < JC_SIZE; s++)
             d->jc[x][s] = (u64)(uintptr_t)(k->rx + k->ind_miss);
@@ -70,19 +101,17 @@ void cache_fini(struct dbt *d)
     if (!k)
         return;
     if (k->rw)
-        munmap(k->rw, CODE_SIZE);
-    if (k->rx)
-        munmap(k->rx, CODE_SIZE);
-    if (k->memfd >= 0)
-        close(k->memfd);
+        munmap(k->rw, k->size);
+    if (k->rx && k->rx != k->rw)
+        munmap(k->rx, k->size);
     if (k->blocks)
-        munmap(k->blocks, sizeof(struct block) * MAX_BLOCKS);
+        munmap(k->blocks, sizeof(struct block) * k->max_blocks);
     if (k->block_hash)
-        munmap(k->block_hash, sizeof(u32) * HASH_SIZE);
+        munmap(k->block_hash, sizeof(u32) * hash_size(k));
     if (k->pages)
         munmap(k->pages, sizeof(struct code_page) * k->npages);
     if (k->insn_off)
-        munmap(k->insn_off, sizeof(struct insn_off) * MAX_INSN_OFF);
+        munmap(k->insn_off, insn_off_bytes(k));
     munmap(k, sizeof(*k));
 }
 
@@ -152,14 +181,25 @@ void jc_drop(struct core *c, u64 lin, u64 len)
     f->n = out;
 }
 
+void jc_drop_block(struct dbt *d, u32 number)
+{
+    u32 slot = jc_slot(d->code->blocks[number].lin);
+    for (unsigned x = 0; x < IDX_COUNT; x++)
+        if (d->jc_block[x][slot] == number)
+            jc_clear(d, x, slot);
+}
+
 /* ---- blocks ---- */
 
 struct block *cache_find(struct dbt *d, u64 lin, u64 phys, u64 phys2, u32 mode)
 {
-    for (u32 i = d->code->block_hash[hash(lin, phys, mode)]; i; i = d->code->blocks[i].hash_next) {
-        struct block *b = &d->code->blocks[i];
-        if (b->lin == lin && b->phys == phys && b->phys2 == phys2 && b->mode == mode)
+    struct code *k = d->code;
+    for (u32 i = k->block_hash[hash(k, lin, phys, mode)]; i; i = k->blocks[i].hash_next) {
+        struct block *b = &k->blocks[i];
+        if (b->lin == lin && b->phys == phys && b->phys2 == phys2 && b->mode == mode) {
+            k->region[region_of_block(k, i)].uses++;
             return b;
+        }
     }
     return NULL;
 }
@@ -180,8 +220,8 @@ static u32 page_add(struct dbt *d, u64 phys, u32 entry)
 
 void cache_link(struct dbt *d, struct block *b)
 {
-    u32 bi = (u32)(b - d->code->blocks), h = hash(b->lin, b->phys, b->mode);
-    if (!b->plain) {
+    u32 bi = (u32)(b - d->code->blocks), h = hash(d->code, b->lin, b->phys, b->mode);
+    if (!b->plain) { /* the block of a failed guard has the same address */
         b->hash_next = d->code->block_hash[h];
         d->code->block_hash[h] = bi;
     }
@@ -190,10 +230,93 @@ void cache_link(struct dbt *d, struct block *b)
         b->page2_next = page_add(d, b->phys2, bi | SECOND_PAGE);
 }
 
+static void hash_drop(struct code *k, const struct block *b)
+{
+    u32 i = (u32)(b - k->blocks), *p = &k->block_hash[hash(k, b->lin, b->phys, b->mode)];
+    while (*p && *p != i)
+        p = &k->blocks[*p].hash_next;
+    if (*p)
+        *p = b->hash_next;
+}
+
+void cache_replace(struct dbt *d, struct block *b, struct block *by)
+{
+    u32 slot = jc_slot(b->lin);
+    hash_drop(d->code, b);
+    b->plain = true;
+    cache_link(d, by);
+    if (d->jc_block[d->c.idx][slot] == (u32)(b - d->code->blocks))
+        jc_set(d, d->c.idx, by);
+    for (u32 e = d->code->pages[ram_page_index(d->c.ram, b->phys)].blocks; e;) {
+        struct block *o = &d->code->blocks[e & ~SECOND_PAGE];
+        e = e & SECOND_PAGE ? o->page2_next : o->page_next;
+        if (o->mode != b->mode || (o->lin ^ b->lin) >= PAGE_SIZE || o->phys2)
+            continue;
+        for (unsigned k = 0; k < LINKS_MAX; k++)
+            if (k != LINK_PLAIN && o->link_patch[k] &&
+                o->link_target[k] == (b->lin & (PAGE_SIZE - 1)))
+                link_to(d, o, k, by);
+    }
+    if (by->link_patch[LINK_PLAIN])
+        link_to(d, by, LINK_PLAIN, b);
+}
+
 static void forget_page(struct dbt *d, u64 index)
 {
     d->code->pages[index] = (struct code_page){0};
     d->c.pages[index].flags &= (u8)~PG_CODE;
+}
+
+/* Out of the hash and the jump cache; the pages' lists are the caller's. */
+static void drop_block(struct dbt *d, u32 i)
+{
+    hash_drop(d->code, &d->code->blocks[i]);
+    jc_drop_block(d, i);
+    d->code->blocks[i].dead = 1;
+}
+
+/* A link into the region is as it was before it was made: it goes to `to`. */
+static void unlink_from(struct code *k, u32 patch, u32 to, unsigned region)
+{
+    i32 *rel = (i32 *)(void *)(k->rw + patch);
+    if (patch && region_of_code(k, patch + 4 + (u32)*rel) == region)
+        *rel = (i32)(to - (patch + 4));
+}
+
+static void unlink_block(struct code *k, struct block *b, unsigned region)
+{
+    b->linked &= ~(1u << region);
+    for (unsigned s = 0; s < LINKS_MAX; s++) {
+        u32 patch = b->link_patch[s];
+        unlink_from(k, b->link_inner[s], b->link_inner[s] + 4, region);
+        unlink_from(k, patch, s == LINK_PLAIN ? patch + 4 : b->code + b->link_exit[s], region);
+    }
+}
+
+void cache_drop_from_page(struct dbt *d, u64 index, unsigned region)
+{
+    struct code *k = d->code;
+    struct code_page *pg = &k->pages[index];
+    u32 *at = &pg->blocks;
+    u64 map = 0;
+    for (u32 e; (e = *at);) {
+        struct block *b = &k->blocks[e & ~SECOND_PAGE];
+        u32 *next = e & SECOND_PAGE ? &b->page2_next : &b->page_next;
+        if (region_of_block(k, e & ~SECOND_PAGE) == region) {
+            *at = *next;
+            if (!b->dead)
+                drop_block(d, e & ~SECOND_PAGE);
+            continue;
+        }
+        at = next;
+        unsigned end = MIN((unsigned)b->low + b->size, (unsigned)PAGE_SIZE);
+        map |= e & SECOND_PAGE ? 1 : page_chunks(b->low, end - 1);
+        if (b->linked >> region & 1)
+            unlink_block(k, b, region);
+    }
+    pg->map = map;
+    if (!pg->blocks)
+        forget_page(d, index);
 }
 
 void cache_invalidate_page(struct dbt *d, u64 index)
@@ -203,18 +326,8 @@ void cache_invalidate_page(struct dbt *d, u64 index)
         u32 i = e & ~SECOND_PAGE;
         struct block *b = &k->blocks[i];
         next = e & SECOND_PAGE ? b->page2_next : b->page_next;
-        if (b->dead)
-            continue; /* with the other page of two */
-        u32 *p = &k->block_hash[hash(b->lin, b->phys, b->mode)];
-        while (*p && *p != i)
-            p = &k->blocks[*p].hash_next;
-        if (*p)
-            *p = b->hash_next;
-        u32 slot = jc_slot(b->lin);
-        for (unsigned x = 0; x < IDX_COUNT; x++)
-            if (d->jc_block[x][slot] == i)
-                jc_clear(d, x, slot);
-        b->dead = 1;
+        if (!b->dead) /* with the other page of two */
+            drop_block(d, i);
     }
     forget_page(d, index);
     d->c.stale = true;
@@ -227,9 +340,7 @@ void cache_page_changed(struct core *c, gpa_t gpa, u64 len)
     struct code_page *pg = &d->code->pages[index];
     if (len < PAGE_SIZE) {
         unsigned at = (unsigned)(gpa & (PAGE_SIZE - 1));
-        unsigned first = at >> 6, last = (at + (unsigned)len - 1) >> 6;
-        u64 span = (last == 63 ? ~0ull : (1ull << (last + 1)) - 1) & ~((1ull << first) - 1);
-        if (!(pg->map & span) && ++pg->misses <= MISSES_MAX)
+        if (!(pg->map & page_chunks(at, at + (unsigned)len - 1)) && ++pg->misses <= MISSES_MAX)
             return;
         c->st.smc++;
     }
@@ -241,17 +352,19 @@ void cache_flush(struct core *c)
     struct dbt *d = dbt_of(c);
     struct code *k = d->code;
     jc_drop(c, 0, 0);
-    for (u32 i = 1; i < k->nblocks; i++) {
-        forget_page(d, ram_page_index(c->ram, k->blocks[i].phys));
-        if (k->blocks[i].phys2)
-            forget_page(d, ram_page_index(c->ram, k->blocks[i].phys2));
+    if (UNLIKELY(k->log.made)) {
+        core_park(c);
+        k->log.dropped(k->log.opaque, k->rx, k->size);
     }
-    for (u32 i = 0; i < HASH_SIZE; i++)
+    for (unsigned r = 0; r < k->nregions; r++)
+        for (u32 i = region_first(k, r); i < region_end(k, r); i++) {
+            forget_page(d, ram_page_index(c->ram, k->blocks[i].phys));
+            if (k->blocks[i].phys2)
+                forget_page(d, ram_page_index(c->ram, k->blocks[i].phys2));
+        }
+    for (u32 i = 0; i < hash_size(k); i++)
         k->block_hash[i] = 0;
-    k->nblocks = 1;
-    k->ninsn_off = 0;
-    k->used = k->fixed;
-    k->gen++;
+    regions_reset(d);
     c->stale = true;
     c->st.code_flushes++;
 }

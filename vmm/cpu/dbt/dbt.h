@@ -17,11 +17,10 @@
 
 #define BLOCK_MAX    64     /* instructions */
 #define BLOCK_CODE   65536u /* bytes of host code that a block may have: offsets in it are u16 */
+#define HOT_AT       3      /* slices that ended in a block before it is translated again */
 #define DBT_SLACK    16     /* positions a block may run before its budget check */
 #define BUDGET_PARTS 4
-#define CODE_SIZE    (128u << 20)
-#define MAX_BLOCKS   (1u << 20)
-#define MAX_INSN_OFF (8u << 20)
+#define INSN_CODE    (BLOCK_CODE / BLOCK_MAX) /* ... for each instruction, and once besides */
 
 /* Kinds of exits from translated code, low bits of exit_id. */
 enum exit_kind {
@@ -38,7 +37,11 @@ enum exit_kind {
 #define EXIT_INDEX(id)              (((id) >> 3) & 127)
 #define EXIT_KIND(id)               ((id)&7)
 
-#define LINK_PLAIN 2 /* link_patch of a guard that failed; 0 and 1 are branches */
+/* Links of a block: 0 and 1 are its last branch's, then a guard that failed, then branches by which
+ * a path is left (path.c). */
+#define LINK_PLAIN 2
+#define LINK_SIDE  3
+#define LINKS_MAX  8
 
 struct block {
     u64 lin;
@@ -48,20 +51,30 @@ struct block {
     u32 inner; /* behind the prologue */
     u32 ient;  /* entry for indirect jumps: r10 = target, verified */
     u32 hash_next, page_next, page2_next;
-    u32 insns;          /* index into insn_off: n pairs */
-    u16 n;              /* instructions, a final one left to exec() included */
-    u16 count;          /* what the budget check takes: without that final one */
-    u16 check_at;       /* the budget check comes before this instruction */
-    u16 loaded;         /* stolen guest registers that are in host registers inside the block */
-    u16 spilled;        /* guest registers whose host register is scratch inside the block */
-    u16 dead;           /* its page was written */
-    bool plain;         /* found only by a guard that failed (guard.c) */
-    u16 size;           /* bytes of guest code */
-    u32 link_patch[3];  /* offsets of the rel32 to patch; 0 none */
-    u32 link_inner[2];  /* ... that jump to `inner` of a block with the same `loaded` and `spilled`
-                         */
-    u16 link_target[2]; /* page offsets */
+    u32 linked;    /* a bit for each region that a link of it goes to */
+    u32 insns;     /* index into insn_off: n pairs */
+    u16 n;         /* instructions, a final one left to exec() included */
+    u16 count;     /* what the budget check takes: without that final one */
+    u16 check_at;  /* the budget check comes before this instruction */
+    u16 loaded;    /* stolen guest registers that are in host registers inside the block */
+    u16 spilled;   /* guest registers whose host register is scratch inside the block */
+    u16 dead;      /* its page was written */
+    bool plain;    /* found only by a guard that failed (guard.c) */
+    bool hot;      /* goes on over branches, or would not gain by it (path.c) */
+    u8 heat;       /* slices that ended here */
+    u16 low, size; /* of the page: offset and bytes within which its guest code is */
+    u32 link_patch[LINKS_MAX];  /* offsets of the rel32 to patch; 0 none */
+    u32 link_inner[LINKS_MAX];  /* ... that jump to `inner` of a block with the same `loaded` and
+                                   `spilled` */
+    u16 link_target[LINKS_MAX]; /* page offsets */
+    u16 link_exit[LINKS_MAX];   /* from `code`: where it goes while it is not linked */
 };
+
+/* Where its guest code begins, by linear address. */
+static inline u64 block_first(const struct block *b)
+{
+    return (b->lin & ~(u64)(PAGE_SIZE - 1)) + b->low;
+}
 
 /* Guest code to be translated. */
 struct code_at {
@@ -71,10 +84,11 @@ struct code_at {
     u64 phys2;
     u8 bytes[15];
     bool plain; /* as it is, also if it is a loop */
+    bool hot;   /* over branches, the way it mostly goes; nothing if there is no such way */
 };
 
 struct insn_off {
-    u16 guest; /* from block->lin */
+    u16 guest; /* in the page */
     u16 host;  /* from block->code */
 };
 
@@ -87,21 +101,73 @@ struct code_page {
     u8 misses;  /* stores beside them */
 };
 
+/* A part of the code cache, with its share of the tables: a block for so many bytes of code (the
+ * mean is 440), a place in insn_off for so many (91). What EXIT_ID has room for sets the limit. */
+#define REGIONS_MAX       31 /* twice the fewest, less one */
+#define BLOCK_BYTES_SHIFT 8
+#define INSN_BYTES_SHIFT  5
+struct region {
+    u32 end;  /* number after its last block's, unless it is being filled */
+    u32 gen;  /* of what is in it: another whenever it is begun anew */
+    u32 uses; /* times that a block of it was looked up, of late */
+};
+
+/* Bits of code_page.map from offset `first` to `last` in the page. */
+static inline u64 page_chunks(unsigned first, unsigned last)
+{
+    return (last >> 6 == 63 ? ~0ull : (1ull << ((last >> 6) + 1)) - 1) &
+           ~((1ull << (first >> 6)) - 1);
+}
+
 /* What was translated: of all vCPUs of a machine. */
 struct code {
     u8 *rw, *rx; /* the code cache's two mappings */
-    u32 used, fixed, gen;
+    u32 size;    /* bytes: whole regions */
+    u32 max_blocks;
+    u32 fixed; /* bytes of the stubs, at the beginning of region 0 */
+    u32 gen;   /* of the last region that was begun */
     u32 exit_common, slow_common, ind_miss, enter, unwind;
-    int memfd;
+    struct engine_code_log log; /* made == NULL: nobody is told */
     struct block *blocks;
-    u32 nblocks;
     u32 *block_hash;
     u64 npages;
     struct code_page *pages;
     struct insn_off *insn_off;
-    u32 ninsn_off;
+    /* Where the region `now` goes on, and what limits it. */
+    unsigned now;
+    u32 used, nblocks, ninsn_off;
+    u32 code_end, block_end, insn_end;
+    /* regions.c */
+    unsigned region_shift; /* log2 of a region's bytes */
+    unsigned nregions, nfilled;
+    unsigned hash_bits;
+    u32 random;
+    u32 watched; /* a bit for each region of which one is emptied next */
+    struct region region[REGIONS_MAX];
 };
 
+static inline unsigned region_of_code(const struct code *k, u32 offset)
+{
+    return offset >> k->region_shift;
+}
+static inline unsigned region_of_block(const struct code *k, u32 number)
+{
+    return number >> (k->region_shift - BLOCK_BYTES_SHIFT);
+}
+/* Numbers of its blocks: from region_first() on, before region_end(). */
+static inline u32 region_first(const struct code *k, unsigned r)
+{
+    return MAX(1u, (u32)r << (k->region_shift - BLOCK_BYTES_SHIFT));
+}
+static inline u32 region_end(const struct code *k, unsigned r)
+{
+    return r == k->now ? k->nblocks : k->region[r].end;
+}
+/* As long as it is the same, so is the block. */
+static inline u32 block_gen(const struct code *k, const struct block *b)
+{
+    return k->region[region_of_block(k, (u32)(b - k->blocks))].gen;
+}
 /* What translated code tells slow_mem: the size in bits 0 to 7, and these. */
 #define SLOW_WRITE 0x100u
 #define SLOW_ALIGN 0x200u /* #GP unless aligned to its size */
@@ -110,6 +176,7 @@ struct code {
 struct dbt {
     struct core c;
     struct code *code;
+    struct paranoid *paranoid; /* NULL: it does not check itself (paranoid.h) */
     /* Slots that translated code uses. */
     u64 host_rsp;
     u64 entry_code;
@@ -127,8 +194,10 @@ struct dbt {
 
     bool near_stop; /* the budget is shorter than the block at RIP */
     bool signalled, fsgsbase;
-    bool pext;      /* the host's CPU has it, and it is fast */
-    u64 outside[4]; /* for PEXT: 0 is left of an offset in a page that is aligned to 1, 2, 4, 8 */
+    bool pext;       /* the host's CPU has it, and it is fast */
+    u8 hot_at;       /* heat of a block that is translated again */
+    u32 test_blocks; /* a region of the code cache is full with so many; 0: when it is */
+    u64 outside[4];  /* for PEXT: 0 is left of an offset in a page that is aligned to 1, 2, 4, 8 */
     u8 signal_trap;
     u32 signal_rip; /* offset in the code cache */
     void *altstack;
@@ -153,16 +222,35 @@ static inline u32 jc_slot(u64 lin)
 u64 slow_mem(struct dbt *d);
 
 /* cache.c: blocks, code cache, the jump cache */
-int cache_init(struct dbt *d, struct err *err);
+/* `bytes`: regions_init(); `copied`: fork() copies the translations as well (paranoid.h). */
+int cache_init(struct dbt *d, u64 bytes, bool copied, struct err *err);
 void cache_fini(struct dbt *d);
 void cache_flush(struct core *c);
+/* Drops the jump cache's entries of a block. */
+void jc_drop_block(struct dbt *d, u32 number);
 struct block *cache_find(struct dbt *d, u64 lin, u64 phys, u64 phys2, u32 mode);
 void cache_link(struct dbt *d, struct block *b);
+/* Another translation of the same code takes a block's place; the block is only for its guards. */
+void cache_replace(struct dbt *d, struct block *b, struct block *by);
+/* Drops the blocks of a page that are in a region, and the links to them. */
+void cache_drop_from_page(struct dbt *d, u64 index, unsigned region);
 /* Drops all blocks of a page. */
 void cache_invalidate_page(struct dbt *d, u64 index);
 void cache_page_changed(struct core *c, gpa_t gpa, u64 len);
 void jc_set(struct dbt *d, unsigned idx, struct block *b);
 void jc_drop(struct core *c, u64 lin, u64 len);
+
+/* regions.c: room in the code cache */
+/* `bytes` of code at most, as engine_config has them; 0: default. -EINVAL with a text. */
+int regions_init(struct dbt *d, u64 bytes, struct err *err);
+/* All are empty; region 0 is next. */
+void regions_reset(struct dbt *d);
+/* Makes sure that a block of so many instructions, or a snippet (1), has room where `used`,
+ * `nblocks` and `ninsn_off` point. What was in another region than `now` may be gone then, which
+ * its `gen` says. */
+void regions_reserve(struct dbt *d, unsigned insns);
+/* The block whose code an offset in the cache is in. */
+struct block *regions_block_at(struct code *k, u32 offset);
 
 /* translate.c, stubs.c */
 struct block *translate(struct dbt *d, const struct code_at *at);
@@ -171,12 +259,18 @@ bool translate_crosses(struct dbt *d, const u8 *page, unsigned offset);
 void translate_snippet(struct dbt *d, struct insn *in);
 void translate_common(struct dbt *d);
 
+/* code_log.c: who is told of code that is made (struct engine_code_log) */
+void code_log_set(struct core *c, const struct engine_code_log *log);
+void code_log_block(struct dbt *d, const struct block *b, size_t bytes);
+void code_log_single(struct dbt *d, const struct insn *in, size_t bytes);
+
 /* host.c: signals, GS base */
 int host_init(struct dbt *d, struct err *err);
 void host_fini(struct dbt *d);
 void host_enter(struct dbt *d);
 
 /* run.c */
+void link_to(struct dbt *d, struct block *b, unsigned slot, const struct block *to);
 enum engine_exit dbt_run_insns(struct core *c, u64 n, struct err *err);
 int dbt_native(struct core *c, struct insn *in);
 

@@ -1,10 +1,23 @@
 /* dbt as a core's translator (cpu/x86/core.h): creation, and what debug points change. */
-#include "dbt.h"
+#include "paranoid.h"
 
 #include <errno.h>
 #include <sys/mman.h>
 
 #include "cpu/x86/run.h"
+
+static bool has_point(const struct debug *g, const struct block *b)
+{
+    u32 lo = 0, hi = g->nexec;
+    while (lo < hi) {
+        u32 mid = (lo + hi) / 2;
+        if (g->exec[mid] < block_first(b))
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo < g->nexec && g->exec[lo] - block_first(b) < b->size;
+}
 
 /* Blocks that run into or across an instruction at which the run now stops. */
 static void points_changed(struct core *c, const struct debug *old)
@@ -17,19 +30,10 @@ static void points_changed(struct core *c, const struct debug *old)
             k++;
         grown = k == old->nexec || old->exec[k] != g->exec[i];
     }
-    for (u32 i = 1; grown && i < code->nblocks; i++) {
-        const struct block *b = &code->blocks[i];
-        u32 lo = 0, hi = g->nexec;
-        while (lo < hi) {
-            u32 mid = (lo + hi) / 2;
-            if (g->exec[mid] < b->lin)
-                lo = mid + 1;
-            else
-                hi = mid;
-        }
-        if (!b->dead && lo < g->nexec && g->exec[lo] - b->lin < b->size)
-            cache_invalidate_page(dbt_of(c), ram_page_index(c->ram, b->phys));
-    }
+    for (unsigned r = 0; grown && r < code->nregions; r++)
+        for (u32 i = region_first(code, r); i < region_end(code, r); i++)
+            if (!code->blocks[i].dead && has_point(g, &code->blocks[i]))
+                cache_invalidate_page(dbt_of(c), ram_page_index(c->ram, code->blocks[i].phys));
 }
 
 static void destroy(struct core *c)
@@ -45,6 +49,7 @@ static const struct translator translator = {.destroy = destroy,
                                              .page_changed = cache_page_changed,
                                              .forget = jc_drop,
                                              .flush = cache_flush,
+                                             .log_code = code_log_set,
                                              .points_changed = points_changed,
                                              .native = dbt_native,
                                              .run_insns = dbt_run_insns};
@@ -64,7 +69,7 @@ int core_create(struct core **out, const struct engine_config *config, struct er
     if (ret == 0)
         ret = host_init(d, err);
     if (ret == 0)
-        ret = cache_init(d, err);
+        ret = cache_init(d, config->code_cache, config->paranoid.on, err);
     if (ret) {
         destroy(&d->c);
         return ret;
@@ -78,6 +83,8 @@ int engine_dbt_create(struct engine **out, const struct engine_config *config, s
 {
     struct core *c;
     int r = core_create(&c, config, err);
+    if (!r && config->paranoid.on && (r = paranoid_create(dbt_of(c), &config->paranoid, err)))
+        c->base.ops->destroy(&c->base);
     if (!r)
         *out = &c->base;
     return r;

@@ -50,8 +50,6 @@ static void follow(struct value v[16], const struct insn *in)
     for (unsigned r = 0; r < 16; r++)
         if (in->wr >> r & 1)
             v[r].root = NOREG;
-    if (in->treat != T_GEN && in->treat != T_LEA)
-        v[RSP].root = NOREG; /* stack instructions */
     if (got.root >= 0)
         v[to] = got;
 }
@@ -137,13 +135,6 @@ bool guard_wanted(const struct tr *t)
     return !t->at->plain && !t->at->phys2 && t->live[0] == 0;
 }
 
-bool guard_loop(const struct tr *t)
-{
-    const struct insn *last = &t->in[t->n - 1];
-    return t->count == t->n && last->treat == T_JCC && last->opsize == 8 &&
-           (u64)t->off[t->n - 1] + last->len + (u64)last->imm == 0 && !counts_branches(&t->d->c);
-}
-
 static void unroll(struct tr *t)
 {
     unsigned copies = MIN(COPIES_MAX, BLOCK_MAX / t->n);
@@ -152,6 +143,8 @@ static void unroll(struct tr *t)
         t->in[i] = t->in[i - t->body];
         t->off[i] = t->off[i - t->body];
         t->live[i] = t->live[i - t->body];
+        t->way[i] = t->way[i - t->body];
+        t->side[i] = t->side[i - t->body];
     }
     t->n = t->count = t->n * copies;
 }
@@ -159,7 +152,7 @@ static void unroll(struct tr *t)
 void guard_block(struct tr *t)
 {
     struct value v[16];
-    if (guard_loop(t))
+    if (t->closed)
         unroll(t);
     for (unsigned r = 0; r < 16; r++)
         v[r] = (struct value){(i8)r, 0};
@@ -194,37 +187,14 @@ void put_guards(struct tr *t)
         e1(e, (u8)(0xf8 | (h & 7)));
         e4(e, PAGE_SIZE - (u32)(g->hi - g->lo));
         u8 *at = e_jcc(e, 7); /* ja */
-        t->cold[t->ncold++] = (struct cold){.at = at, .kind = COLD_PLAIN};
+        tr_cold(t, (struct cold){.at = at, .kind = COLD_PLAIN});
         e_gs(e, 1, 0x03, h, s2, 1, tlb + offsetof(struct tlb_entry, host));
     }
-}
-
-/* The branch that ends a copy of the body. */
-void put_loop_branch(struct tr *t, unsigned i)
-{
-    struct emit *e = &t->e;
-    const struct insn *in = &t->in[i];
-    if (i + 1 < t->n) {
-        u8 *out = e_jcc(e, in->cond ^ 1);
-        t->cold[t->ncold++] = (struct cold){.at = out, .kind = COLD_LEAVE, .id = t->n - (i + 1)};
-        return;
-    }
-    e_fix(e_jcc(e, in->cond), t->again);
-    t->leave = e->p;
-    put_edge(t, t->lin + t->off[i] + in->len, 0);
 }
 
 void put_guard_cold(struct tr *t, const struct cold *c)
 {
     struct emit *e = &t->e;
-    if (c->kind == COLD_LEAVE) { /* the budget was taken for all copies; flags stay */
-        size_t part = OFF(part) + 8 * (size_t)(t->bi % BUDGET_PARTS);
-        e_load(e, t->s1, part);
-        e_lea(e, t->s1, t->s1, NOREG, 1, (i32)c->id);
-        e_store(e, t->s1, part);
-        e_jmp_to(e, t->leave);
-        return;
-    }
     if (!t->plain) { /* a guard failed */
         t->plain = e->p;
         put_block_epilogue(t);

@@ -18,6 +18,8 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include "base/phase.h"
+
 #define ALTSTACK  65536
 #define HYGON_EBX 0x6f677948u
 
@@ -35,7 +37,7 @@ static void on_signal(int sig, siginfo_t *si, void *ctx)
     greg_t *g = uc->uc_mcontext.gregs;
     struct dbt *d = current;
     u64 rip = (u64)g[REG_RIP];
-    if (!d || rip - (u64)(uintptr_t)d->code->rx >= CODE_SIZE) {
+    if (!d || rip - (u64)(uintptr_t)d->code->rx >= d->code->size) {
         /* Not translated code: a bug of ours. Let it kill the process with its own report. */
         signal(sig, SIG_DFL);
         return;
@@ -79,6 +81,9 @@ int host_init(struct dbt *d, struct err *err)
         sigaction(signals[i], &sa, NULL);
     d->fsgsbase = getauxval(AT_HWCAP2) & 2;
     d->pext = has_fast_pext() && !getenv("REPRISE_TEST_NO_PEXT");
+    d->hot_at = getenv("REPRISE_TEST_HOT") ? 1 : HOT_AT;
+    const char *blocks = getenv("REPRISE_TEST_CODE_CACHE");
+    d->test_blocks = blocks ? (u32)strtoul(blocks, NULL, 10) : 0;
     for (unsigned k = 0; k < ARRAY_SIZE(d->outside); k++)
         d->outside[k] = ~(u64)(PAGE_SIZE - 1) | ((1u << k) - 1);
     return 0;
@@ -86,8 +91,10 @@ int host_init(struct dbt *d, struct err *err)
 
 void host_fini(struct dbt *d)
 {
-    if (current == d)
+    if (current == d) {
         current = NULL;
+        phases.code_size = 0;
+    }
     if (d->altstack)
         munmap(d->altstack, ALTSTACK);
 }
@@ -98,6 +105,8 @@ void host_enter(struct dbt *d)
         stack_t ss = {.ss_sp = d->altstack, .ss_size = ALTSTACK, .ss_flags = (int)SS_AUTODISARM};
         sigaltstack(&ss, NULL);
         current = d;
+        phases.code = d->code->rx;
+        phases.code_size = d->code->size;
     }
     if (d->fsgsbase)
         __asm__ volatile("wrgsbase %0" : : "r"(d));

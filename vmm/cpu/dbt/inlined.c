@@ -49,12 +49,12 @@ static void put_sti(struct tr *t, unsigned i)
     if (t->live[i])
         put_restore_flags(t);
     put_block_epilogue(t);
-    e_movi(e, R10, t->lin + t->off[i] + t->in[i].len);
+    e_movi(e, R10, tr_next(t, i));
     e_jmp_to(e, t->d->code->rw + t->d->code->ind_miss);
     e_fix(none, e->p);
     if (t->live[i])
         put_restore_flags(t);
-    put_edge(t, t->lin + t->off[i] + t->in[i].len, 0);
+    put_edge(t, tr_next(t, i), 0);
 }
 
 /* STAC and CLAC go on in another TLB index. */
@@ -66,7 +66,7 @@ static void put_ac(struct tr *t, unsigned i, bool set)
     e_store_imm32(&t->e, OFF(c.idx), idx);
     e_store_imm32(&t->e, OFF(c.mode), (d->c.mode & ~MODE_IDX) | idx);
     put_block_epilogue(t);
-    put_far_edge(t, t->lin + t->off[i] + t->in[i].len, idx);
+    put_far_edge(t, tr_next(t, i), idx);
 }
 
 static void put_swapgs(struct tr *t, unsigned i)

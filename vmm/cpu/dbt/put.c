@@ -128,7 +128,7 @@ void put_far_edge(struct tr *t, u64 target, unsigned idx)
             (i32)(OFF(jc) + 8 * ((size_t)idx * JC_SIZE + jc_slot(target))));
 }
 
-static bool is_linkable(const struct tr *t, u64 target)
+bool tr_linkable(const struct tr *t, u64 target)
 {
     return (target ^ t->lin) < PAGE_SIZE &&
            !translate_crosses(t->d, t->at->page, target & (PAGE_SIZE - 1));
@@ -139,15 +139,14 @@ static void note_link(struct tr *t, u8 *at, u64 target, unsigned slot)
 {
     t->b->link_target[slot] = target & (PAGE_SIZE - 1);
     t->b->link_patch[slot] = (u32)(at - t->d->code->rw);
-    t->cold[t->ncold++] =
-        (struct cold){.at = at, .kind = COLD_LINK, .id = EXIT_ID(t->bi, slot, X_LINK)};
+    tr_cold(t, (struct cold){.at = at, .kind = COLD_LINK, .id = EXIT_ID(t->bi, slot, X_LINK)});
 }
 
 /* Goes to a linear address: a patchable jump inside the page, else through the jump cache. */
 void put_edge(struct tr *t, u64 target, unsigned slot)
 {
     struct emit *e = &t->e;
-    if (!is_linkable(t, target)) {
+    if (!tr_linkable(t, target)) {
         put_block_epilogue(t);
         put_far_edge(t, target, t->d->c.idx);
         return;
@@ -201,7 +200,7 @@ void put_ea(struct tr *t, const struct insn *in, unsigned i, int reg, int tmp, b
     bool seg = seg_has_base(in->seg);
     *is_const = false;
     if (in->rip_rel || (in->base < 0 && in->index < 0)) {
-        u64 v = (u64)in->disp + (in->rip_rel ? t->lin + t->off[i] + in->len : 0);
+        u64 v = (u64)in->disp + (in->rip_rel ? tr_next(t, i) : 0);
         if (in->addrsize == 4)
             v = (u32)v;
         e_movi(e, reg, v);
@@ -269,16 +268,16 @@ void put_check_as(struct tr *t, unsigned i, unsigned size, bool write, bool is_c
     e4(e, PAGE_SIZE - size);
     u8 *at = e_jcc(e, 7); /* ja */
     e_gs(e, 1, 0x03, s1, index, 1, tlb + 16);
-    t->cold[t->ncold++] =
-        (struct cold){.at = at,
-                      .resume = e->p,
-                      .info = size | (write ? SLOW_WRITE : 0) | (t->in[i].align ? SLOW_ALIGN : 0) |
-                              (t->in[i].fpu_wait ? SLOW_WAIT : 0),
-                      .id = EXIT_ID(t->bi, i, flags ? X_INSN_LF : X_INSN),
-                      .tlb = tlb + (write ? 8 : 0),
-                      .s1 = s1,
-                      .s2 = s2,
-                      .index = index};
+    tr_cold(t, (struct cold){.at = at,
+                             .resume = e->p,
+                             .info = size | (write ? SLOW_WRITE : 0) |
+                                     (t->in[i].align ? SLOW_ALIGN : 0) |
+                                     (t->in[i].fpu_wait ? SLOW_WAIT : 0),
+                             .id = EXIT_ID(t->bi, i, flags ? X_INSN_LF : X_INSN),
+                             .tlb = tlb + (write ? 8 : 0),
+                             .s1 = s1,
+                             .s2 = s2,
+                             .index = index});
     if (flags == FLAGS_LIVE)
         put_restore_flags(t);
 }
@@ -331,15 +330,15 @@ static void put_stack(struct tr *t, unsigned i, int base, i32 disp, unsigned siz
         miss = e_jcc(e, 7); /* ja */
     }
     e_load(e, s1, at + offsetof(struct stack_page, add));
-    t->cold[t->ncold++] = (struct cold){.at = miss,
-                                        .resume = e->p,
-                                        .info = size | (write ? SLOW_WRITE : 0),
-                                        .id = i,
-                                        .kind = COLD_STACK,
-                                        .base = (i8)base,
-                                        .kept = (i8)kept,
-                                        .live = live,
-                                        .disp = disp};
+    tr_cold(t, (struct cold){.at = miss,
+                             .resume = e->p,
+                             .info = size | (write ? SLOW_WRITE : 0),
+                             .id = i,
+                             .kind = COLD_STACK,
+                             .base = (i8)base,
+                             .kept = (i8)kept,
+                             .live = live,
+                             .disp = disp});
 }
 
 /* Another page: by the TLB, and it is the stack's from now on. */
@@ -420,7 +419,7 @@ static void put_x87_pointers(struct tr *t, const struct insn *in, unsigned i)
 {
     if (in->needs != N_X87 || in->fpu_nowait)
         return;
-    u64 pc = t->lin + t->off[i];
+    u64 pc = tr_lin(t, i);
     e_store_imm32(&t->e, OFF(c.fip), (u32)pc);
     e_store_imm32(&t->e, OFF(c.fip) + 4, (u32)(pc >> 32));
     e1(&t->e, 0x66);
@@ -486,7 +485,7 @@ void put_lea(struct tr *t, const struct insn *in, unsigned i)
         put_copy(e, in);
         return;
     }
-    u64 v = t->lin + t->off[i] + in->len + (u64)in->disp;
+    u64 v = tr_next(t, i) + (u64)in->disp;
     if (in->addrsize == 4)
         v = (u32)v;
     if (in->opsize == 2) {
@@ -584,7 +583,7 @@ void put_target(struct tr *t, const struct insn *in, unsigned i)
 void put_call(struct tr *t, const struct insn *in, unsigned i)
 {
     struct emit *e = &t->e;
-    u64 next = t->lin + t->off[i] + in->len;
+    u64 next = tr_next(t, i);
     bool direct = in->op0_kind == OP_IMM;
     if (!direct) {
         put_target(t, in, i);
@@ -612,7 +611,7 @@ void put_ret(struct tr *t, const struct insn *in, unsigned i)
 
 void put_jcc(struct tr *t, const struct insn *in, unsigned i)
 {
-    u64 next = t->lin + t->off[i] + in->len;
+    u64 next = tr_next(t, i);
     if (counts_branches(&t->d->c)) { /* the flags stay as they are */
         e_load(&t->e, t->s1, OFF(c.branches));
         e_lea(&t->e, t->s1, t->s1, NOREG, 1, 1);
@@ -620,7 +619,7 @@ void put_jcc(struct tr *t, const struct insn *in, unsigned i)
     }
     u64 target = next + (u64)in->imm;
     u8 *taken = e_jcc(&t->e, in->cond);
-    if (!(t->loaded | t->spilled) && is_linkable(t, target)) {
+    if (!(t->loaded | t->spilled) && tr_linkable(t, target)) {
         note_link(t, taken, target, 1);
         put_edge(t, next, 0);
         return;

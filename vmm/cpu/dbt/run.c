@@ -6,6 +6,7 @@
  */
 #include "dbt.h"
 
+#include "base/phase.h"
 #include "cpu/x86/except.h"
 #include "cpu/x86/icache.h"
 #include "cpu/x86/mode.h"
@@ -53,7 +54,7 @@ static int signal_fault(struct dbt *d)
 int dbt_native(struct core *c, struct insn *in)
 {
     struct dbt *d = dbt_of(c);
-    if (in->snip_gen != d->code->gen || !in->snippet) {
+    if (in->snip_gen != d->code->region[region_of_code(d->code, in->snippet)].gen) {
         core_park(&d->c);
         translate_snippet(d, in);
     }
@@ -69,15 +70,16 @@ int dbt_native(struct core *c, struct insn *in)
 static struct block *exit_block(struct dbt *d, u32 id)
 {
     u32 bi = EXIT_BLOCK(id);
-    CHECK(bi && bi < d->code->nblocks && EXIT_INDEX(id) < MAX(d->code->blocks[bi].n, 3u),
-          "exit %x of %u blocks", id, d->code->nblocks);
+    CHECK(bi && bi < d->code->max_blocks && EXIT_INDEX(id) < MAX(d->code->blocks[bi].n, LINKS_MAX),
+          "exit %x, of no block", id);
     return &d->code->blocks[bi];
 }
 
 /* RIP at instruction i of a block. */
 static u64 insn_rip(const struct dbt *d, const struct block *b, unsigned i)
 {
-    return code_offset(&d->c, b->lin + d->code->insn_off[b->insns + i].guest);
+    return code_offset(&d->c,
+                       (b->lin & ~(u64)(PAGE_SIZE - 1)) + d->code->insn_off[b->insns + i].guest);
 }
 
 /* Budget correction and RIP for an exit at instruction i of a block. */
@@ -105,7 +107,7 @@ static const u8 *ram_page(const struct dbt *d, u64 phys)
 static struct insn *block_insn(struct dbt *d, const struct block *b, unsigned i)
 {
     u8 key[16] __attribute__((aligned(8))), bytes[15];
-    u64 phys = b->phys + d->code->insn_off[b->insns + i].guest;
+    u64 phys = (b->phys & ~(u64)(PAGE_SIZE - 1)) + d->code->insn_off[b->insns + i].guest;
     unsigned off = phys & (PAGE_SIZE - 1), avail = MIN(15u, PAGE_SIZE - off);
     const u8 *p = ram_page(d, phys) + off;
     d->c.code_page = phys & ~(u64)(PAGE_SIZE - 1);
@@ -131,6 +133,7 @@ static struct block *lookup(struct dbt *d, int *result, bool remember)
         return NULL;
     if (LIKELY(bi && d->code->blocks[bi].lin == lin))
         return &d->code->blocks[bi];
+    d->c.st.jc_misses++;
     struct code_at at = {.lin = lin};
     *result = fetch_page(&d->c, lin, &at.phys, &at.page);
     if (*result)
@@ -220,25 +223,48 @@ static void note_shadow(struct dbt *d)
 }
 
 /* Makes the branch `slot` of block b jump to another of its page. */
-static void link_to(struct dbt *d, struct block *b, unsigned slot, const struct block *to)
+void link_to(struct dbt *d, struct block *b, unsigned slot, const struct block *to)
 {
     CHECK(slot < ARRAY_SIZE(b->link_patch) && b->link_patch[slot] > b->code &&
-              b->link_patch[slot] < d->code->used && to->code < d->code->used,
+              b->link_patch[slot] < d->code->size && to->code < d->code->size,
           "link %u of the block at %llx to %llx", slot, (unsigned long long)b->lin,
           (unsigned long long)to->lin);
     u32 from = b->link_patch[slot], dest = to->code;
-    if (slot < ARRAY_SIZE(b->link_inner) && b->link_inner[slot] && b->loaded == to->loaded &&
-        b->spilled == to->spilled) {
+    if (b->link_inner[slot] && b->loaded == to->loaded && b->spilled == to->spilled) {
         from = b->link_inner[slot];
         dest = to->inner;
     }
     *(i32 *)(void *)(d->code->rw + from) = (i32)dest - (i32)(from + 4);
+    b->linked |= 1u << region_of_code(d->code, dest);
+}
+
+/* A slice ended in that block: one in which many do is translated again (path.c). */
+static void heat(struct dbt *d, struct block *b)
+{
+    if (b->heat < UINT8_MAX)
+        b->heat++;
+    if (b->hot || b->plain || b->phys2 || b->dead || b->heat < d->hot_at ||
+        counts_branches(&d->c) || b->mode != d->c.mode)
+        return;
+    b->hot = true;
+    struct code_at at = {.lin = b->lin, .phys = b->phys, .page = ram_page(d, b->phys), .hot = true};
+    u32 gen = block_gen(d->code, b);
+    core_park(&d->c);
+    struct block *to = translate(d, &at);
+    if (!to)
+        return;
+    to->hot = true;
+    if (gen != block_gen(d->code, b) || b->dead) {
+        cache_link(d, to);
+        return;
+    }
+    to->heat = b->heat;
+    cache_replace(d, b, to);
 }
 
 /* Runs translated code from block b until something needs C. */
 static int run_block(struct dbt *d, struct block *b)
 {
-    u32 gen = d->code->gen;
     d->c.stale = d->c.revoked = false;
     d->sti_budget = INT64_MIN;
     int r = enter_block(d, b->code);
@@ -247,17 +273,8 @@ static int run_block(struct dbt *d, struct block *b)
         if (d->signalled) {
             /* A guest instruction faulted: find it by host address. */
             d->signalled = false;
-            u32 lo = 1, hi = d->code->nblocks - 1;
-            while (lo < hi) {
-                u32 mid = (lo + hi + 1) / 2;
-                if (d->code->blocks[mid].ient <= d->signal_rip)
-                    lo = mid;
-                else
-                    hi = mid - 1;
-            }
-            b = &d->code->blocks[lo];
-            CHECK(d->signal_rip >= b->code && d->signal_rip < d->code->used,
-                  "a fault at +%x, in no block", d->signal_rip);
+            d->c.st.exit_fault++;
+            b = regions_block_at(d->code, d->signal_rip);
             u32 off = d->signal_rip - b->code;
             unsigned i = b->n - 1;
             while (i && d->code->insn_off[b->insns + i].host > off)
@@ -277,7 +294,9 @@ static int run_block(struct dbt *d, struct block *b)
     unsigned i = EXIT_INDEX(id);
     switch (EXIT_KIND(id)) {
     case X_LINK: {
+        d->c.st.exit_link++;
         b = exit_block(d, id);
+        u32 gen = block_gen(d->code, b);
         u64 target = (b->lin & ~(u64)(PAGE_SIZE - 1)) | b->link_target[i];
         d->c.cpu.rip = code_offset(&d->c, target);
         note_shadow(d);
@@ -287,7 +306,7 @@ static int run_block(struct dbt *d, struct block *b)
         struct block *to = lookup(d, &res, false); /* the link remembers */
         if (res)
             return step_finish(&d->c, res, false);
-        if (to && gen == d->code->gen && !b->dead && !to->phys2 &&
+        if (to && gen == block_gen(d->code, b) && !b->dead && !to->phys2 &&
             to->phys - (b->phys & ~4095ull) < PAGE_SIZE) {
             CHECK(to->lin == target, "a link to %llx instead of %llx", (unsigned long long)to->lin,
                   (unsigned long long)target);
@@ -296,6 +315,7 @@ static int run_block(struct dbt *d, struct block *b)
         return DONE;
     }
     case X_PLAIN: {
+        d->c.st.exit_plain++;
         b = exit_block(d, id);
         d->c.cpu.rip = code_offset(&d->c, b->lin);
         note_shadow(d);
@@ -303,21 +323,24 @@ static int run_block(struct dbt *d, struct block *b)
             return DONE;
         struct code_at at = {
             .lin = b->lin, .phys = b->phys, .page = ram_page(d, b->phys), .plain = true};
+        u32 gen = block_gen(d->code, b);
         core_park(&d->c);
         struct block *to = translate(d, &at);
         CHECK(to, "no plain translation of the block at %llx", (unsigned long long)at.lin);
         cache_link(d, to);
-        if (gen == d->code->gen)
+        if (gen == block_gen(d->code, b))
             link_to(d, b, i, to);
         return DONE;
     }
     case X_IND:
+        d->c.st.exit_indirect++;
         d->c.cpu.rip = code_offset(&d->c, d->target);
         note_shadow(d);
         if (UNLIKELY(!code_reachable(&d->c, d->c.cpu.rip)))
             return bad_target(d);
         return DONE;
     case X_BUDGET:
+        d->c.st.exit_budget++;
         b = exit_block(d, id);
         stop_at_insn(d, b, i);
         note_shadow(d);
@@ -325,6 +348,7 @@ static int run_block(struct dbt *d, struct block *b)
          * blocks from every following instruction would be waste. */
         d->favoured = (u32)(b - d->code->blocks) % BUDGET_PARTS;
         d->near_stop = d->c.budget - DBT_SLACK < b->count;
+        heat(d, b);
         return DONE;
     case X_INSN_LF: {
         u64 ax = d->c.cpu.gpr[RAX];
@@ -332,6 +356,7 @@ static int run_block(struct dbt *d, struct block *b)
         d->c.cpu.gpr[RAX] = d->save_rax;
     } /* fall through */
     case X_INSN:
+        d->c.st.exit_insn++;
         b = exit_block(d, id);
         stop_at_insn(d, b, i);
         note_shadow(d);
@@ -344,20 +369,16 @@ enum engine_exit dbt_run_insns(struct core *c, u64 n, struct err *err)
 {
     struct dbt *d = dbt_of(c);
     pos_t began = position(&d->c);
+    enum phase before = phase_enter(PHASE_LOOP);
     host_enter(d);
     d->c.target_pos = began + n;
     d->c.budget = (i64)n;
     d->c.attention = false;
     d->near_stop = false;
-    d->c.want = d->c.want_int || d->c.want_nmi;
     int r = DONE;
     enum engine_exit result = ENGINE_STOP;
     while (d->c.budget > 0) {
-        if (d->c.want_int && core_can_interrupt(&d->c.base)) {
-            result = ENGINE_WINDOW;
-            break;
-        }
-        if (d->c.want_nmi && core_can_nmi(&d->c.base)) {
+        if (core_takes_wanted(&d->c)) {
             result = ENGINE_WINDOW;
             break;
         }
@@ -370,7 +391,7 @@ enum engine_exit dbt_run_insns(struct core *c, u64 n, struct err *err)
         /* Blocks do not clear RF: the instruction after an IRET that set it runs by hand. */
         bool by_hand = d->c.careful_only || d->near_stop || d->c.budget < FAST_MIN ||
                        (d->c.cpu.rflags & FL_RF) ||
-                       ((d->c.want_int || d->c.want_nmi) && d->c.shadow_pos == position(&d->c));
+                       (d->c.want && d->c.shadow_pos == position(&d->c));
         struct block *b = NULL;
         if (!by_hand) {
             b = lookup(d, &r, true);
@@ -397,6 +418,7 @@ enum engine_exit dbt_run_insns(struct core *c, u64 n, struct err *err)
     }
     d->c.kicked = 0;
     core_park(&d->c);
+    phase_leave(before);
     /* A REP INS takes what a CPU takes at once where branches are counted (x86/string.c). */
     CHECK(position(&d->c) >= began && (d->c.budget >= 0 || counts_branches(&d->c)),
           "from position %llu for %llu came to %llu", (unsigned long long)began,

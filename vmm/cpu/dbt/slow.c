@@ -39,6 +39,7 @@ static u8 *beside_watched(struct core *d, u64 va, unsigned size, enum access acc
 u64 slow_mem(struct dbt *d)
 {
     u64 va = d->slow_ea;
+    d->c.st.slow_mem++;
     unsigned size = d->tmp2 & 0xff;
     enum access acc = d->tmp2 & SLOW_WRITE ? ACC_W : ACC_R;
     if (!is_canonical(va) || (va & (PAGE_SIZE - 1)) + size > PAGE_SIZE)

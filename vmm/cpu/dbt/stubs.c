@@ -4,17 +4,19 @@
  */
 #include "tr.h"
 
+#include "base/phase.h"
+
 /*
  * One instruction for exec(): its memory operand, if it has one, at d->c.ptr; no checks. Register
  * forms and implicit operands as they are.
  */
 void translate_snippet(struct dbt *d, struct insn *in)
 {
-    if (d->code->used > CODE_SIZE - BLOCK_CODE)
-        cache_flush(&d->c);
+    enum phase before = phase_enter(PHASE_TRANSLATE);
+    regions_reserve(d, 1);
     struct emit e = {d->code->rw + d->code->used};
     in->snippet = d->code->used;
-    in->snip_gen = d->code->gen;
+    in->snip_gen = d->code->region[d->code->now].gen;
     u16 loaded = in->use & STOLEN, spilled = 0;
     bool mem = in->mem || in->treat == T_HELP;
     mem = mem && in->has_mem;
@@ -39,9 +41,14 @@ void translate_snippet(struct dbt *d, struct insn *in)
     put_epilogue(&e, loaded & in->wr, spilled);
     e_store_imm32(&e, OFF(exit_id), 0);
     e_jmp_to(&e, d->code->rw + d->code->exit_common);
-    CHECK((size_t)(e.p - d->code->rw) - d->code->used <= BLOCK_CODE, "a snippet of %zu bytes",
-          (size_t)(e.p - d->code->rw) - d->code->used);
+    size_t bytes = (size_t)(e.p - d->code->rw) - d->code->used;
+    CHECK(bytes <= 2 * INSN_CODE, "a snippet of %zu bytes", bytes);
     d->code->used = (u32)(e.p - d->code->rw + 15) & ~15u;
+    d->c.st.snippets++;
+    d->c.st.code_bytes += bytes;
+    if (UNLIKELY(d->code->log.made))
+        code_log_single(d, in, bytes);
+    phase_leave(before);
 }
 
 /* ---- the fixed stubs ---- */
@@ -146,5 +153,5 @@ void translate_common(struct dbt *d)
     d->code->unwind = (u32)(e.p - d->code->rw);
     e_load(&e, RSP, OFF(host_rsp));
     put_return(&e, 1);
-    d->code->fixed = d->code->used = (u32)(e.p - d->code->rw + 63) & ~63u;
+    d->code->fixed = (u32)(e.p - d->code->rw + 63) & ~63u;
 }

@@ -17,7 +17,7 @@ enum cold_kind {
     COLD_BUDGET_SAVED, /* ... with saved flags */
     COLD_LINK,         /* a direct branch that is not linked */
     COLD_STACK,        /* another page of the stack */
-    COLD_LEAVE,        /* the way out of a loop, in the middle */
+    COLD_LEAVE,        /* a branch the other way than the path, in the middle */
     COLD_PLAIN,        /* a guard failed */
 };
 
@@ -63,16 +63,46 @@ struct tr {
     /* guard.c: are there guards? Instructions in a copy of a loop's body, 0 if it is none; places.
      */
     bool guarded;
-    unsigned body, ngroups;
-    u8 *again, *leave, *plain;
+    bool closed;                           /* the path comes back to its start: a loop */
+    unsigned body, ngroups, nways, nsides; /* nways: branches that the path goes on behind */
+    u8 *again, *leave[LINKS_MAX], *plain;
     /* Not cleared: n, ncold say how much is there. */
     struct insn in[BLOCK_MAX];
-    u16 off[BLOCK_MAX];
+    i16 off[BLOCK_MAX]; /* from lin; below 0 where a path goes back */
+    u8 way[BLOCK_MAX];  /* enum way */
+    u8 side[BLOCK_MAX]; /* link of a branch in a path */
     u32 live[BLOCK_MAX];
     struct member member[BLOCK_MAX];
     struct group group[GROUPS_MAX];
     struct cold cold[4 * BLOCK_MAX + 4];
 };
+
+/* Where the block goes on behind a branch. */
+enum way { WAY_END, WAY_ON, WAY_TAKEN };
+
+/* Notes a part to be written after the block. */
+static inline void tr_cold(struct tr *t, struct cold c)
+{
+    CHECK(t->ncold < ARRAY_SIZE(t->cold), "%u cold parts", t->ncold);
+    t->cold[t->ncold++] = c;
+}
+
+/* Behind GS: the part of the budget that the block takes from. */
+static inline size_t tr_part(const struct tr *t)
+{
+    return OFF(part) + 8 * (size_t)(t->bi % BUDGET_PARTS);
+}
+
+/* Linear addresses of a guest instruction and of what follows it. */
+static inline u64 tr_lin(const struct tr *t, unsigned i)
+{
+    return t->lin + (u64)(i64)t->off[i];
+}
+
+static inline u64 tr_next(const struct tr *t, unsigned i)
+{
+    return tr_lin(t, i) + t->in[i].len;
+}
 
 /* Arithmetic flags in front of a check: free to clobber, to be kept, or in AX already. */
 enum flags_state { FLAGS_DEAD, FLAGS_LIVE, FLAGS_SAVED };
@@ -92,11 +122,21 @@ bool tr_wants_scratch(const struct dbt *d, const struct insn *in);
 
 /* guard.c */
 bool guard_wanted(const struct tr *t);
-bool guard_loop(const struct tr *t);
 void guard_block(struct tr *t);
 void put_guards(struct tr *t);
-void put_loop_branch(struct tr *t, unsigned i);
 void put_guard_cold(struct tr *t, const struct cold *c);
+
+/* path.c */
+/* Notes that the block ends in a branch to its start, if it does. */
+void path_loop(struct tr *t);
+/* Where in the page the block goes on behind its last instruction, a branch; -1: it ends. */
+int path_on(struct tr *t);
+/* It does not go on behind its last instruction after all, and is no loop. */
+void path_end(struct tr *t);
+/* Is it more than what the usual translation gives? */
+bool path_gains(const struct tr *t);
+void put_way(struct tr *t, unsigned i);
+void put_leave_cold(struct tr *t, const struct cold *c);
 
 /* put.c: prefixes `put_` append host code for one guest instruction or a part of it. `i` is the
  * instruction's index in the block; s1 and s2 are clobbered. */
@@ -106,6 +146,7 @@ void put_prologue(struct emit *e, u16 loaded, u16 spilled);
 void put_epilogue(struct emit *e, u16 loaded_written, u16 spilled);
 void put_block_epilogue(struct tr *t);
 void put_exit(struct tr *t, u32 id);
+bool tr_linkable(const struct tr *t, u64 target);
 void put_far_edge(struct tr *t, u64 target, unsigned idx);
 void put_edge(struct tr *t, u64 target, unsigned slot);
 void put_ea(struct tr *t, const struct insn *in, unsigned i, int reg, int tmp, bool *is_const,

@@ -9,6 +9,7 @@
  */
 #include "tr.h"
 
+#include "base/phase.h"
 #include "cpu/x86/flags.h"
 #include "cpu/x86/icache.h"
 #include "cpu/x86/mode.h"
@@ -115,25 +116,39 @@ static bool gather_crossing(struct tr *t)
         return false;
     t->in[0] = *in;
     t->off[0] = 0;
+    t->way[0] = WAY_END;
     t->n = t->count = 1;
     t->use = in->use;
     t->wr = in->wr;
     return true;
 }
 
+/* Is the path at an offset of the page where it was before? */
+static bool was_there(const struct tr *t, int off)
+{
+    for (unsigned i = 0; t->at->hot && i < t->n; i++)
+        if (t->off[i] == off)
+            return true;
+    return false;
+}
+
 /* Decodes the block; returns false if its first instruction crosses the page. */
-static bool gather_insns(struct tr *t, const u8 *page, unsigned offset)
+static bool gather_insns(struct tr *t, const u8 *page, unsigned start)
 {
     struct dbt *d = t->d;
-    unsigned start = offset;
-    bool scratch = false;
+    unsigned offset = start;
+    bool scratch = t->at->hot;
     while (t->n < BLOCK_MAX && offset < PAGE_SIZE) {
         u8 key[16] __attribute__((aligned(8)));
+        int off = (int)offset - (int)start;
+        t->closed = t->n && !off;
+        if (was_there(t, off))
+            break;
         icache_key(code_size(&d->c), page + offset, MIN(15u, PAGE_SIZE - offset), key);
         const struct insn *in = icache_get(&d->c, key);
         if (in->len == 0 || offset + in->len > PAGE_SIZE)
             break;
-        if (runs_alone(&d->c, t->lin + offset - start))
+        if (runs_alone(&d->c, t->lin + (u64)(i64)off))
             break;
         u16 use = t->use | in->use;
         bool s = scratch || tr_wants_scratch(d, in);
@@ -141,7 +156,8 @@ static bool gather_insns(struct tr *t, const u8 *page, unsigned offset)
         if (!tail && s && free_registers(use) < 2)
             break;
         t->in[t->n] = *in;
-        t->off[t->n] = (u16)(offset - start);
+        t->off[t->n] = (i16)off;
+        t->way[t->n] = WAY_END;
         t->n++;
         offset += in->len;
         if (tail)
@@ -150,9 +166,15 @@ static bool gather_insns(struct tr *t, const u8 *page, unsigned offset)
         scratch = s;
         t->use = use;
         t->wr |= in->wr;
-        if (is_branch(d, in))
-            return true;
+        if (is_branch(d, in)) {
+            int on = path_on(t);
+            if (on < 0)
+                return true;
+            offset = (unsigned)on;
+        }
     }
+    if (t->n && !t->closed)
+        path_end(t);
     return t->n > 0;
 }
 
@@ -164,7 +186,8 @@ static void liveness(struct tr *t, const u8 *page, unsigned start)
         return;
     }
     const struct insn *l = &t->in[last];
-    u32 live = ends_scan(l) ? FL_ARITH : flags_live(&t->d->c, page, start + t->off[last] + l->len);
+    unsigned after = (unsigned)((int)start + t->off[last] + l->len);
+    u32 live = ends_scan(l) ? FL_ARITH : flags_live(&t->d->c, page, after);
     for (int i = (int)last; i >= 0; i--) {
         if (!ends_scan(&t->in[i]) && !counts_branches(&t->d->c))
             live = (live & ~(u32)t->in[i].kill) | t->in[i].test;
@@ -183,12 +206,12 @@ static void put_budget(struct tr *t, unsigned i)
     e1(e, 0x65); /* sub qword gs:[part], count */
     e1(e, 0x48);
     e1(e, 0x83);
-    e_modrm(e, 5, NOREG, NOREG, 1, (i32)(OFF(part) + 8 * (size_t)(t->bi % BUDGET_PARTS)));
+    e_modrm(e, 5, NOREG, NOREG, 1, (i32)tr_part(t));
     e1(e, (u8)t->count);
     u8 *at = e_jcc(e, 0xc); /* jl */
-    t->cold[t->ncold++] = (struct cold){.at = at,
-                                        .kind = live ? COLD_BUDGET_SAVED : COLD_BUDGET,
-                                        .id = EXIT_ID(t->bi, i, X_BUDGET)};
+    tr_cold(t, (struct cold){.at = at,
+                             .kind = live ? COLD_BUDGET_SAVED : COLD_BUDGET,
+                             .id = EXIT_ID(t->bi, i, X_BUDGET)});
     if (live)
         put_restore_flags(t);
 }
@@ -204,10 +227,12 @@ static void put_insn(struct tr *t, unsigned i)
     case T_LEAVE: put_leave(t, i); break;
     case T_CALL: put_call(t, in, i); break;
     case T_RET: put_ret(t, in, i); break;
-    case T_JCC: t->body ? put_loop_branch(t, i) : put_jcc(t, in, i); break;
+    case T_JCC: t->way[i] != WAY_END ? put_way(t, i) : put_jcc(t, in, i); break;
     case T_JMP:
+        if (t->way[i] != WAY_END)
+            break;
         if (in->op0_kind == OP_IMM) {
-            put_edge(t, t->lin + t->off[i] + in->len + (u64)in->imm, 0);
+            put_edge(t, tr_next(t, i) + (u64)in->imm, 0);
         } else {
             put_target(t, in, i);
             put_indirect(t, i);
@@ -248,8 +273,11 @@ static void put_cold(struct tr *t, const struct cold *c)
         put_exit(t, c->id);
         break;
     case COLD_STACK: put_stack_cold(t, c); break;
-    case COLD_LEAVE:
+    case COLD_LEAVE: put_leave_cold(t, c); break;
     case COLD_PLAIN: put_guard_cold(t, c); break;
+    case COLD_LINK:
+        t->b->link_exit[EXIT_INDEX(c->id)] = (u16)(e->p - d->code->rw - t->b->code);
+        /* fall through */
     default: put_exit(t, c->id); break; /* link: the epilogue is done */
     }
 }
@@ -275,14 +303,34 @@ static void put_ient(struct tr *t)
     e_mov(e, RCX, R11);
 }
 
-/* Translates a block. NULL: exec() is to run one instruction. The caller links it into the tables.
- */
-struct block *translate(struct dbt *d, const struct code_at *at)
+/* Notes where in the page the block's code is; returns where it ends. */
+static unsigned place_of(struct tr *t)
+{
+    int start = t->at->phys & (PAGE_SIZE - 1), low = start, end = start;
+    for (unsigned i = 0; i < t->n; i++) {
+        low = MIN(low, start + t->off[i]);
+        end = MAX(end, start + t->off[i] + t->in[i].len);
+    }
+    t->b->low = (u16)low;
+    t->b->size = (u16)(end - low);
+    return (unsigned)end;
+}
+
+/* Stores into the 64 bytes around each instruction will drop the page's blocks. */
+static void mark_page(const struct tr *t)
+{
+    unsigned start = t->at->phys & (PAGE_SIZE - 1);
+    struct code_page *pg = &t->d->code->pages[ram_page_index(t->d->c.ram, t->at->phys)];
+    for (unsigned i = 0; i < t->n; i++) {
+        unsigned first = (unsigned)((int)start + t->off[i]), last = first + t->in[i].len - 1;
+        pg->map |= page_chunks(first, MIN(last, PAGE_SIZE - 1u));
+    }
+}
+
+/* NULL: exec() is to run one instruction. */
+static struct block *make_block(struct dbt *d, const struct code_at *at)
 {
     u64 lin = at->lin, phys = at->phys;
-    if (d->code->used > CODE_SIZE - BLOCK_CODE || d->code->nblocks + 1 >= MAX_BLOCKS ||
-        d->code->ninsn_off + BLOCK_MAX > MAX_INSN_OFF)
-        cache_flush(&d->c);
     struct tr t;
     memset(&t, 0, offsetof(struct tr, in));
     t.d = d;
@@ -292,30 +340,35 @@ struct block *translate(struct dbt *d, const struct code_at *at)
     if (!(at->phys2 ? gather_crossing(&t) : gather_insns(&t, at->page, start)))
         return NULL;
     liveness(&t, at->page, start);
+    if (!at->plain && !at->hot && !at->phys2)
+        path_loop(&t);
+    if (t.closed && !guard_wanted(&t))
+        path_end(&t);
+    if (at->hot && !path_gains(&t))
+        return NULL;
+    regions_reserve(d, t.closed ? BLOCK_MAX : t.n);
     t.bi = d->code->nblocks;
     struct block *b = t.b = &d->code->blocks[t.bi];
-    *b = (struct block){.lin = lin,
-                        .phys = phys,
-                        .phys2 = at->phys2,
-                        .mode = d->c.mode,
-                        .plain = at->plain,
-                        .n = (u16)t.n,
-                        .count = (u16)t.count};
+    *b = (struct block){
+        .lin = lin, .phys = phys, .phys2 = at->phys2, .mode = d->c.mode, .plain = at->plain};
     t.loaded = t.use & STOLEN;
     t.s1 = t.s2 = NOREG;
     for (unsigned i = 0; i < t.n; i++)
-        if (tr_wants_scratch(d, &t.in[i]) || (t.in[i].needs == N_X87 && t.in[i].mem)) {
+        if (t.nsides || tr_wants_scratch(d, &t.in[i]) || (t.in[i].needs == N_X87 && t.in[i].mem)) {
             pick_scratch(&t);
             break;
         }
     if (guard_wanted(&t)) {
-        if (t.s1 == NOREG && guard_loop(&t))
+        if (t.s1 == NOREG && t.closed)
             pick_scratch(&t);
         if (t.s2 != NOREG)
             guard_block(&t);
-        b->n = (u16)t.n;
-        b->count = (u16)t.count;
     }
+    if (t.closed && !t.body)
+        path_end(&t);
+    unsigned end = place_of(&t);
+    b->n = (u16)t.n;
+    b->count = (u16)t.count;
     t.e.p = d->code->rw + d->code->used;
     b->ient = (u32)(t.e.p - d->code->rw);
     put_ient(&t);
@@ -325,18 +378,21 @@ struct block *translate(struct dbt *d, const struct code_at *at)
     if (t.guarded || t.body)
         put_guards(&t);
     unsigned check = 0;
-    for (unsigned i = 0; i < t.count && i <= CHECK_MAX; i++)
+    for (unsigned i = 0; i < t.count && i <= CHECK_MAX; i++) {
         if (t.live[i] == 0) {
             check = i;
             break;
         }
+        if (t.way[i] != WAY_END)
+            break; /* who leaves there has passed the check */
+    }
     b->check_at = (u16)check;
     b->insns = d->code->ninsn_off;
     for (unsigned i = 0; i < t.n; i++) {
         if (i == check && t.count)
             put_budget(&t, i);
-        d->code->insn_off[d->code->ninsn_off++] =
-            (struct insn_off){.guest = t.off[i], .host = (u16)(t.e.p - d->code->rw - b->code)};
+        d->code->insn_off[d->code->ninsn_off++] = (struct insn_off){
+            .guest = (u16)((int)start + t.off[i]), .host = (u16)(t.e.p - d->code->rw - b->code)};
         if (i < t.count)
             put_insn(&t, i);
     }
@@ -344,30 +400,40 @@ struct block *translate(struct dbt *d, const struct code_at *at)
     if (t.count < t.n) {
         put_block_epilogue(&t);
         put_exit(&t, EXIT_ID(t.bi, t.n - 1, X_INSN));
+    } else if (t.body) {
+        if (last->treat != T_JCC)
+            e_jmp_to(&t.e, t.again);
     } else if (!is_branch(d, last)) {
-        put_edge(&t, lin + t.off[t.n - 1] + last->len, 0);
+        put_edge(&t, tr_next(&t, t.n - 1), 0);
     }
     for (unsigned i = 0; i < t.ncold; i++) /* some add one */
         put_cold(&t, &t.cold[i]);
-    CHECK(t.ncold <= ARRAY_SIZE(t.cold), "%u cold parts", t.ncold);
     b->loaded = t.loaded;
     b->spilled = t.spilled;
     size_t bytes = (size_t)(t.e.p - d->code->rw) - d->code->used;
-    CHECK(bytes <= BLOCK_CODE && b->ient == d->code->used && b->code > b->ient,
+    CHECK(bytes <= BLOCK_CODE && bytes <= INSN_CODE * (t.n + 1) && b->ient == d->code->used &&
+              b->code > b->ient,
           "a block of %u instructions at %llx is %zu bytes", t.n, (unsigned long long)lin, bytes);
     d->code->used = (u32)(t.e.p - d->code->rw + 15) & ~15u;
     d->code->nblocks++;
     d->c.st.blocks++;
     d->c.st.block_insns += t.n;
-    d->c.st.code_bytes = d->code->used;
-    b->size = (u16)(t.off[t.n - 1] + last->len);
-    unsigned end = start + b->size - 1;
-    CHECK((end < PAGE_SIZE) == !at->phys2 && t.count <= t.n && t.n <= BLOCK_MAX,
+    d->c.st.code_bytes += bytes;
+    if (UNLIKELY(d->code->log.made))
+        code_log_block(d, b, bytes);
+    CHECK((end <= PAGE_SIZE) == !at->phys2 && t.count <= t.n && t.n <= BLOCK_MAX,
           "a block of %u instructions, %u bytes, at %llx", t.n, b->size, (unsigned long long)lin);
-    struct code_page *pg = &d->code->pages[ram_page_index(d->c.ram, phys)];
-    for (unsigned c = start >> 6; c <= MIN(end, PAGE_SIZE - 1u) >> 6; c++)
-        pg->map |= 1ull << c;
+    mark_page(&t);
     if (at->phys2)
         d->code->pages[ram_page_index(d->c.ram, at->phys2)].map |= 1;
+    return b;
+}
+
+/* The caller links it into the tables. */
+struct block *translate(struct dbt *d, const struct code_at *at)
+{
+    enum phase before = phase_enter(PHASE_TRANSLATE);
+    struct block *b = make_block(d, at);
+    phase_leave(before);
     return b;
 }

@@ -85,7 +85,8 @@ static int start(struct kvm *k, const struct engine_config *config, struct err *
     return r;
 }
 
-int engine_kvm_create(struct engine **out, const struct engine_config *config, struct err *err)
+int engine_kvm_create(struct engine **out, const struct engine_config *config, core_maker *make,
+                      struct err *err)
 {
     struct kvm *k = calloc(1, sizeof(*k));
     if (k)
@@ -99,7 +100,7 @@ int engine_kvm_create(struct engine **out, const struct engine_config *config, s
         return err_set(err, -ENOMEM, "out of memory");
     }
     k->h = (struct kvm_vm){-1, -1, -1, NULL, 0};
-    int r = core_create(&k->core, config, err);
+    int r = make(&k->core, config, err);
     if (!r)
         r = k->free ? 0 : kvm_undo_create(k, err);
     if (!r)
@@ -117,6 +118,7 @@ int engine_kvm_create(struct engine **out, const struct engine_config *config, s
     k->ops = core_ops;
     k->ops.destroy = kvm_destroy;
     k->ops.stats = kvm_stats;
+    k->ops.set_code_log = NULL; /* what it translates is no code of the guest's */
     k->core->base.ops = &k->ops;
     k->ops.run = kvm_run_steps;
     if (k->free)

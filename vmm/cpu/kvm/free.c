@@ -106,11 +106,10 @@ static int turn(struct kvm *k, pos_t stop_at)
     struct core *d = k->core;
     if (unit_position(d) >= stop_at || d->kicked)
         return ENGINE_STOP;
-    if (d->want_int || d->want_nmi) {
+    if (d->want) {
         if (free_pull(k, false, &d->err))
             return ENGINE_FAILED;
-        if ((d->want_int && core_can_interrupt(&d->base)) ||
-            (d->want_nmi && core_can_nmi(&d->base)))
+        if (core_takes_wanted(d))
             return ENGINE_WINDOW;
     }
     if (!may_run(k) || watched(d))

@@ -6,6 +6,7 @@
 
 #include "cpu/kvm/free.h"
 
+#include "base/phase.h"
 #include "cpu/x86/msr.h"
 #include "cpu/x86/park.h"
 #include "cpu/x86/run.h"
@@ -79,7 +80,9 @@ static int complete(struct kvm *k)
     struct kvm_run *run = k->h.run;
     for (;;) {
         run->immediate_exit = 1;
+        enum phase before = phase_enter(PHASE_KVM);
         int r = ioctl(k->h.vcpu, KVM_RUN, 0);
+        phase_leave(before);
         run->immediate_exit = 0;
         k->exits++;
         if (r < 0 && (errno == EINTR || errno == EAGAIN))

@@ -8,6 +8,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/phase.h"
 #include "host/clock.h"
 
 #ifndef sigev_notify_thread_id
@@ -121,7 +122,10 @@ static int debug(void *host, bool step, const u64 *breakpoint, struct err *err)
 static int run(void *host, struct err *err)
 {
     const struct pmu_kvm *k = host;
-    if (ioctl(k->vcpu, KVM_RUN, 0)) {
+    enum phase before = phase_enter(PHASE_KVM);
+    int r = ioctl(k->vcpu, KVM_RUN, 0);
+    phase_leave(before);
+    if (r) {
         if (errno != EINTR && errno != EAGAIN)
             return err_errno(err, "KVM_RUN");
         drain(k);

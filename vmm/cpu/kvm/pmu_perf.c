@@ -1,5 +1,5 @@
 /* See pmu_perf.h. */
-#define _GNU_SOURCE /* F_SETSIG, F_SETOWN_EX, sched_setaffinity */
+#define _GNU_SOURCE /* F_SETSIG, sched_setaffinity */
 #include "cpu/kvm/pmu_perf.h"
 
 #include <errno.h>
@@ -96,11 +96,12 @@ int pmu_perf_open(struct pmu_perf *p, const struct pmu_cpu *cpu, u64 config, pid
         .pinned = 1,
         .exclude_host = 1,
     };
-    struct f_owner_ex owner = {.type = F_OWNER_TID, .pid = thread ? thread : gettid()};
     p->fd = (int)syscall(SYS_perf_event_open, &attr, thread, -1, -1, PERF_FLAG_FD_CLOEXEC);
     if (p->fd < 0)
         return refused(config, err);
-    if (signal && (fcntl(p->fd, F_SETOWN_EX, &owner) || fcntl(p->fd, F_SETSIG, signal) ||
+    /* To the process, not to a thread: which one F_SETOWN_EX names lies in memory, where a filter
+     * of system calls does not see that it is ours. */
+    if (signal && (fcntl(p->fd, F_SETOWN, getpid()) || fcntl(p->fd, F_SETSIG, signal) ||
                    fcntl(p->fd, F_SETFL, O_ASYNC | O_NONBLOCK))) {
         err_errno(err, "cannot have a signal from the counter");
         pmu_perf_close(p);

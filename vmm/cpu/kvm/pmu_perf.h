@@ -16,7 +16,8 @@ struct pmu_perf {
 
 /*
  * `config` is the event (PERF_TYPE_RAW) on cores of the kind cpu->core; `thread` 0 is the caller.
- * `signal` is sent to the thread at each overflow; 0: none. The text of an error says what to
+ * `signal` is sent to the process at each overflow, for its only thread that does not block it: the
+ * one that runs the vCPU, while it does; 0: none. The text of an error says what to
  * change: -EACCES (perf_event_paranoid), -ENOENT (no such counter here), -ENOSYS (no perf, or
  * forbidden).
  */

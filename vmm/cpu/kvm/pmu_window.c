@@ -46,7 +46,7 @@ int pmu_window_stop(struct pmu_window *w, u64 *events, struct err *err)
     if (*events > w->limit || (w->free && *events == w->limit))
         return err_set(err, -EOVERFLOW,
                        "the vCPU ran on for %" PRIu64
-                       " branches behind its counter's overflow, which was lost, or late by more "
+                       " branches after its counter's overflow, which was lost, or late by more "
                        "than the skid margin of this CPU (%s), which is %u%s: it had %" PRIu64
                        " branches, and ran %" PRIu64,
                        *events - w->armed, w->event->family, w->event->margin,

@@ -164,13 +164,13 @@ static void stepping_details(struct facts *f, struct probe_vm *v)
         return;
     bool stops = step_from(v, rep, sizeof(rep), 3, &r, &err) && r.rip == PROBE_CODE && r.rcx == 2;
     fact_add(f, "step.rep", stops ? FACT_YES : FACT_NO, "%s",
-             stops ? "behind each iteration" : "not behind each iteration");
+             stops ? "after each iteration" : "not after each iteration");
     bool ran = step_from(v, shadow, sizeof(shadow), 0, &r, &err) &&
                probe_vm_run(v, RUN_MS, NULL, &err) == PROBE_DEBUGGED && !probe_vm_regs(v, &r, &err);
     fact_add(f, "step.mov_ss", ran ? FACT_INFO : FACT_NO, "%s",
              !ran                      ? "does not stop"
-             : r.rip == PROBE_CODE + 7 ? "behind the next instruction, as on a CPU"
-             : r.rip == PROBE_CODE + 6 ? "directly behind it"
+             : r.rip == PROBE_CODE + 7 ? "after the next instruction, as on a CPU"
+             : r.rip == PROBE_CODE + 6 ? "directly after it"
                                        : "elsewhere");
     ran = step_from(v, pushf, sizeof(pushf), 0, &r, &err) && r.rsp < PROBE_CODE;
     if (ran)

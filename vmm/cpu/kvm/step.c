@@ -17,6 +17,7 @@
 
 #include <Zydis/Mnemonic.h>
 
+#include "base/phase.h"
 #include "cpu/kvm/kvm.h"
 #include "host/clock.h"
 
@@ -388,7 +389,9 @@ static int enter(struct kvm *k, const struct insn *in, struct err *err)
     for (bool completing = false;;) {
         /* Completing must not go on to the next instruction. */
         run->immediate_exit = completing;
+        enum phase before = phase_enter(PHASE_KVM);
         int r = ioctl(k->h.vcpu, KVM_RUN, 0);
+        phase_leave(before);
         k->exits++;
         if (r < 0 && (errno == EINTR || errno == EAGAIN)) {
             if (completing || moved(k))
@@ -527,6 +530,13 @@ enum engine_exit kvm_run_steps(struct engine *e, pos_t stop_at, struct err *err)
     return core_run(e, stop_at, err);
 }
 
+/* KVM's emulator, which any instruction may meet, reads 15 bytes whatever the instruction's length:
+ * from the next page too, which then counts as accessed. */
+static bool reads_ahead(const struct core *d)
+{
+    return (code_linear(d, d->cpu.rip) & (PAGE_SIZE - 1)) > PAGE_SIZE - 15;
+}
+
 int kvm_step(struct core *d, struct insn *in)
 {
     struct kvm *k = d->stepper_opaque;
@@ -535,7 +545,7 @@ int kvm_step(struct core *d, struct insn *in)
     bool fpu = in->needs == N_X87 || in->needs == N_MMX || in->needs == N_SSE || in->needs == N_AVX;
     if (kvm_undo_failed(k))
         return STOP_FAILED;
-    if (k->stop[d->cpl] == KVM_STOP_NONE ||
+    if (k->stop[d->cpl] == KVM_STOP_NONE || reads_ahead(d) ||
         (k->unknown[in->mnemonic % KVM_MNEMONICS] >> (d->cpl ? 1 : 0) & 1))
         return NOT_STEPPED;
     if (exec_begin(d, in) || !plan(d, in, &p) || !look_at_operands(d, &p))

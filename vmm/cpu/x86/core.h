@@ -14,7 +14,7 @@
 #include "board/ram.h"
 #include "cpu/engine_ops.h"
 
-#define TLB_BITS  12
+#define TLB_BITS  14
 #define TLB_SIZE  (1u << TLB_BITS)
 #define IDX_USER  0 /* CPL 3 */
 #define IDX_SUP   1 /* CPL < 3, SMAP in force (AC = 0) */
@@ -33,7 +33,7 @@
 #define MODE_CODE       0x600u /* enum code_size */
 #define MODE_CODE_SHIFT 9
 
-#define MAX_FILLED 16384u
+#define MAX_FILLED 65536u
 
 struct tlb_entry {
     u64 rtag, wtag; /* linear page address if readable, writable; else a value that never matches */
@@ -58,7 +58,7 @@ struct stack_page {
 #define PG_CLEAN   0x20 /* not written since engine_written_reset(): no write fast path */
 struct page {
     u64 pt_base; /* linear address of its entry 0 */
-    u16 wslot;   /* idx << 12 | slot */
+    u16 wslot;   /* idx << TLB_BITS | slot */
     u8 flags;
     u8 pt_level;
     u8 pt_writes;
@@ -126,6 +126,8 @@ struct translator {
     void (*flush)(struct core *d);
     /* d->debug differs from what it was: nothing runs into or across a point of DEBUG_EXEC. */
     void (*points_changed)(struct core *d, const struct debug *was);
+    /* engine_set_code_log(). */
+    void (*log_code)(struct core *d, const struct engine_code_log *log);
     /* Executes the instruction natively: registers in their slots, its memory operand at d->ptr. */
     int (*native)(struct core *d, struct insn *in);
     /* Runs n instructions, REP iterations or deliveries at most, in either unit. */
@@ -138,7 +140,7 @@ struct core {
     u64 flags;       /* the six arithmetic flags (other bits junk); rflags has the rest */
     i64 budget;      /* positions left until target_pos */
     u64 branches;    /* conditional branches retired, if counted */
-    u32 want;        /* want_int | want_nmi: an inlined STI must leave */
+    u32 want;        /* want_int | want_nmi: kept as one for an inlined STI, which must leave */
     u64 fip, fdp;    /* x87 pointers, guest values */
     u16 fop;
     u8 *ptr; /* operand of a native instruction */

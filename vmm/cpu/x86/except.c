@@ -7,6 +7,7 @@
 
 #include <Zydis/Mnemonic.h>
 
+#include "base/phase.h"
 #include "cpu/x86/debug.h"
 #include "cpu/x86/exec.h"
 #include "cpu/x86/flags.h"
@@ -155,6 +156,7 @@ int deliver_fault(struct core *d)
 
 static int external(struct core *d, unsigned vector)
 {
+    enum phase before = phase_enter(PHASE_STEP);
     flags_make_visible(d);
     d->push_rf = d->cpu.rep_resume;
     int r = deliver_loop(d, vector, false, 0, false);
@@ -162,6 +164,7 @@ static int external(struct core *d, unsigned vector)
         d->budget--;
         count_events(d, 1);
     }
+    phase_leave(before);
     return r == DONE ? 0 : r == STOP_SHUTDOWN ? (int)ENGINE_SHUTDOWN : (int)ENGINE_UNSUPPORTED;
 }
 
@@ -192,6 +195,11 @@ bool core_can_nmi(const struct engine *e)
 {
     const struct core *d = core_of_const(e);
     return !d->cpu.nmi_blocked && d->shadow_pos != position(d);
+}
+
+bool core_takes_wanted(const struct core *d)
+{
+    return (d->want_int && core_can_interrupt(&d->base)) || (d->want_nmi && core_can_nmi(&d->base));
 }
 
 HELPER(int)

@@ -92,8 +92,8 @@ struct insn {
     i64 imm;
     u64 imm2;
     helper_fn *help;
-    u32 snippet;  /* offset in the code cache, 0 none yet */
-    u32 snip_gen; /* code cache generation it belongs to */
+    u32 snippet;  /* offset in the code cache; it is there if */
+    u32 snip_gen; /* its region's `gen` is this (dbt/dbt.h), 0 none yet */
     u16 snip_loaded, snip_spilled;
 };
 

@@ -11,8 +11,6 @@ void core_unpark(struct core *d);
 void park_init_image(struct core *d);
 /* An XSAVE image (standard format) of the guest's registers into cpu.xsave, canonical. */
 void park_take_image(struct core *d, const u8 *image);
-/* The host's area for it, and what this host can save. */
-int park_create(struct core *d, struct err *err);
 
 /* n events have retired. */
 static inline void count_events(struct core *d, unsigned n)

@@ -4,8 +4,6 @@
 
 #include "cpu/x86/core.h"
 
-/* dbt/engine.c: a core with its translator. The caller owns it until core_destroy(). */
-int core_create(struct core **out, const struct engine_config *config, struct err *err);
 void core_destroy(struct engine *e);
 /* What engine_dbt_create() gives; kvm/ replaces some of it. */
 extern const struct engine_ops core_ops;

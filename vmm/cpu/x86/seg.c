@@ -290,6 +290,18 @@ static int selector_operand(struct core *d, const struct insn *in, u16 *sel)
     return DONE;
 }
 
+/* The descriptor in the GDT that LLDT or LTR loads: a system one of that type, present. */
+static int read_system(struct core *d, u16 sel, unsigned type, struct desc *desc)
+{
+    u32 e = sel & ~3u;
+    if (sel & 4)
+        return raise_error(d, EXC_GP, e);
+    TRY(read_desc(d, sel, desc, EXC_GP, e));
+    if ((desc->attr & (ATTR_S | ATTR_TYPE)) != type)
+        return raise_error(d, EXC_GP, e);
+    return desc->attr & ATTR_P ? DONE : raise_error(d, EXC_NP, e);
+}
+
 HELPER(lldt)
 {
     if (d->cpl)
@@ -303,14 +315,7 @@ HELPER(lldt)
         return DONE;
     }
     struct desc desc;
-    u32 e = sel & ~3u;
-    if (sel & 4)
-        return raise_error(d, EXC_GP, e);
-    TRY(read_desc(d, sel, &desc, EXC_GP, e));
-    if ((desc.attr & (ATTR_S | ATTR_TYPE)) != 2)
-        return raise_error(d, EXC_GP, e);
-    if (!(desc.attr & ATTR_P))
-        return raise_error(d, EXC_NP, e);
+    TRY(read_system(d, sel, 2, &desc));
     load_seg_cache(d, SEG_LDTR, sel, &desc);
     return DONE;
 }
@@ -324,14 +329,7 @@ HELPER(ltr)
     if (!(sel & ~3u))
         return raise_error(d, EXC_GP, 0);
     struct desc desc;
-    u32 e = sel & ~3u;
-    if (sel & 4)
-        return raise_error(d, EXC_GP, e);
-    TRY(read_desc(d, sel, &desc, EXC_GP, e));
-    if ((desc.attr & (ATTR_S | ATTR_TYPE)) != 9)
-        return raise_error(d, EXC_GP, e);
-    if (!(desc.attr & ATTR_P))
-        return raise_error(d, EXC_NP, e);
+    TRY(read_system(d, sel, 9, &desc));
     u8 busy = (u8)(desc.raw[0] >> 40) | 2;
     TRY(sys_write(d, desc.addr + 5, 1, &busy));
     desc.attr |= 2;

@@ -180,6 +180,7 @@ static void core_want_window(struct engine *e, bool interrupt, bool nmi)
     struct core *d = core_of(e);
     d->want_int = interrupt;
     d->want_nmi = nmi;
+    d->want = interrupt || nmi;
 }
 
 static bool core_linear_to_physical(struct engine *e, gva_t va, gpa_t *gpa)
@@ -192,6 +193,13 @@ static void core_stats(const struct engine *e, struct machine_stats *out)
 {
     const struct core *d = core_of_const(e);
     *out = d->st;
+}
+
+static int core_set_code_log(struct engine *e, const struct engine_code_log *log)
+{
+    struct core *d = core_of(e);
+    d->translator->log_code(d, log);
+    return 0;
 }
 
 static const u32 *core_written(const struct engine *e, size_t *n)
@@ -251,4 +259,5 @@ const struct engine_ops core_ops = {
     .written = core_written,
     .written_reset = core_written_reset,
     .stats = core_stats,
+    .set_code_log = core_set_code_log,
 };

@@ -4,6 +4,7 @@
  */
 #include "cpu/x86/step.h"
 
+#include "base/phase.h"
 #include "cpu/x86/except.h"
 #include "cpu/x86/exec.h"
 #include "cpu/x86/icache.h"
@@ -155,7 +156,7 @@ static int step_one(struct core *d, struct insn *in)
 }
 
 /* The same, traced or not. */
-int core_step(struct core *d, struct insn *in)
+static int step_either(struct core *d, struct insn *in)
 {
     if (LIKELY(!trace_at(d, code_linear(d, d->cpu.rip))))
         return step_one(d, in);
@@ -167,6 +168,14 @@ int core_step(struct core *d, struct insn *in)
     d->logging = false;
     core_park(d);
     d->trace.after(d->trace.opaque);
+    return r;
+}
+
+int core_step(struct core *d, struct insn *in)
+{
+    enum phase before = phase_enter(PHASE_STEP);
+    int r = step_either(d, in);
+    phase_leave(before);
     return r;
 }
 

@@ -6,6 +6,7 @@
 
 #include <Zydis/Mnemonic.h>
 
+#include "cpu/x86/except.h"
 #include "cpu/x86/exec.h"
 #include "cpu/x86/memory.h"
 #include "cpu/x86/mode.h"
@@ -136,7 +137,19 @@ SCANS(2, "w")
 SCANS(4, "l")
 SCANS(8, "q")
 
-/* Iterations of SCAS or CMPS at once, up to the one that ends it: forwards, inside the pages. */
+/* How many of n elements may be done at once: forwards, inside the pages of the operands. */
+static u64 together(const struct core *d, const struct insn *in, unsigned size, u64 n, u64 di,
+                    const u64 *si)
+{
+    if ((d->cpu.rflags & FL_DF) || d->dr_active || d->ac_check || in->addrsize == 4)
+        return 0;
+    n = MIN(n, (PAGE_SIZE - (di & (PAGE_SIZE - 1))) / size);
+    if (si)
+        n = MIN(n, (PAGE_SIZE - (*si & (PAGE_SIZE - 1))) / size);
+    return n;
+}
+
+/* Iterations of SCAS or CMPS at once, up to the one that ends it. */
 static u64 scan(struct core *d, const struct insn *in, enum op op, unsigned size, u64 n)
 {
     typedef u64 scan_fn(u64 a, const void *si, const void *di, u64 n);
@@ -145,11 +158,7 @@ static u64 scan(struct core *d, const struct insn *in, enum op op, unsigned size
         {{cmps_ne1, cmps_ne2, cmps_ne4, cmps_ne8}, {cmps_e1, cmps_e2, cmps_e4, cmps_e8}}};
     u64 di = linear(d, SEG_ES, d->cpu.gpr[RDI]), si = linear(d, in->seg, d->cpu.gpr[RSI]);
     u64 rax = d->cpu.gpr[RAX], a = 0, b = 0;
-    if ((d->cpu.rflags & FL_DF) || d->dr_active || d->ac_check || in->addrsize == 4)
-        return 0;
-    n = MIN(n, (PAGE_SIZE - (di & (PAGE_SIZE - 1))) / size);
-    if (op == CMPS)
-        n = MIN(n, (PAGE_SIZE - (si & (PAGE_SIZE - 1))) / size);
+    n = together(d, in, size, n, di, op == CMPS ? &si : NULL);
     const u8 *to = direct(d, di, ACC_R), *from = op == CMPS ? direct(d, si, ACC_R) : to;
     if (n < 2 || !to || !from)
         return 0;
@@ -170,18 +179,13 @@ static u64 scan(struct core *d, const struct insn *in, enum op op, unsigned size
 }
 
 /*
- * Many iterations at once: forwards, inside the pages, and not overlapping in a way that a block
- * copy would show. Returns how many were done.
+ * Many iterations of MOVS or STOS at once, not overlapping in a way that a block copy would show.
+ * Returns how many were done.
  */
 static u64 run(struct core *d, const struct insn *in, enum op op, unsigned size, u64 n)
 {
-    if ((d->cpu.rflags & FL_DF) || d->dr_active || d->ac_check || in->addrsize == 4)
-        return 0;
     u64 di = linear(d, SEG_ES, d->cpu.gpr[RDI]), si = linear(d, in->seg, d->cpu.gpr[RSI]);
-    u64 room = (PAGE_SIZE - (di & (PAGE_SIZE - 1))) / size;
-    if (op == MOVS)
-        room = MIN(room, (PAGE_SIZE - (si & (PAGE_SIZE - 1))) / size);
-    n = MIN(n, room);
+    n = together(d, in, size, n, di, op == MOVS ? &si : NULL);
     if (n < 2)
         return 0;
     u8 *to = direct(d, di, ACC_W);
@@ -258,7 +262,9 @@ HELPER(string)
     u64 flags = d->flags;
     for (;;) {
         u64 rcx = d->cpu.gpr[RCX] & m;
-        u64 left = (u64)d->budget; /* >= 1 */
+        /* After STI or MOV SS a wanted interrupt comes after the first iteration, not where a slice
+         * happens to end. */
+        u64 left = d->want && d->shadow_pos == position(d) ? 1 : (u64)d->budget; /* >= 1 */
         u64 done = 0;
         if ((op == MOVS || op == STOS) && !tf)
             done = run(d, in, op, size, MIN(rcx, left));
@@ -287,7 +293,7 @@ HELPER(string)
         d->cpu.rep_resume = 1; /* the same whether it goes on here or after a stop */
         d->budget -= (i64)done;
         if (d->budget <= 0 || tf || d->db_pending || d->attention || d->stale || d->kicked ||
-            d->debug.hit || restart)
+            d->debug.hit || restart || (d->want && core_takes_wanted(d)))
             return RESTART;
     }
 }

@@ -8,6 +8,8 @@
  */
 #include "cpu/x86/tlb.h"
 
+#include "base/phase.h"
+
 #include "cpu/x86/debug.h"
 #include "cpu/x86/mode.h"
 #include "cpu/x86/walk.h"
@@ -207,16 +209,17 @@ static void track_walk(struct core *d, u64 va, const struct walk *w)
 int mmu_walk(struct core *d, u64 va, enum access acc, unsigned idx, gpa_t *gpa)
 {
     struct walk w;
+    enum phase before = phase_enter(PHASE_WALK);
     int r = walk(d, va, acc, idx, true, &w);
-    if (r)
-        return r;
-    *gpa = w.gpa;
-    if (acc == ACC_X)
+    if (r == DONE)
+        *gpa = w.gpa;
+    if (r == DONE && acc == ACC_X)
         track_walk(d, va, &w); /* the jump cache will remember it */
-    return DONE;
+    phase_leave(before);
+    return r;
 }
 
-u8 *mmu_fill(struct core *d, u64 va, enum access acc, unsigned idx)
+static u8 *fill(struct core *d, u64 va, enum access acc, unsigned idx)
 {
     struct walk w;
     d->fault.vector = 0;
@@ -244,6 +247,7 @@ u8 *mmu_fill(struct core *d, u64 va, enum access acc, unsigned idx)
         else
             fast = false;
     }
+    _Static_assert(IDX_COUNT << TLB_BITS <= 1u << 16, "pg->wslot names any entry");
     u32 slot = tlb_slot(va);
     struct tlb_entry *t = &d->tlb[idx][slot];
     if (t->rtag == tlb_invalid(slot))
@@ -265,6 +269,14 @@ u8 *mmu_fill(struct core *d, u64 va, enum access acc, unsigned idx)
     if (acc == ACC_W && !fast)
         return NULL;
     return host + (va & (PAGE_SIZE - 1));
+}
+
+u8 *mmu_fill(struct core *d, u64 va, enum access acc, unsigned idx)
+{
+    enum phase before = phase_enter(PHASE_WALK);
+    u8 *host = fill(d, va, acc, idx);
+    phase_leave(before);
+    return host;
 }
 
 void mmu_set_cr3(struct core *d, u64 old, u64 cr3)

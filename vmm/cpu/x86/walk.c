@@ -31,6 +31,7 @@ static int page_fault(struct core *d, u64 va, u32 error)
 int walk(struct core *d, u64 va, enum access acc, unsigned idx, bool commit, struct walk *w)
 {
     u64 reserved = ~d->phys_mask & PTE_ADDR;
+    d->st.walks += commit;
     if (!(d->cpu.efer & EFER_NX))
         reserved |= PTE_NX;
     u32 err = (acc == ACC_W ? PF_W : 0) | (idx == IDX_USER ? PF_U : 0) |

@@ -34,6 +34,18 @@ static void emit(struct virtio_gpu *g, const struct dev_gpu *what)
     env->emit(env->machine, EMIT_GPU, 0, what, sizeof(*what));
 }
 
+/* The guest cannot be told that the host has no memory: it would be told something else than in a
+ * replay. */
+static void look_for_failure(struct virtio_gpu *g)
+{
+    const struct dev_env *env = g->v.dev->env;
+    struct err why;
+    if (!g->store.failed)
+        return;
+    err_set(&why, g->store.failed, "no memory for the GPU's resources");
+    env->failed(env->machine, &why);
+}
+
 /* ---- configuration (5.7.4) ---- */
 
 static void gpu_config_read(struct device *dev, unsigned offset, unsigned size, u8 *out)
@@ -187,6 +199,8 @@ static bool take(struct virtio_gpu *g)
     u64 number = s->commands++;
     gpu_command_decode(GPU_QUEUE_control, g->request, (u32)len, &c);
     u32 response = gpu_execute(g, &c);
+    if (g->store.failed) /* nobody hears of what was done in part */
+        return true;
     bool refused = response >= VIRTIO_GPU_RESP_ERR_UNSPEC;
     bool awaited = renderers(g, &c, response);
     /* Without a renderer nothing is drawn, and the guest is told. */
@@ -218,7 +232,7 @@ static void control(struct virtio_gpu *g)
 {
     struct device *dev = g->v.dev;
     struct gpu_state *s = dev->state;
-    while (s->count < UNDER_WAY && virtio_pop(&g->v, CONTROL))
+    while (!g->store.failed && s->count < UNDER_WAY && virtio_pop(&g->v, CONTROL))
         if (!take(g)) {
             virtio_broken(&g->v);
             return;
@@ -264,6 +278,7 @@ static void gpu_notify(struct device *dev, unsigned queue)
         control(gpu_self(dev));
     else
         cursor(gpu_self(dev));
+    look_for_failure(gpu_self(dev));
 }
 
 /* ---- what is under way ---- */
@@ -304,6 +319,7 @@ static void advance(struct virtio_gpu *g, vns_t now)
 static void gpu_expire(struct device *dev, vns_t now)
 {
     advance(gpu_self(dev), now);
+    look_for_failure(gpu_self(dev));
 }
 
 bool virtio_gpu_waiting(const struct device *dev, u64 *number)
@@ -328,6 +344,8 @@ static void op_write(struct virtio_gpu *g, struct cursor *c, u64 number, bool sa
             return;
         if (len == GPU_KEPT_PIECE)
             gpu_kept_write(&g->store, s->pieces++, bytes);
+        if (g->store.failed)
+            return;
     }
     write_backing(g, number, (u32)resource, offset, bytes, len);
 }
@@ -354,7 +372,7 @@ void virtio_gpu_reply(struct device *dev, const u8 *data, u32 len)
     struct gpu_state *s = dev->state;
     struct cursor c = {.in = data, .end = len};
     u64 number = s->number[s->first];
-    while (s->waiting && c.at < c.end && !c.bad) {
+    while (s->waiting && c.at < c.end && !c.bad && !g->store.failed) {
         u64 response;
         switch (cursor_get_varint(&c)) {
         case GPU_OP_WRITE: op_write(g, &c, number, false); break;
@@ -369,6 +387,7 @@ void virtio_gpu_reply(struct device *dev, const u8 *data, u32 len)
         }
     }
     advance(g, dev_now(dev));
+    look_for_failure(g);
 }
 
 /* ---- life ---- */

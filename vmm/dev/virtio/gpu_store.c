@@ -7,8 +7,6 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "base/check.h"
-
 #define INDEX_SIZE (2 * GPU_RESOURCES)
 #define SLOTS      (PAGE_SIZE / sizeof(struct gpu_resource)) /* of a page */
 
@@ -61,7 +59,7 @@ static void put(struct gpu_store *s, u64 at, const void *in, u64 len)
 {
     const u8 *from = in;
     u8 whole[PAGE_SIZE];
-    while (len) {
+    while (len && !s->failed) {
         u64 off = at % PAGE_SIZE, n = MIN(len, PAGE_SIZE - off);
         const u8 *page = page_image_page(s->image, at / PAGE_SIZE), *data = from;
         if (n < PAGE_SIZE) {
@@ -72,7 +70,7 @@ static void put(struct gpu_store *s, u64 at, const void *in, u64 len)
             memcpy(whole + off, from, n);
             data = whole;
         }
-        CHECK(page_image_set(s->image, at / PAGE_SIZE, data) == 0, "no memory for GPU resources");
+        s->failed = page_image_set(s->image, at / PAGE_SIZE, data);
         from += n;
         at += n;
         len -= n;
@@ -81,8 +79,8 @@ static void put(struct gpu_store *s, u64 at, const void *in, u64 len)
 
 static void drop(struct gpu_store *s, u32 first, u32 n)
 {
-    for (u32 i = 0; i < n; i++)
-        CHECK(page_image_drop(s->image, GPU_DATA_FIRST + first + i) == 0, "no memory");
+    for (u32 i = 0; i < n && !s->failed; i++)
+        s->failed = page_image_drop(s->image, GPU_DATA_FIRST + first + i);
 }
 
 /* Only what a forged checkpoint says of a resource or a scanout lies outside. */
@@ -260,8 +258,8 @@ static void refresh(struct gpu_store *s)
 
 void gpu_store_clear(struct gpu_store *s)
 {
-    for (u64 i = 0; (i = page_image_next(s->image, i)) != UINT64_MAX; i++)
-        CHECK(page_image_drop(s->image, i) == 0, "no memory");
+    page_image_clear(s->image);
+    s->failed = 0;
     s->stale = true;
 }
 
@@ -272,6 +270,7 @@ int gpu_store_restore(struct gpu_store *s, const struct page_image *image, struc
         return err_set(err, -ENOMEM, "no memory to restore the GPU's resources");
     page_image_destroy(s->image);
     s->image = copy;
+    s->failed = 0;
     s->stale = true;
     return 0;
 }
@@ -281,7 +280,7 @@ int gpu_store_restore(struct gpu_store *s, const struct page_image *image, struc
 int gpu_find(struct gpu_store *s, u32 id, struct gpu_resource *r)
 {
     refresh(s);
-    if (!id)
+    if (!id || s->failed) /* the index may be ahead of the image */
         return -1;
     for (u32 i = home(s, id); s->slot_of[i]; i = (i + 1) % INDEX_SIZE)
         if (s->id_of[s->slot_of[i] - 1] == id) {
@@ -294,7 +293,7 @@ int gpu_find(struct gpu_store *s, u32 id, struct gpu_resource *r)
 int gpu_next(struct gpu_store *s, int slot, struct gpu_resource *r)
 {
     refresh(s);
-    for (; slot < (int)GPU_RESOURCES; slot++)
+    for (; slot < (int)GPU_RESOURCES && !s->failed; slot++)
         if (s->id_of[slot]) {
             slot_get(s, (u32)slot, r);
             return slot;

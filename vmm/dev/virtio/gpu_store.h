@@ -3,6 +3,9 @@
  * ones, their pixels; contexts; the pages that came back from the renderer last. All of it lies in
  * one page image, so that checkpoints share what did not change, as they do with RAM and disks. An
  * index in host memory is made from it when needed.
+ *
+ * A host without memory for a change leaves `failed`: from there on nothing changes any more and no
+ * resource is found, until the store is cleared or restored. Whoever changed it looks at that.
  */
 #ifndef REPRISE_DEV_VIRTIO_GPU_STORE_H
 #define REPRISE_DEV_VIRTIO_GPU_STORE_H
@@ -60,6 +63,7 @@ struct gpu_store {
     u32 free_pages;
     u32 resources, queries;
     u32 first_free; /* no slot below it is free */
+    int failed;     /* -errno; see above */
 };
 
 int gpu_store_init(struct gpu_store *s, struct err *err);

@@ -47,20 +47,20 @@ struct input_model {
     struct code_range codes[6]; /* up to the first of type 0 */
 };
 
-static const struct input_model models[INPUT_DEVICES] = {
-    [INPUT_KEYBOARD] = {"keyboard",
-                        "Reprise keyboard",
-                        1,
-                        {{EV_KEY, KEY_ESC, INPUT_KEY_LAST},
-                         {EV_LED, LED_NUML, LED_SCROLLL},
-                         {EV_REP, REP_DELAY, REP_PERIOD}}},
-    [INPUT_TABLET] = {"tablet",
-                      "Reprise tablet",
-                      2,
-                      {{EV_KEY, BTN_LEFT, BTN_EXTRA},
-                       {EV_REL, REL_HWHEEL, REL_HWHEEL},
-                       {EV_REL, REL_WHEEL, REL_WHEEL},
-                       {EV_ABS, ABS_X, ABS_Y}}},
+static const struct input_model models[INPUT_UNITS] = {
+    [INPUT_UNIT_KEYBOARD] = {"keyboard",
+                             "Reprise keyboard",
+                             1,
+                             {{EV_KEY, KEY_ESC, INPUT_LAST_KEY},
+                              {EV_LED, LED_NUML, LED_SCROLLL},
+                              {EV_REP, REP_DELAY, REP_PERIOD}}},
+    [INPUT_UNIT_TABLET] = {"tablet",
+                           "Reprise tablet",
+                           2,
+                           {{EV_KEY, BTN_LEFT, BTN_EXTRA},
+                            {EV_REL, REL_HWHEEL, REL_HWHEEL},
+                            {EV_REL, REL_WHEEL, REL_WHEEL},
+                            {EV_ABS, ABS_X, ABS_Y}}},
 };
 
 static struct virtio_input *self(const struct device *dev)
@@ -100,7 +100,7 @@ static void put_bits(struct config *c, const struct input_model *m, unsigned typ
 
 static void put_axis(struct config *c, const struct input_model *m, unsigned axis)
 {
-    const u32 info[5] = {0, INPUT_TABLET_MAX}; /* min, max, fuzz, flat, resolution */
+    const u32 info[5] = {0, INPUT_AXIS_MAX}; /* min, max, fuzz, flat, resolution */
     for (const struct code_range *r = m->codes; r->type; r++)
         if (r->type == EV_ABS && axis >= r->first && axis <= r->last) {
             c->size = sizeof(info);
@@ -242,14 +242,14 @@ static const struct device_ops input_ops = {
 };
 
 int virtio_input_create(struct device *dev, const struct dev_env *env, struct device *pci,
-                        unsigned slot, enum input_device kind, struct err *err)
+                        unsigned slot, unsigned unit, struct err *err)
 {
     int r = virtio_alloc(dev, &input_ops, env, sizeof(struct input_state),
                          sizeof(struct virtio_input), err);
     if (r)
         return r;
     struct virtio_input *n = dev->host;
-    n->model = &models[kind];
+    n->model = &models[unit];
     snprintf(dev->name, sizeof(dev->name), "%s", n->model->name);
     virtio_connect(dev, &input_class, pci, slot);
     return 0;

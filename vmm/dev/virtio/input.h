@@ -6,21 +6,16 @@
 #define REPRISE_DEV_VIRTIO_INPUT_H
 
 #include "dev/virtio/virtio.h"
-
-#define INPUT_DEVICES 2u
-enum input_device { INPUT_KEYBOARD, INPUT_TABLET };
-
-#define INPUT_TABLET_MAX 32767u /* of both axes */
-#define INPUT_KEY_LAST   248u   /* the keyboard's keys are 1 to this */
+#include "host/input_report.h"
 
 struct virtio_input {
     struct virtio v; /* first: dev->host */
     const struct input_model *model;
 };
 
-/* Its component is named keyboard or tablet. */
+/* `unit`: INPUT_UNIT_KEYBOARD or _TABLET, as its component is named. */
 int virtio_input_create(struct device *dev, const struct dev_env *env, struct device *pci,
-                        unsigned slot, enum input_device kind, struct err *err);
+                        unsigned slot, unsigned unit, struct err *err);
 
 /* Bytes of events for which the driver has given buffers. */
 u32 virtio_input_room(const struct device *dev);

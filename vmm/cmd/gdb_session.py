@@ -1,0 +1,328 @@
+# What `reprise gdb` teaches gdb, in gdb's Python: part of the commands that gdb reads first (gdb.c).
+# Packets: replay/gdb/README.md.
+import re
+
+from gdb.FrameDecorator import FrameDecorator
+
+
+def reprise_packet(text):
+    """What the server answers; '' without one."""
+    try:
+        said = gdb.execute("maintenance packet " + text, to_string=True)
+    except gdb.error:
+        return ""
+    found = re.search(r'received: "(.*)"', said)
+    return found.group(1) if found else ""
+
+
+# `monitor goto` moves the machine behind gdb's back. What it knows is thrown away only then: the
+# frame that is selected goes with it.
+
+
+def reprise_flush():
+    if reprise_packet("qreprise.Moved") == "0":
+        return
+    for what in ("dcache", "register-cache"):
+        gdb.execute("maintenance flush " + what, to_string=True)
+
+
+# Entries of the kernel by their names, not as signal handlers.
+
+
+class Entry(FrameDecorator):
+    def function(self):
+        return self.inferior_frame().name() or 2 * "?"
+
+
+class Entries:
+    name, priority, enabled = "reprise", 100, True
+
+    def filter(self, frames):
+        return map(Entry, frames)
+
+
+gdb.frame_filters["reprise"] = Entries()
+
+
+# Conditions of watchpoints are evaluated by the server, which gdb tells of those of breakpoints
+# only. Here they are compiled as gdb compiles the latter. gdb evaluates them too where it stops, so
+# the server may leave out only what gdb would: whatever is not certain stays with gdb alone.
+
+
+class Watched:
+    """What is known of a watchpoint. Names are looked up where it is set, as gdb does."""
+
+    def __init__(self, point):
+        self.expression, self.condition = point.expression, point.condition
+        self.once = self.expression.startswith("-location ")
+        self.text = self.expression[len("-location "):] if self.once else self.expression
+        self.framed = not self.once and is_framed(self.text)
+        self.hidden = bool(self.condition) and is_framed(self.condition)
+        self.where = self.code = None
+        self.fresh = False
+
+    def look(self):
+        self.fresh = True
+        if not (self.once and self.where):
+            self.where = None if self.framed else self.place()
+        names_code = None if not self.where or not self.condition or self.hidden else \
+            compiled("(%s) != 0" % self.condition)
+        self.code = names_code and names_code[1]
+
+    def place(self):
+        """(address, length), if that is one place for ever."""
+        # Of a place that never changes no memory and no register is read.
+        fixed = {"add", "sub", "mul", "ext", "zero_ext", "const8", "const16", "const32", "const64",
+                 "end"}
+        if re.search(r"\bmask\b", self.text):
+            return None
+        try:
+            size = gdb.parse_and_eval(self.text).type.sizeof
+            code = None if self.once else compiled("&(%s)" % self.text)
+            if not self.once and (not code or set(code[0]) - fixed):
+                return None
+            return int(gdb.parse_and_eval("&(%s)" % self.text)) & (1 << 64) - 1, size
+        except (gdb.error, gdb.MemoryError):
+            return None
+
+
+# Bytecodes by gdb's names, with the bytes of their operand.
+CODES = {
+    "add": (0x02, 0), "sub": (0x03, 0), "mul": (0x04, 0), "div_signed": (0x05, 0),
+    "div_unsigned": (0x06, 0), "rem_signed": (0x07, 0), "rem_unsigned": (0x08, 0), "lsh": (0x09, 0),
+    "rsh_signed": (0x0a, 0), "rsh_unsigned": (0x0b, 0), "log_not": (0x0e, 0), "bit_and": (0x0f, 0),
+    "bit_or": (0x10, 0), "bit_xor": (0x11, 0), "bit_not": (0x12, 0), "equal": (0x13, 0),
+    "less_signed": (0x14, 0), "less_unsigned": (0x15, 0), "ext": (0x16, 1), "ref8": (0x17, 0),
+    "ref16": (0x18, 0), "ref32": (0x19, 0), "ref64": (0x1a, 0), "if_goto": (0x20, 2),
+    "goto": (0x21, 2), "const8": (0x22, 1), "const16": (0x23, 2), "const32": (0x24, 4),
+    "const64": (0x25, 8), "reg": (0x26, 2), "end": (0x27, 0), "dup": (0x28, 0), "pop": (0x29, 0),
+    "zero_ext": (0x2a, 1), "swap": (0x2b, 0), "pick": (0x32, 1), "rot": (0x33, 0)}
+
+
+def compiled(text):
+    """Names of bytecodes, and the bytes in hexadecimal; None: gdb cannot."""
+    names, out = [], ""
+    try:
+        rows = gdb.execute("maintenance agent-eval " + text, to_string=True)
+    except (gdb.error, gdb.MemoryError):
+        return None
+    for at, name, operand in re.findall(r"^ *(\d+)  (\w+)(?: (-?\d+))?$", rows, re.M):
+        number, size = CODES.get(name, (None, 0))
+        if number is None or len(out) != 2 * int(at) or bool(operand) != bool(size):
+            return None
+        out += "%02x" % number
+        if size:
+            out += "%0*x" % (2 * size, int(operand) & (1 << 8 * size) - 1)
+        names.append(name)
+    return (names, out) if names and names[-1] == "end" else None
+
+
+def is_framed(text):
+    """Is anything in it a frame's? Where that is depends on where the machine stands."""
+    for name in re.findall(r"(?<![\w$.])[A-Za-z_]\w*", text):
+        try:
+            found = gdb.lookup_symbol(name)[0]
+        except gdb.error:
+            found = gdb.lookup_global_symbol(name)
+        if found is not None and found.needs_frame:
+            return True
+    return False
+
+
+class Conditions:
+    KINDS = {gdb.BP_HARDWARE_WATCHPOINT: 2, gdb.BP_READ_WATCHPOINT: 3, gdb.BP_ACCESS_WATCHPOINT: 4}
+    ROOM = 12000  # characters of a packet
+
+    def __init__(self):
+        self.known = {}  # by number
+        self.sent = ""
+        gdb.events.breakpoint_created.connect(self.tell)
+        gdb.events.breakpoint_modified.connect(self.tell)
+        gdb.events.breakpoint_deleted.connect(lambda point: self.tell(point, point.number))
+        gdb.events.new_objfile.connect(self.forget)
+
+    def forget(self, event):
+        """What was looked up by name is looked up again."""
+        for watched in self.known.values():
+            watched.fresh = False
+
+    def look(self, point):
+        watched = self.known.get(point.number)
+        if not watched or (watched.expression, watched.condition) != (point.expression, point.condition):
+            watched = self.known[point.number] = Watched(point)
+        if not watched.fresh:
+            watched.look()
+        return watched
+
+    def packet(self, gone):
+        """All that the server is to know. A place where any watchpoint wants each hit is not in it:
+        gdb inserts one for all of the same place."""
+        places = {}
+        for point in gdb.breakpoints():
+            if point.type not in self.KINDS or point.number == gone or not point.enabled:
+                continue
+            watched = self.look(point)
+            if not watched.where:
+                return ""
+            places.setdefault((self.KINDS[point.type], *watched.where), []).append(watched.code)
+        rows = ["%x,%x,%x" % key + "".join(";X%x,%s" % (len(c) // 2, c) for c in codes)
+                for key, codes in sorted(places.items()) if all(codes)]
+        return "/".join(rows) if len("/".join(rows)) < self.ROOM else ""
+
+    def tell(self, point, gone=None):
+        if point.type not in self.KINDS:
+            return
+        text = self.packet(gone)
+        self.known.pop(gone, None)
+        if text != self.sent:
+            self.sent = text if reprise_packet("Qreprise.Conditions:" + text) == "OK" else None
+
+    def see(self):
+        """gdb reads anew what it watches: what the server left out up to here, it has seen then."""
+        if not self.sent:
+            return
+        for point in gdb.breakpoints():
+            if point.type in self.KINDS and point.enabled and point.condition:
+                point.enabled = True
+        reprise_packet("Qreprise.Seen")
+
+
+reprise_conditions = Conditions()
+
+
+# Steps back. gdb asks for them one by one, millions out of a long loop. The server takes many at
+# once where it knows that gdb would stop at none: it is told which instructions of the function
+# belong together. What gdb does at each (gdb: process_event_stop_test):
+# - In an inlined function that is called, at whatever depth, by the one it steps through, it goes
+#   on, except at its first instruction, where it may show the call; not in reverse-step.
+# - In a row of the line table it goes on, except at its beginning.
+
+
+def function_of(block):
+    while block is not None and block.function is None:
+        block = block.superblock
+    return block
+
+
+def name_of(block):
+    return block.start, block.end, str(block.function)
+
+
+class Back:
+    ROOM = 14000  # characters of a packet
+    LARGEST = 64 << 10  # bytes of a function
+
+    def __init__(self):
+        self.told = False
+
+    def begin(self, command):
+        self.end()
+        try:
+            text = self.packet(command)
+        except (gdb.error, gdb.MemoryError):
+            return
+        if text and len(text) < self.ROOM:
+            self.told = reprise_packet("Qreprise.Back:" + text) == "OK"
+
+    def end(self):
+        if self.told:
+            reprise_packet("Qreprise.Back:")
+        self.told = False
+
+    def chains(self):
+        """By address: the functions around it, the innermost first."""
+        known = {}
+
+        def chain(pc):
+            block = gdb.block_for_pc(pc)
+            if block is None:
+                return ()
+            key = name_of(block)
+            if key not in known:
+                names, at = [], function_of(block)
+                while at is not None:
+                    names.append(name_of(at))
+                    at = function_of(at.superblock) if at.superblock else None
+                known[key] = tuple(names)
+            return known[key]
+        return chain
+
+    def packet(self, command):
+        finish = command == "finish"
+        frame = gdb.selected_frame() if finish else gdb.newest_frame()
+        if finish and frame.type() != gdb.INLINE_FRAME:
+            return None
+        inner = function_of(frame.block())
+        through = function_of(inner.superblock) if finish else inner
+        whole = inner
+        while whole is not None and function_of(whole.superblock) is not None:
+            whole = function_of(whole.superblock)
+        if whole is None or through is None or whole.end - whole.start > self.LARGEST:
+            return None
+        code = frame.architecture().disassemble(whole.start, whole.end - 1)
+        return self.rows(code, name_of(through), name_of(whole), command != "step")
+
+    def rows(self, code, through, whole, over):
+        """The packet; `over`: calls are stepped over."""
+        chain, keys, before = self.chains(), [], None
+        calls = set()
+        for insn in code:
+            at = insn["addr"]
+            around, line = chain(at), gdb.find_pc_line(at)
+            depth = around.index(through) if through in around else 0
+            if not around or around[-1] != whole:
+                key = None
+            elif over and depth:
+                child = around[depth - 1:]
+                key = child if before is not None and before[-len(child):] == child else 0
+            else:
+                key = (line.pc, around) if before == around and line.pc < at and line.line else 0
+                if insn["asm"].startswith("call"):
+                    calls.add((line.pc, around))
+            keys.append(key)
+            before = around
+        if not over:
+            keys = [0 if key in calls else key for key in keys]
+        if not over:
+            keys = [0 if key in calls else key for key in keys]
+        groups, parts, last = {}, [], object()
+        for insn, key in zip(code, keys):
+            if key != last:
+                number = groups.setdefault(key, len(groups) + 1) if key else 0
+                parts.append(["-" if key is None else "%x" % number, []])
+            parts[-1][1].append(insn["length"])
+            last = key
+        base = code[0]["addr"]
+        return "%x" % base + "".join(
+            ";%s,%s" % (group, "%x" % sum(sizes) if group == "-" else
+                        "".join("%x" % size for size in sizes)) for group, sizes in parts) + \
+            "/" + ";".join("%x,%x" % (groups[key] if key else 0, at - base)
+                           for at, key in self.entries(code, keys))
+
+    def entries(self, code, keys):
+        """(address, key): from where which group may be entered; None: any."""
+        by_address = {insn["addr"]: key for insn, key in zip(code, keys)}
+        for insn, key in zip(code, keys):
+            at = insn["addr"]
+            jump = re.match(r"(?:bnd |notrack )?(?:j|loop|xbegin)\w*\s+(\S+)", insn["asm"])
+            if jump and not jump.group(1).startswith("0x"):
+                yield at, None
+                continue
+            to = {by_address.get(at + insn["length"])}
+            if jump:
+                to.add(by_address.get(int(jump.group(1), 16)))
+            yield from ((at, other) for other in to if other and other != key)
+
+
+reprise_back = Back()
+
+
+def reprise_stop(event):
+    frame = gdb.newest_frame()
+    if frame.type() == gdb.SIGTRAMP_FRAME and frame.name():
+        print("in %s ()" % frame.name())
+    reprise_conditions.see()
+    reprise_back.end()
+
+
+gdb.events.stop.connect(reprise_stop)
