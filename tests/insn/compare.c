@@ -122,6 +122,11 @@ static bool decode_at(const struct icase *c, u64 rip, struct faulting *f)
     return ZYAN_SUCCESS(ZydisDecoderDecodeFull(&dec, c->code + off, c->len - off, &f->in, f->ops));
 }
 
+static bool xrstor(const struct faulting *f)
+{
+    return f->in.mnemonic == ZYDIS_MNEMONIC_XRSTOR || f->in.mnemonic == ZYDIS_MNEMONIC_XRSTOR64;
+}
+
 static enum leftover left_by(const struct icase *c, const struct outcome *n, struct faulting *f)
 {
     const ZydisDecodedOperand *ops = f->ops;
@@ -142,10 +147,9 @@ static enum leftover left_by(const struct icase *c, const struct outcome *n, str
         return LEFT_CR2;
     if (in.meta.isa_set == ZYDIS_ISA_SET_XSAVE && !(n->st.gpr[RAX] & 7) && host_is(Q_XSAVE))
         return LEFT_CR2;
-    bool xrstor = in.mnemonic == ZYDIS_MNEMONIC_XRSTOR || in.mnemonic == ZYDIS_MNEMONIC_XRSTOR64;
-    if (xrstor && n->vector == EXC_GP)
+    if (xrstor(f) && n->vector == EXC_GP)
         return LEFT_STATE;
-    if (xrstor && host_is(Q_XRSTOR))
+    if (xrstor(f) && host_is(Q_XRSTOR))
         return LEFT_CR2;
     if (in.mnemonic == ZYDIS_MNEMONIC_VMASKMOVPS || in.mnemonic == ZYDIS_MNEMONIC_VMASKMOVPD ||
         in.mnemonic == ZYDIS_MNEMONIC_VPMASKMOVD || in.mnemonic == ZYDIS_MNEMONIC_VPMASKMOVQ)
@@ -444,6 +448,9 @@ static const char *excuse(const struct icase *c, const struct outcome *n, const 
     /* Of several bytes that fault for different reasons, which is first. */
     if (host_is(Q_MASKMOV) && same && masked_move(&f) && n->vector == EXC_PF && stack_or_general(e))
         return host_text(Q_MASKMOV);
+    if (host_is(Q_XRSTOR) && same && xrstor(&f) && n->vector == EXC_PF &&
+        (stack_or_general(e) || (e->vector == EXC_PF && n->cr2 < e->cr2)))
+        return host_text(Q_XRSTOR);
     if (host_is(Q_CVTPS2PH) && same && f.in.mnemonic == ZYDIS_MNEMONIC_VCVTPS2PH &&
         e->vector == EXC_XM && n->vector >= EXC_SS && n->vector <= EXC_AC)
         return host_text(Q_CVTPS2PH);
