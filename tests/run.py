@@ -10,7 +10,6 @@ import argparse
 import fnmatch
 import importlib
 import os
-import pathlib
 import shutil
 import sys
 import threading
@@ -59,7 +58,7 @@ class Runner:
         with self.lock:
             self.count[verdict] += 1
             if verdict == "FAIL":
-                self.failed.append(test.name)
+                self.failed.append((test.name, harness.rnd.seed))
             line = f"{verdict:<4} {test.name:<32} {seconds:7.1f} s"
             print(line + (f"  {note}" if note else ""), flush=True)
 
@@ -75,6 +74,8 @@ class Runner:
         began = time.monotonic()
         verdict, note = "ok", ""
         with open(str(place) + ".log", "w", encoding="utf-8", errors="replace") as log:
+            harness.rnd.begin(test.name)
+            log.write(f"TEST_SEED={harness.rnd.seed}\n")
             t = harness.Case(self.args.mode, place, log)
             try:
                 note = test.function(t) or ""
@@ -105,8 +106,8 @@ class Runner:
         for thread in threads:
             thread.join()
         seconds = time.monotonic() - self.began
-        for name in sorted(self.failed):
-            print(f"failed: {name}; again: tests/run.py --mode {self.args.mode} {name}")
+        for name, seed in sorted(self.failed):
+            print(f"failed: {name}; again: TEST_SEED={seed} tests/run.py --mode {self.args.mode} {name}")
         print(f"{len(self.failed) or 'no'} failure(s) in {seconds:.0f} s, MODE={self.args.mode}")
         print("{ok} passed, {FAIL} failed, {skip} skipped".format(**self.count), flush=True)
         return 1 if self.failed else 0

@@ -8,13 +8,13 @@ seeds; recordings forged with their checksums right. `--kind kill --turns 250` i
 buffers` alone are the campaigns against the GPU's renderer; a turn of `--kind kvm` is 10,000 inputs
 at random positions of guests under KVM, and random programs; one of `--kind programs` 10,000 random
 programs under dbt, straight, with stops and in single steps; one of `--kind paranoid` a boot and a
-speed program, each instruction run a second way; one of `--kind pmu` 100,000 stops at
+speed program, each instruction run a second way; one of `--kind suite` a test of `make test` that
+draws, with other numbers; one of `--kind pmu` 100,000 stops at
 random positions of guests that run freely, on an imitation. Stops at the first failure, says how to
 repeat it, and keeps its recording.
 """
 import argparse
 import os
-import pathlib
 import random
 import shutil
 import sys
@@ -23,7 +23,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.dont_write_bytecode = True
 
-from suite import harness, kvm, paranoid, stops, unit, virgl_hostile  # noqa: E402
+from suite import free, harness, imitation, kvm, kvm_host, net, paranoid, stops, unit, virgl_hostile  # noqa: E402
 from suite.harness import DAMAGE, ERROR, IMAGES, KILLED, ROOT, Session  # noqa: E402
 
 COMMANDS = ["cat /proc/uptime; sleep 0.3", "(for i in $(seq 50); do (echo $i); done) | md5sum",
@@ -210,10 +210,24 @@ def kvm_steps(t, rnd):
           "--seed", rnd.getrandbits(32), "--cases", 150, timeout=1200)
 
 
+DRAWING = (free, imitation, kvm, kvm_host, net, stops, virgl_hostile)
+
+
+def suite(t, rnd):
+    """A test that draws, with other numbers than in `make test`."""
+    names = [m.__name__ for m in DRAWING]
+    one = rnd.choice([x for x in harness.TESTS if x.function.__module__ in names])
+    print(f"     {one.name}", flush=True)
+    try:
+        one.function(t)
+    except harness.Skip:
+        pass
+
+
 KINDS = {"boot": (boot, 12), "workload": (workload, 1), "kill": (kill, 4), "flip": (flip, 2),
          "insn": (insn, 2), "programs": (programs, 2), "devices": (devices, 1), "ring0": (ring0, 2), "fuzz": (fuzz, 1),
          "forge": (forge, 1), "renderer": (renderer, 4), "buffers": (buffers, 1), "pmu": (pmu, 1),
-         "paranoid": (paranoid.soak, 1), "kvm": (kvm_steps, 1)}
+         "paranoid": (paranoid.soak, 1), "kvm": (kvm_steps, 1), "suite": (suite, 2)}
 
 
 def main():
@@ -230,7 +244,7 @@ def main():
     turns = {}
     while sum(turns.values()) < args.turns if args.turns else time.monotonic() < until:
         seed = args.seed if args.seed is not None else int.from_bytes(os.urandom(4), "little")
-        rnd = random.Random(seed)
+        rnd = harness.rnd.source = random.Random(seed)
         kind = args.kind or rnd.choices(list(KINDS), [w for _, w in KINDS.values()])[0]
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)

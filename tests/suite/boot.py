@@ -5,7 +5,7 @@ import random
 import re
 import time
 
-from suite.harness import ERROR, IMAGES, NO_TEXT, ROOT, TIMEOUT, Session, test
+from suite.harness import ERROR, IMAGES, NO_TEXT, ROOT, TIMEOUT, Session, rnd, test
 
 GUEST_CHECK = f"{IMAGES}/guest/check:/bin/check"
 NOISE = r"WARNING:|BUG:|Oops|unchecked MSR|general protection|segfault|[Cc]all [Tt]race|rcu_sched"
@@ -110,7 +110,6 @@ def ten(part):
     @test(f"boot/seeds-{part}", cost=14)
     def run(t):
         """Ten boots in all with other seeds, typed input or none, paced and not."""
-        rnd = random.Random(int.from_bytes(os.urandom(4), "little"))
         for turn in range(5):
             seed = rnd.getrandbits(32)
             name = f"rec{turn}"

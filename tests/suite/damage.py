@@ -1,25 +1,16 @@
 """Recorders killed at random moments, recordings damaged."""
-import os
-import random
 import re
 import shutil
 import time
 
-from suite.harness import DAMAGE, ERROR, IMAGES, KILLED, Session, test
+from suite.harness import DAMAGE, ERROR, IMAGES, KILLED, Session, rnd, test
 
 TINY = IMAGES / "tiny"
-
-
-def seeded(t):
-    seed = int(os.environ.get("TEST_SEED") or int.from_bytes(os.urandom(4), "little"))
-    t.log.write(f"TEST_SEED={seed} repeats this\n")
-    return random.Random(seed), seed
 
 
 def kills(part, count):
     @test(f"damage/kill-{part}", cost=30)
     def run(t):
-        rnd, seed = seeded(t)
         replayed = furthest = 0
         for turn in range(count):
             name = f"rec{turn}"
@@ -43,7 +34,7 @@ def kills(part, count):
                 furthest = max(furthest, reached["position"])
             shutil.rmtree(t.dir / name, ignore_errors=True)
         t.check(replayed > count / 2, f"only {replayed} of {count} could be replayed")
-        return f"{count} killed, {replayed} replayed, up to position {furthest}, seed {seed}"
+        return f"{count} killed, {replayed} replayed, up to position {furthest}"
 
 
 kills(0, 100)
@@ -53,7 +44,6 @@ kills(1, 100)
 @test("damage/kill-typed", cost=12)
 def kill_typed(t):
     """What was typed is in the recording before the guest can answer it, whenever it is killed."""
-    rnd, seed = seeded(t)
     for turn in range(12):
         name, image = f"rec{turn}", {} if not turn else {"kernel": TINY / "echo.elf"}
         s = Session(t, name, *([] if not turn else ["--memory", "16M"]), **image)
@@ -78,7 +68,6 @@ def kill_typed(t):
         r = t.replay(f"rec{turn}", code=DAMAGE)
         t.has(r.error, f"position {events[-1]['position']}:", "where the replay ended")
         t.check(s.out.startswith(r.out), "the replay's console is not a prefix")
-    return f"seed {seed}"
 
 
 @test("damage/log-by-work", cost=8)
@@ -105,7 +94,6 @@ def flips(part, count):
     @test(f"damage/flip-{part}", cost=30)
     def run(t):
         """One random bit flipped, or cut short: refused, or replayed up to the damage."""
-        rnd, seed = seeded(t)
         (t.dir / "typed").write_bytes(b"\n" + b"".join(b"%d some text\n" % i for i in range(200)) +
                                       b"exit\n")
         with open(t.dir / "typed", "rb") as f:
@@ -140,7 +128,7 @@ def flips(part, count):
                         f"{what}: no message")
             path.write_bytes(data)
         t.same("rec", whole)
-        return f"{outcomes[DAMAGE]} up to the damage, {outcomes[ERROR]} refused, seed {seed}"
+        return f"{outcomes[DAMAGE]} up to the damage, {outcomes[ERROR]} refused"
 
 
 flips(0, 1000)

@@ -5,7 +5,6 @@ import functools
 import math
 import operator
 import os
-import random
 import shutil
 import socket
 import sqlite3
@@ -13,7 +12,7 @@ import subprocess
 import time
 
 from suite.disk import tool
-from suite.harness import IMAGES, Failure, test
+from suite.harness import IMAGES, Failure, rnd, test
 
 DEBIAN = IMAGES / "debian"
 PROGRAM = r"""
@@ -248,9 +247,6 @@ def powercut(t):
     for name in ("sfdisk", "e2fsck", "debugfs"):
         if not tool(name):
             t.skip(f"{name} is not installed")
-    seed = int(os.environ.get("REPRISE_TEST_SEED") or random.getrandbits(32))
-    t.log.write(f"REPRISE_TEST_SEED={seed}\n")
-    rnd = random.Random(seed)
     s = Server(t, "rec")
     s.ready()
     s.ssh(WRITER)
@@ -260,7 +256,7 @@ def powercut(t):
     # The last seconds: the writer was at work from about there on.
     position = rnd.randrange(end - end // 20, end)
     rows = cut(t, position)
-    return f"seed {seed}, position {position}: {rows}"
+    return f"position {position}: {rows}"
 
 
 def http_exchanges(t, name):

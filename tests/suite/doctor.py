@@ -5,7 +5,6 @@ import fcntl
 import json
 import os
 import pathlib
-import random
 import re
 import shutil
 import stat

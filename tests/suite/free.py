@@ -1,10 +1,9 @@
 """Recordings whose positions are branches: made by a guest that runs freely (on tests/imitation) or by
 dbt on request of a test, replayed on both engines, converted, debugged; and what is refused."""
-import random
 import shutil
 import time
 
-from suite.harness import DAMAGE, ERROR, FINE, IMAGES, USAGE, Session, test
+from suite.harness import DAMAGE, ERROR, FINE, IMAGES, USAGE, Session, rnd, test
 from suite.imitation import imitation, tiny
 
 GUESTS = ("interrupts", "msr", "rep", "exceptions", "paging", "smc", "fpu", "mmio", "portstrings")
@@ -13,7 +12,7 @@ PMU = ("--engine", "kvm", "--counter", "pmu")
 
 
 def behave(what="skid=60,early=1/20"):
-    return {"REPRISE_IMITATION": f"seed={random.getrandbits(31)},cpu=skylake,{what}"}
+    return {"REPRISE_IMITATION": f"seed={rnd.getrandbits(31)},cpu=skylake,{what}"}
 
 
 def record(t, guest, *options, name="rec", env=None, code=None):
@@ -28,7 +27,7 @@ def convert(t, name, to):
           timeout=200)
     info = t.info(to)
     t.equal(info["position_unit"], "insn", "the unit")
-    slices = {"REPRISE_TEST_SLICE": str(random.choice((997, 12347, 500009)))}
+    slices = {"REPRISE_TEST_SLICE": str(rnd.choice((997, 12347, 500009)))}
     t.run(t.reprise, "replay", "--verify", t.dir / to, env=slices, timeout=200)
     return info["position"]
 
@@ -42,7 +41,7 @@ def both(guest):
             r = t.run(imitation(t), "replay", "--engine", "kvm", "--verify", t.dir / "rec", timeout=200,
                       env=behave())
             t.has(r.error, "replayed without a difference")
-        slices = {"REPRISE_TEST_SLICE": str(random.choice((3, 101, 9973)))}
+        slices = {"REPRISE_TEST_SLICE": str(rnd.choice((3, 101, 9973)))}
         t.run(t.reprise, "replay", "--verify", t.dir / "rec", env=slices, timeout=200)
         insns = convert(t, "rec", "insn")
         if insns < 1000000:  # by single steps
@@ -138,7 +137,7 @@ def tsc_step(t):
 @test("free/forged-place", cost=15)
 def forged_place(t):
     """Places that the guest never comes to: told, and not looked for without end."""
-    seed = random.getrandbits(31)
+    seed = rnd.getrandbits(31)
     t.run(t.reprise, "record", "-o", t.dir / "rec", "--kernel", tiny("waits"), "--memory", "16M",
           "--no-realtime", code=None, env=BRANCHES)
     t.run(t.build / "tests" / "tools" / "log_forge", t.dir / "rec" / "log", t.dir / "forged", seed)
@@ -166,7 +165,7 @@ def linux_by_dbt(t):
               "--no-realtime", "--timeout", 120, code=None, timeout=200, env=BRANCHES)
     t.same("rec", r, timeout=200)
     t.run(t.reprise, "replay", "--verify", t.dir / "rec", timeout=200,
-          env={"REPRISE_TEST_SLICE": str(random.choice((99991, 7777777)))})
+          env={"REPRISE_TEST_SLICE": str(rnd.choice((99991, 7777777)))})
     return f"{convert(t, 'rec', 'insn')} instructions"
 
 
@@ -179,8 +178,8 @@ def seek(t):
     t.check(info["checkpoints"] >= 3, f"{info['checkpoints']} checkpoints")
     t.verify_checkpoints("rec")
     t.run(t.build / "tests" / "tools" / "walk", t.dir / "rec", "--places", 10, "--moves", 15, "--seed",
-          random.getrandbits(16), timeout=200)
-    for position in sorted(random.sample(range(1, end), 6)):
+          rnd.getrandbits(16), timeout=200)
+    for position in sorted(rnd.sample(range(1, end), 6)):
         at = [t.run(program, "replay", "--engine", engine, "--to", position, "--regs", "--json",
                     t.dir / "rec", timeout=100, env=behave()).out
               for program, engine in ((imitation(t), "kvm"), (t.reprise, "dbt"))]
@@ -268,8 +267,8 @@ def failing(call, sentence):
         for turn in range(20):  # with some seeds nobody needs the call; least where KVM knows much
             share = 3 if turn < 10 else 1
             failed = failed or fails(t, f"fail={call}@1,unknown=1/{share}", sentence, guest=guest)
-        for nth in (2, random.randrange(3, 12), random.randrange(12, 200)):
-            failed += fails(t, f"fail={call}@{nth},unknown=1/3", sentence, guest=random.choice(GUESTS))
+        for nth in (2, rnd.randrange(3, 12), rnd.randrange(12, 200)):
+            failed += fails(t, f"fail={call}@{nth},unknown=1/3", sentence, guest=rnd.choice(GUESTS))
         t.check(failed, "it never failed")
         return f"{failed} times"
 
@@ -290,7 +289,7 @@ def fails_dirty_log(t):
 def fails_any(t):
     """Whatever fails, whenever, also before the guest runs, and of a replay or single steps."""
     for rate in (3, 30, 300, 3000, 3000, 3000):
-        seed = {"REPRISE_IMITATION": f"seed={random.getrandbits(31)},cpu=skylake,fails=1/{rate}"}
+        seed = {"REPRISE_IMITATION": f"seed={rnd.getrandbits(31)},cpu=skylake,fails=1/{rate}"}
         t.log.write(f"{seed}\n")
         for options in (PMU, ("--engine", "kvm", "--counter", "step")):
             r = t.run(imitation(t), "record", "--force", "-o", t.dir / "rec", "--kernel", tiny("interrupts"),

@@ -2,13 +2,12 @@
 import json
 import os
 import pathlib
-import random
 import re
 import signal
 import zlib
 
 from suite.display import read_png
-from suite.harness import DIVERGED, FINE, GUEST, IMAGES, Session, test
+from suite.harness import DIVERGED, FINE, GUEST, IMAGES, Session, rnd, test
 
 RAW = IMAGES / "gpu-raw"
 WIDTH, HEIGHT, SQUARE = 640, 480, 64
@@ -161,7 +160,7 @@ def raw_random(t):
     """Random command buffers: all goes on. A renderer that was lost to one draws no more, and the
     stream says so."""
     need_virgl(t)
-    seed = random.randrange(1 << 31)
+    seed = rnd.randrange(1 << 31)
     r = raw(t, "rec", f"random=24 seed={seed} frames=2 every=1", timeout=300,
             code=(FINE, GUEST + WRONG_PIXELS))
     t.has(r.text, rf"^gpu-raw: random, seed {seed}: \d+ taken, \d+ refused$")
@@ -187,7 +186,7 @@ def raw_endless(t):
 def raw_killed(t):
     """A renderer that is killed at some frame: the program goes on drawing, to no effect."""
     need_virgl(t)
-    n = random.randrange(2, 40)
+    n = rnd.randrange(2, 40)
     t.log.write(f"killed after frame {n}\n")
     s = Session(t, "rec", argv=[
         t.reprise, "record", "-o", t.dir / "rec", "--kernel", RAW / "vmlinuz", "--initrd",

@@ -1,10 +1,9 @@
 """Streams of GPU commands, drawn: driving a renderer, and the verbs of `reprise gpu` that do."""
 import json
-import random
 import re
 
 from suite.gpu import gpu, png
-from suite.harness import DAMAGE, DIVERGED, ERROR, ROOT, USAGE, test
+from suite.harness import DAMAGE, DIVERGED, ERROR, USAGE, rnd, test
 
 
 def renderer(t):
@@ -77,7 +76,7 @@ def replay(t):
 @test("gpu-play/seek", cost=40)
 def seek(t):
     """Anywhere, by keyframes: every picture from there on is that of playing straight."""
-    seed = random.randrange(1 << 31)
+    seed = rnd.randrange(1 << 31)
     for options, good in ((("-m",), 14), ((), 14), (("-d", "-c"), 3), (("-m", "-c"), 3)):
         log = scene(t, "gpu.log", 14, *options, reads=False)
         out = t.run(tool(t, "gpu_seek"), renderer(t), log, seed, 6 // t.slow + 3,

@@ -4,13 +4,16 @@ import json
 import os
 import pathlib
 import pty
+import random
 import re
 import select
 import shlex
 import signal
 import subprocess
 import termios
+import threading
 import time
+import zlib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 IMAGES = ROOT / "build" / "images"
@@ -23,6 +26,24 @@ FINE, ERROR, USAGE, DIVERGED, DAMAGE, CRASH, HALTED, PANIC, TIMEOUT, NO_TEXT = r
 # What the log of a killed recorder ends with: how far it was, or a chunk that was sealed just then.
 KILLED = ("reached", "progress")
 GUEST = 64
+
+
+class Drawn(threading.local):
+    """A random.Random of the test that this thread runs. Each test has its own seed, always the same
+    one unless TEST_SEED is set, to a number or to "random": what decides whether a change is good
+    must not be a draw. tests/soak.py draws."""
+
+    def begin(self, name):
+        said = os.environ.get("TEST_SEED")
+        self.seed = (int.from_bytes(os.urandom(4), "little") if said == "random" else
+                     int(said) if said else zlib.crc32(name.encode()))
+        self.source = random.Random(self.seed)
+
+    def __getattr__(self, name):
+        return getattr(self.source, name)
+
+
+rnd = Drawn()
 
 
 class Skip(Exception):

@@ -1,8 +1,7 @@
 """The KVM engine on an imitation of KVM and of the performance counter: on every host."""
 import json
-import random
 
-from suite.harness import FINE, HALTED, IMAGES, ROOT, test
+from suite.harness import FINE, HALTED, IMAGES, ROOT, rnd, test
 from suite.tiny import COMMON, ENDS, OPTIONS, OWN_TEST
 
 LONGEST = 60000  # positions of a guest that is cut
@@ -18,7 +17,7 @@ def imitation(t, program="reprise"):
 def doctor(t, **misbehaviour):
     """Its facts and what it says of the engine kvm with the counter pmu."""
     what = ",".join(k if v is True else f"{k}={v}" for k, v in misbehaviour.items())
-    seed = random.getrandbits(31)
+    seed = rnd.getrandbits(31)
     t.log.write(f"REPRISE_IMITATION=seed={seed},{what}\n")
     r = json.loads(t.run(imitation(t), "doctor", "--json", timeout=200,
                          env={"REPRISE_IMITATION": f"seed={seed},{what}"}).out)
@@ -98,7 +97,7 @@ def insn(name, cases, *options):
             if model == "v3":
                 t.need_v3()
             r = t.run(imitation(t, "insn"), "--engine", "kvm", "--model", model, "--seed",
-                      random.getrandbits(31), "--cases", cases, *options, timeout=240)
+                      rnd.getrandbits(31), "--cases", cases, *options, timeout=240)
             t.has(r.text, ", 0 failed")
             return r.text.strip().splitlines()[-1]
 
@@ -141,7 +140,7 @@ def free(name):
     @test(f"imitation/free-{name}", cost=4)
     def run(t):
         """Recorded at the CPU's own speed, counted by branches; replayed by dbt."""
-        what = f"seed={random.getrandbits(31)},cpu=skylake,skid=60,early=1/20,tlb"
+        what = f"seed={rnd.getrandbits(31)},cpu=skylake,skid=60,early=1/20,tlb"
         r = t.run(imitation(t), "record", "-o", t.dir / "rec", "--kernel", tiny(name), "--memory",
                   "16M", "--no-realtime", "--seed", 1, "--max-insns", 400000, "--engine", "kvm",
                   "--counter", "pmu", *OPTIONS.get(name, ()), code=None, timeout=200, env={"REPRISE_IMITATION": what})
@@ -161,7 +160,7 @@ for path in sorted((ROOT / "images" / "tiny").glob("*.c")):
 def linux(t):
     """A boot at the CPU's own speed."""
     where = IMAGES / "linux"
-    what = f"seed={random.getrandbits(31)},cpu=skylake,skid=60,early=1/50,tlb"
+    what = f"seed={rnd.getrandbits(31)},cpu=skylake,skid=60,early=1/50,tlb"
     r = t.run(imitation(t), "record", "-o", t.dir / "rec", "--kernel", where / "vmlinuz", "--initrd",
               where / "initrd", "--no-realtime", "--seed", 1, "--engine", "kvm", "--counter", "pmu",
               code=HALTED, timeout=300, env={"REPRISE_IMITATION": what})
@@ -174,7 +173,7 @@ def lost(name, sentence, what, guest="faultstorm"):
     @test(f"imitation/free-{name}", cost=3)
     def run(t):
         """What goes wrong after the self-test is told."""
-        said = f"seed={random.getrandbits(31)},cpu=skylake,later,{what}"
+        said = f"seed={rnd.getrandbits(31)},cpu=skylake,later,{what}"
         r = t.run(imitation(t), "record", "-o", t.dir / "rec", "--kernel", tiny(guest),
                   "--memory", "16M", "--no-realtime", "--seed", 1, "--engine", "kvm", "--counter",
                   "pmu", code=1, timeout=100, env={"REPRISE_IMITATION": said})

@@ -5,7 +5,7 @@ program says about it. Each step costs some 30 microseconds, so long guests are 
 import random
 import re
 
-from suite.harness import ERROR, FINE, IMAGES, ROOT, host_has_avx2, test
+from suite.harness import ERROR, FINE, IMAGES, ROOT, host_has_avx2, rnd, test
 from suite.tiny import COMMON, ENDS, OPTIONS, OWN_TEST, answered, answers
 
 LONGEST = 60000  # positions of a guest that is cut
@@ -81,7 +81,7 @@ def insn(name, cases, *options):
             need_kvm(t)
             if model == "v3":
                 t.need_v3()
-            seed = random.getrandbits(31)
+            seed = rnd.getrandbits(31)
             r = t.run(t.build / "tests" / "insn" / "insn", "--engine", "kvm", "--model", model,
                       "--seed", seed, "--cases", cases, *options, timeout=240)
             t.has(r.text, ", 0 failed")
@@ -150,7 +150,7 @@ def interrupted(t):
     """Inputs at random positions of random guests, recorded under KVM, replayed under both; the whole
     campaign is `tests/soak.py --kind kvm`."""
     need_kvm(t)
-    r = inject(t, random.getrandbits(31), 250, timeout=200)
+    r = inject(t, rnd.getrandbits(31), 250, timeout=200)
     return r.text.strip().splitlines()[-1].removeprefix("inject: all: ")
 
 

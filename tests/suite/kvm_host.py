@@ -3,12 +3,11 @@ all that is known, and what was recorded until then replays. tests/tools/kvm_fak
 import errno
 import os
 import pathlib
-import random
 import re
 import signal
 import time
 
-from suite.harness import DAMAGE, ERROR, IMAGES, ROOT, Session, test
+from suite.harness import DAMAGE, ERROR, IMAGES, ROOT, Session, rnd, test
 from suite.kvm import KVM, STEP, need_kvm
 
 # Numbers of KVM's ioctls.
@@ -116,7 +115,7 @@ def broken(t):
                              (8, "a single step of `.*` stopped at [0-9a-f]+: KVM_EXIT_SHUTDOWN"),
                              (7, "has no answer: KVM_EXIT_IRQ_WINDOW_OPEN"),
                              (99, "has no answer: an unnamed exit .99.")):
-        when = random.randrange(2000, 9000)
+        when = rnd.randrange(2000, 9000)
         r, _ = ends_there(t, f"exit={reason},{when}", fake, sentence)
         t.has(r.error, r"at position \d+, instruction at [0-9a-f]+ .ring 0., bytes( [0-9a-f]{2}){15}")
         t.has(r.error, "RIP [0-9a-f]+ RFLAGS .* R15 ")
@@ -129,15 +128,15 @@ def gone(t):
     fake = build_fake(t)
     any_of = "KVM_RUN at position|KVM_(GET|SET)_\\w+|does not take the (guest's control|general) registers"
     for n in range(6): # the last thousands of some 36,000 talk to devices
-        what = (f"gone={errno.EIO},{random.randrange(8000, 76000)}" if n % 2 else
-                f"ioctl={RUN},{errno.EIO},{random.randrange(27500, 38000)}")
+        what = (f"gone={errno.EIO},{rnd.randrange(8000, 76000)}" if n % 2 else
+                f"ioctl={RUN},{errno.EIO},{rnd.randrange(27500, 38000)}")
         t.log.write(f"KVM_FAKE={what}\n")
         ends_there(t, what, fake, f"({any_of if n % 2 else 'KVM_RUN at position'}).*Input/output error")
     for number, guest, sentence in (
             (GET_REGS, "interrupts", "KVM_GET_REGS: Input/output error"),
             (SET_REGS, "interrupts", "does not take the general registers: Input/output error"),
             (SET_GUEST_DEBUG, "interrupts", "KVM_SET_GUEST_DEBUG: Input/output error")):
-        ends_there(t, f"ioctl={number},{errno.EIO},{random.randrange(1000, 3000)}", fake, sentence, guest)
+        ends_there(t, f"ioctl={number},{errno.EIO},{rnd.randrange(1000, 3000)}", fake, sentence, guest)
 
 
 @test("kvm/replay-gone", cost=4)
@@ -196,7 +195,7 @@ def killed(t):
     need_kvm(t)
     child = t.start([t.reprise, "record", "-o", t.dir / "rec", *STEP, "--memory", "16M", "--kernel",
                      IMAGES / "tiny" / "spin.elf"])
-    time.sleep(random.uniform(1.5, 2.2) * t.slow)
+    time.sleep(rnd.uniform(1.5, 2.2) * t.slow)
     t.check(child.poll() is None, "it ended before it was killed")
     child.kill()
     out = child.communicate()[0]

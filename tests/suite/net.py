@@ -12,7 +12,7 @@ import subprocess
 import time
 
 from suite.boot import image
-from suite.harness import DIVERGED, ERROR, HALTED, IMAGES, USAGE, Failure, Session, test
+from suite.harness import DIVERGED, ERROR, HALTED, IMAGES, USAGE, Failure, Session, rnd, test
 
 LEASE = """[ "$1" = bound ] || exit 0
 ip addr add $ip/$mask dev $interface
@@ -381,7 +381,7 @@ wait
 def hostile(t):
     """Malformed frames, thousands of them: recorder and backend live on, the capture has them all."""
     image(t)
-    seed = random.randrange(10 ** 6)
+    seed = rnd.randrange(10 ** 6)
     count = 20000
     r = batch(t, "rec", UP + f"""/frames {seed} {count}
 ip addr flush dev eth0

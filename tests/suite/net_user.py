@@ -1,6 +1,5 @@
 """reprise-net, the companion that is a network in user space: its death, a hostile one, its sandbox."""
 import os
-import random
 import re
 import shutil
 import signal
@@ -8,7 +7,7 @@ import subprocess
 import sys
 
 from suite.boot import image
-from suite.harness import ERROR, IMAGES, Session, test
+from suite.harness import ERROR, IMAGES, Session, rnd, test
 from suite.net import UP, Guest, echo, guest_files
 
 MAGIC, VERSION, READY = 0x544e5652, 1, 0  # host/net_protocol.h
@@ -148,7 +147,7 @@ def hostile(t):
         t.equal(len(r.error.splitlines()), 1, f"lines about {mode}")
         t.check(not (t.dir / "rec").exists(), f"a recording was left by {mode}")
     for mode in ("small", "empty", "kind", "short", "long", "longest", "sync", "random"):
-        seed = random.randrange(10 ** 9)
+        seed = rnd.randrange(10 ** 9)
         r = record(mode, seed=seed)
         t.has(r.error, "tcp port 1 of 127.0.0.1 leads to port 1", mode)
         t.equal(re.findall(GONE, r.error)[:2],

@@ -1,10 +1,9 @@
 """The GPU renderer, reprise-gpu, through its client: pixels, completion, errors, its sandbox, its death."""
 import os
 import pathlib
-import random
 import time
 
-from suite.harness import test
+from suite.harness import rnd, test
 
 FUZZ = 5000  # messages
 
@@ -89,7 +88,7 @@ def errors(t):
 def death(t):
     """Killed at random moments, stopped, orphaned: always noticed, always ended."""
     draw(t, "about")
-    seed = random.randrange(1 << 31)
+    seed = rnd.randrange(1 << 31)
     draw(t, "kill", 8, env={"SEED": seed})
     hung = draw(t, "-h", 1500, "hang").text
     t.has(hung, "^hangs: nothing came from it for [12] s$")
@@ -143,7 +142,7 @@ def host(t):
 def nonsense(t):
     """Requests that no client sends, mutated commands, a renderer that lies."""
     draw(t, "about")
-    seed = random.randrange(1 << 31)
+    seed = rnd.randrange(1 << 31)
     fuzz = (tool(t, "renderer_fuzz"), "-p", gpu(t))
     t.run(*fuzz, seed, FUZZ // t.slow, timeout=300)
     t.run(*fuzz, "-c", seed, 100 // t.slow, timeout=300)

@@ -1,8 +1,7 @@
 """The engine kvm with the counter pmu stops exactly, or says that it did not: on the imitation."""
-import random
 import re
 
-from suite.harness import IMAGES, test
+from suite.harness import IMAGES, rnd, test
 
 # Of each table of events (docs/doctor.md) a CPU, its margin, and positions between two stops.
 CPUS = {"skylake": (100, 500), "alderlake": (125, 600), "zen": (10000, 12000)}
@@ -29,7 +28,7 @@ def recordings(t, by_kvm=False, linux=True):
 
 def stops(t, made, number, cpu, *options, seed=None, gap=None, timeout=300, **more):
     """Returns what the tool said last."""
-    seed = random.getrandbits(31) if seed is None else seed
+    seed = rnd.getrandbits(31) if seed is None else seed
     what = ",".join(k if v is True else f"{k}={v}" for k, v in more.items())
     r = t.run(t.build / "tests/imitation/stops", "--seed", seed, "--stops", number, "--gap",
               gap or CPUS[cpu][1], *options, *made, timeout=timeout,
