@@ -16,8 +16,132 @@
 #include <errno.h>
 #include <sys/mman.h>
 
+#define NO_TARGET (1ull << 62) /* 0 - an address that is not canonical */
+
 /* So many stores beside translated bytes, and the page goes. */
 #define MISSES_MAX 64
+
+/* ---- the jump cache ---- */
+
+/* A table of it: index `t` of jc, or t - IDX_COUNT of jc2. */
+static u32 slot_in(unsigned t, u64 lin)
+{
+    return t < IDX_COUNT ? jc_slot(lin) : jc_second(lin);
+}
+
+static void jc_clear(struct dbt *d, unsigned t, u32 slot)
+{
+    d->jc_block[t][slot] = 0;
+    if (t < IDX_COUNT)
+        d->jc[t][slot] = (u64)(uintptr_t)(d->code->rx + d->code->second[t]);
+    else
+        d->jc2[t - IDX_COUNT][slot].minus = NO_TARGET;
+}
+
+static void jc_put(struct dbt *d, unsigned t, u32 bi)
+{
+    struct block *b = &d->code->blocks[bi];
+    u32 slot = slot_in(t, b->lin), old = d->jc_block[t][slot];
+    struct filled *f = b->lin >> 63 ? &d->jc_kernel : &d->jc_user;
+    if (!old || (d->code->blocks[old].lin ^ b->lin) >> 63) {
+        if (f->n < MAX_FILLED)
+            f->slot[f->n] = t << 16 | slot;
+        f->n++;
+    }
+    d->jc_block[t][slot] = bi;
+    if (t < IDX_COUNT)
+        d->jc[t][slot] = (u64)(uintptr_t)(d->code->rx + b->ient);
+    else
+        d->jc2[t - IDX_COUNT][slot] =
+            (struct jc_second){0 - b->lin, (u64)(uintptr_t)(d->code->rx + b->code)};
+}
+
+void jc_set(struct dbt *d, unsigned idx, struct block *b)
+{
+    u32 bi = (u32)(b - d->code->blocks), old = d->jc_block[idx][jc_slot(b->lin)];
+    if (old == bi)
+        return;
+    if (old)
+        jc_put(d, IDX_COUNT + idx, old);
+    jc_put(d, idx, bi);
+}
+
+u32 jc_find(const struct dbt *d, u64 lin)
+{
+    for (unsigned t = d->c.idx; t < 2 * IDX_COUNT; t += IDX_COUNT) {
+        u32 bi = d->jc_block[t][slot_in(t, lin)];
+        if (bi && d->code->blocks[bi].lin == lin)
+            return bi;
+    }
+    return 0;
+}
+
+static void jc_clear_list(struct dbt *d, struct filled *f)
+{
+    if (f->n <= MAX_FILLED) {
+        for (u32 i = 0; i < f->n; i++)
+            jc_clear(d, f->slot[i] >> 16, f->slot[i] & 0xffff);
+    } else {
+        for (unsigned t = 0; t < 2 * IDX_COUNT; t++)
+            for (u32 s = 0; s < JC_SIZE; s++)
+                if (d->jc_block[t][s])
+                    jc_clear(d, t, s);
+    }
+    f->n = 0;
+}
+
+/* Those of a few addresses. */
+static void jc_drop_near(struct dbt *d, u64 lin, u64 len)
+{
+    for (u64 at = lin - 14; at != lin + len; at++) /* from the first that may reach in */
+        for (unsigned t = 0; t < 2 * IDX_COUNT; t++) {
+            u32 slot = slot_in(t, at), bi = d->jc_block[t][slot];
+            if (bi && d->code->blocks[bi].lin == at &&
+                (at - lin < len || d->code->blocks[bi].phys2))
+                jc_clear(d, t, slot);
+        }
+}
+
+void jc_drop(struct core *c, u64 lin, u64 len)
+{
+    struct dbt *d = dbt_of(c);
+    if (!len) {
+        jc_clear_list(d, &d->jc_user);
+        jc_clear_list(d, &d->jc_kernel);
+        return;
+    }
+    struct filled *f = lin >> 63 ? &d->jc_kernel : &d->jc_user;
+    if (len <= PAGE_SIZE && f->n > 2 * IDX_COUNT * PAGE_SIZE) {
+        jc_drop_near(d, lin, len);
+        return;
+    }
+    if (f->n > MAX_FILLED || len >= 1ull << 47) {
+        jc_clear_list(d, f);
+        return;
+    }
+    u32 out = 0;
+    for (u32 i = 0; i < f->n; i++) {
+        u32 t = f->slot[i] >> 16, s = f->slot[i] & 0xffff, bi = d->jc_block[t][s];
+        if (!bi)
+            continue;
+        const struct block *b = &d->code->blocks[bi];
+        if (b->lin - lin < len || (b->phys2 && b->lin + b->size - 1 - lin < len))
+            jc_clear(d, t, s);
+        else
+            f->slot[out++] = f->slot[i];
+    }
+    f->n = out;
+}
+
+void jc_drop_block(struct dbt *d, u32 number)
+{
+    u64 lin = d->code->blocks[number].lin;
+    for (unsigned t = 0; t < 2 * IDX_COUNT; t++)
+        if (d->jc_block[t][slot_in(t, lin)] == number)
+            jc_clear(d, t, slot_in(t, lin));
+}
+
+/* ---- room ---- */
 
 static u32 hash(const struct code *k, u64 lin, u64 phys, u32 mode)
 {
@@ -89,9 +213,9 @@ int cache_init(struct dbt *d, u64 bytes, bool copied, struct err *err)
         return err_set(err, -ENOMEM, "out of memory for the translator's tables");
     translate_common(d);
     regions_reset(d);
-    for (unsigned x = 0; x < IDX_COUNT; x++)
-        for (u32 s = 0; s < JC_SIZE; s++)
-            d->jc[x][s] = (u64)(uintptr_t)(k->rx + k->ind_miss);
+    for (unsigned t = 0; t < 2 * IDX_COUNT; t++)
+        for (u32 slot = 0; slot < JC_SIZE; slot++)
+            jc_clear(d, t, slot);
     return 0;
 }
 
@@ -113,80 +237,6 @@ void cache_fini(struct dbt *d)
     if (k->insn_off)
         munmap(k->insn_off, insn_off_bytes(k));
     munmap(k, sizeof(*k));
-}
-
-/* ---- the jump cache ---- */
-
-void jc_set(struct dbt *d, unsigned idx, struct block *b)
-{
-    u32 slot = jc_slot(b->lin);
-    u32 bi = (u32)(b - d->code->blocks);
-    if (d->jc_block[idx][slot] == bi)
-        return;
-    struct filled *f = b->lin >> 63 ? &d->jc_kernel : &d->jc_user;
-    u32 old = d->jc_block[idx][slot];
-    if (!old || (d->code->blocks[old].lin ^ b->lin) >> 63) {
-        if (f->n < MAX_FILLED)
-            f->slot[f->n] = idx << 16 | slot;
-        f->n++;
-    }
-    d->jc_block[idx][slot] = bi;
-    d->jc[idx][slot] = (u64)(uintptr_t)(d->code->rx + b->ient);
-}
-
-static void jc_clear(struct dbt *d, unsigned idx, u32 slot)
-{
-    d->jc_block[idx][slot] = 0;
-    d->jc[idx][slot] = (u64)(uintptr_t)(d->code->rx + d->code->ind_miss);
-}
-
-static void jc_clear_list(struct dbt *d, struct filled *f)
-{
-    if (f->n <= MAX_FILLED) {
-        for (u32 i = 0; i < f->n; i++)
-            jc_clear(d, f->slot[i] >> 16, f->slot[i] & 0xffff);
-    } else {
-        for (unsigned x = 0; x < IDX_COUNT; x++)
-            for (u32 s = 0; s < JC_SIZE; s++)
-                if (d->jc_block[x][s])
-                    jc_clear(d, x, s);
-    }
-    f->n = 0;
-}
-
-void jc_drop(struct core *c, u64 lin, u64 len)
-{
-    struct dbt *d = dbt_of(c);
-    if (!len) {
-        jc_clear_list(d, &d->jc_user);
-        jc_clear_list(d, &d->jc_kernel);
-        return;
-    }
-    struct filled *f = lin >> 63 ? &d->jc_kernel : &d->jc_user;
-    if (f->n > MAX_FILLED || len >= 1ull << 47) {
-        jc_clear_list(d, f);
-        return;
-    }
-    u32 out = 0;
-    for (u32 i = 0; i < f->n; i++) {
-        u32 x = f->slot[i] >> 16, s = f->slot[i] & 0xffff, bi = d->jc_block[x][s];
-        if (!bi)
-            continue;
-        const struct block *b = &d->code->blocks[bi];
-        if (b->lin - lin < len || (b->phys2 && b->lin + b->size - 1 - lin < len))
-            jc_clear(d, x, s);
-        else
-            f->slot[out++] = f->slot[i];
-    }
-    f->n = out;
-}
-
-void jc_drop_block(struct dbt *d, u32 number)
-{
-    u32 slot = jc_slot(d->code->blocks[number].lin);
-    for (unsigned x = 0; x < IDX_COUNT; x++)
-        if (d->jc_block[x][slot] == number)
-            jc_clear(d, x, slot);
 }
 
 /* ---- blocks ---- */
@@ -241,11 +291,13 @@ static void hash_drop(struct code *k, const struct block *b)
 
 void cache_replace(struct dbt *d, struct block *b, struct block *by)
 {
-    u32 slot = jc_slot(b->lin);
+    u32 number = (u32)(b - d->code->blocks);
+    bool known = jc_find(d, b->lin) == number;
     hash_drop(d->code, b);
+    jc_drop_block(d, number);
     b->plain = true;
     cache_link(d, by);
-    if (d->jc_block[d->c.idx][slot] == (u32)(b - d->code->blocks))
+    if (known)
         jc_set(d, d->c.idx, by);
     for (u32 e = d->code->pages[ram_page_index(d->c.ram, b->phys)].blocks; e;) {
         struct block *o = &d->code->blocks[e & ~SECOND_PAGE];

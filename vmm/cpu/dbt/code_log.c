@@ -20,7 +20,8 @@ void code_log_set(struct core *c, const struct engine_code_log *log)
         const char *name;
     } stubs[] = {{k->enter, k->exit_common, "enter"},
                  {k->exit_common, k->ind_miss, "leave"},
-                 {k->ind_miss, k->slow_common, "indirect branch not in the jump cache"},
+                 {k->ind_miss, k->second[0], "indirect branch not in the jump cache"},
+                 {k->second[0], k->slow_common, "jump cache, second look"},
                  {k->slow_common, k->unwind, "slow load or store"},
                  {k->unwind, k->fixed, "leave for a fault"}};
     core_park(c);

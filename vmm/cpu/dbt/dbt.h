@@ -127,6 +127,7 @@ struct code {
     u32 fixed; /* bytes of the stubs, at the beginning of region 0 */
     u32 gen;   /* of the last region that was begun */
     u32 exit_common, slow_common, ind_miss, enter, unwind;
+    u32 second[IDX_COUNT]; /* the jump cache's second look; then ind_miss */
     struct engine_code_log log; /* made == NULL: nobody is told */
     struct block *blocks;
     u32 *block_hash;
@@ -173,6 +174,11 @@ static inline u32 block_gen(const struct code *k, const struct block *b)
 #define SLOW_ALIGN 0x200u /* #GP unless aligned to its size */
 #define SLOW_WAIT  0x400u /* a pending x87 exception comes first */
 
+struct jc_second {
+    u64 minus; /* 0 - target */
+    u64 entry; /* of its block: the direct one */
+};
+
 struct dbt {
     struct core c;
     struct code *code;
@@ -202,8 +208,11 @@ struct dbt {
     u32 signal_rip; /* offset in the code cache */
     void *altstack;
     struct filled jc_user, jc_kernel;
-    u64 jc[IDX_COUNT][JC_SIZE];       /* host entry points, by jc_slot() of the target */
-    u32 jc_block[IDX_COUNT][JC_SIZE]; /* block of the entry, for C; 0 none */
+    /* By jc_slot() of the target: host entry points, which look whether they are meant. */
+    u64 jc[IDX_COUNT][JC_SIZE];
+    /* By jc_second(): what lost its place there to another target. */
+    struct jc_second jc2[IDX_COUNT][JC_SIZE];
+    u32 jc_block[2 * IDX_COUNT][JC_SIZE]; /* blocks of the entries of both, for C; 0 none */
 };
 
 static inline struct dbt *dbt_of(struct core *c)
@@ -216,6 +225,12 @@ static inline struct dbt *dbt_of(struct core *c)
 static inline u32 jc_slot(u64 lin)
 {
     return ((u32)lin + __builtin_bswap32((u32)lin)) & (JC_SIZE - 1);
+}
+
+/* Two targets that meet in jc_slot() do not meet here, unless their low halves are the same. */
+static inline u32 jc_second(u64 lin)
+{
+    return ((u32)lin + 2 * __builtin_bswap32((u32)lin)) & (JC_SIZE - 1);
 }
 
 /* slow.c: what a TLB miss in translated code calls. */
@@ -238,6 +253,8 @@ void cache_drop_from_page(struct dbt *d, u64 index, unsigned region);
 void cache_invalidate_page(struct dbt *d, u64 index);
 void cache_page_changed(struct core *c, gpa_t gpa, u64 len);
 void jc_set(struct dbt *d, unsigned idx, struct block *b);
+/* The block at a linear address, if the jump cache has it; 0: it has not. */
+u32 jc_find(const struct dbt *d, u64 lin);
 void jc_drop(struct core *c, u64 lin, u64 len);
 
 /* regions.c: room in the code cache */

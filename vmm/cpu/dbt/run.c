@@ -126,12 +126,11 @@ static struct insn *block_insn(struct dbt *d, const struct block *b, unsigned i)
 static struct block *lookup(struct dbt *d, int *result, bool remember)
 {
     u64 lin = code_linear(&d->c, d->c.cpu.rip);
-    u32 slot = jc_slot(lin);
-    u32 bi = d->jc_block[d->c.idx][slot];
     *result = DONE;
     if (runs_alone(&d->c, lin))
         return NULL;
-    if (LIKELY(bi && d->code->blocks[bi].lin == lin))
+    u32 bi = jc_find(d, lin);
+    if (LIKELY(bi))
         return &d->code->blocks[bi];
     d->c.st.jc_misses++;
     struct code_at at = {.lin = lin};
@@ -164,10 +163,11 @@ static struct block *lookup(struct dbt *d, int *result, bool remember)
     }
     if (!remember && !b->phys2)
         return b;
+    bool empty = !d->jc_block[d->c.idx][jc_slot(lin)];
     jc_set(d, d->c.idx, b);
     /* User entries go at each CR3 write. The page's other blocks are as valid: one walk serves
-     * them all. */
-    u32 left = lin >> 63 ? 0 : 32;
+     * them all. Where another target had the place they have not gone. */
+    u32 left = lin >> 63 || !empty ? 0 : 32;
     for (u32 e = d->code->pages[ram_page_index(d->c.ram, at.phys)].blocks; e && left; left--) {
         struct block *o = &d->code->blocks[e & ~SECOND_PAGE];
         e = e & SECOND_PAGE ? o->page2_next : o->page_next;

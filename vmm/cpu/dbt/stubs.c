@@ -70,6 +70,40 @@ static void put_return(struct emit *e, u32 value)
     e1(e, 0xc3);
 }
 
+/*
+ * The jump cache had another target, or none, in the place of r10: is it in jc2? As flags are the
+ * guest's, nothing here changes them.
+ */
+static void put_second(struct dbt *d, struct emit *e, unsigned idx)
+{
+    size_t at = OFF(jc2) + sizeof(struct jc_second) * JC_SIZE * idx;
+    d->code->second[idx] = (u32)(e->p - d->code->rw);
+    e_rr(e, 0, 0x89, R10, R11);
+    e1(e, 0x41); /* bswap r11d */
+    e1(e, 0x0f);
+    e1(e, 0xcb);
+    e_lea(e, R11, R10, R11, 2, 0);
+    e1(e, 0x45); /* movzx r11d, r11w */
+    e1(e, 0x0f);
+    e1(e, 0xb7);
+    e1(e, 0xdb);
+    e_lea(e, R11, R11, R11, 1, 0); /* an entry has 16 bytes, a scale 8 */
+    e_store(e, RCX, OFF(tmp));
+    e_gs(e, 1, 0x8b, RCX, R11, 8, at + offsetof(struct jc_second, minus));
+    e_lea(e, RCX, RCX, R10, 1, 0);
+    e1(e, 0xe3); /* jrcxz over the miss */
+    u8 *hit = e->p;
+    e1(e, 0);
+    e_load(e, RCX, OFF(tmp));
+    e_jmp_to(e, d->code->rw + d->code->ind_miss);
+    *hit = (u8)(e->p - hit - 1);
+    e_load(e, RCX, OFF(tmp));
+    e1(e, 0x65); /* jmp gs:[r11*8 + entry] */
+    e1(e, 0x42);
+    e1(e, 0xff);
+    e_modrm(e, 4, NOREG, R11, 8, (i32)(at + offsetof(struct jc_second, entry)));
+}
+
 void translate_common(struct dbt *d)
 {
     struct emit e = {d->code->rw + 64};
@@ -113,12 +147,17 @@ void translate_common(struct dbt *d)
     e_modrm(&e, 0, NOREG, NOREG, 1, (i32)OFF(c.flags));
     put_return(&e, 0);
 
-    /* An indirect jump found no block: r10 = target. Default entry of the jump cache. */
+    /* An indirect jump found no block: r10 = target. */
     e.p = (u8 *)(((uintptr_t)e.p + 63) & ~63ull);
     d->code->ind_miss = (u32)(e.p - d->code->rw);
     e_store(&e, R10, OFF(target));
     e_store_imm32(&e, OFF(exit_id), EXIT_ID(0, 0, X_IND));
     e_jmp_to(&e, d->code->rw + d->code->exit_common);
+
+    for (unsigned idx = 0; idx < IDX_COUNT; idx++) {
+        e.p = (u8 *)(((uintptr_t)e.p + 63) & ~63ull);
+        put_second(d, &e, idx);
+    }
 
     /* A TLB miss: keeps every register, calls slow_mem. */
     e.p = (u8 *)(((uintptr_t)e.p + 63) & ~63ull);

@@ -298,7 +298,7 @@ static void put_ient(struct tr *t)
     u8 *skip = e->p;
     e1(e, 0);
     e_mov(e, RCX, R11);
-    e_jmp_to(e, t->d->code->rw + t->d->code->ind_miss);
+    e_jmp_to(e, t->d->code->rw + t->d->code->second[t->d->c.idx]);
     *skip = (u8)(e->p - skip - 1);
     e_mov(e, RCX, R11);
 }
