@@ -341,7 +341,7 @@ static void unlink_block(struct code *k, struct block *b, unsigned region)
     for (unsigned s = 0; s < LINKS_MAX; s++) {
         u32 patch = b->link_patch[s];
         unlink_from(k, b->link_inner[s], b->link_inner[s] + 4, region);
-        unlink_from(k, patch, s == LINK_PLAIN ? patch + 4 : b->code + b->link_exit[s], region);
+        unlink_from(k, patch, s == LINK_PLAIN ? patch + 4 : b->link_exit[s], region);
     }
 }
 

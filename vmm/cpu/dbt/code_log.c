@@ -31,9 +31,9 @@ void code_log_set(struct core *c, const struct engine_code_log *log)
              (struct engine_code){.kind = ENGINE_CODE_STUB, .name = stubs[i].name});
 }
 
-void code_log_block(struct dbt *d, const struct block *b, size_t bytes)
+void code_log_block(struct dbt *d, const struct block *b, u32 at, size_t bytes)
 {
-    tell(d->code, b->ient, bytes,
+    tell(d->code, at, bytes,
          (struct engine_code){
              .kind = ENGINE_CODE_BLOCK, .guest = b->lin, .user = (b->mode & MODE_IDX) == IDX_USER});
 }

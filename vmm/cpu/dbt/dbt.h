@@ -17,10 +17,13 @@
 
 #define BLOCK_MAX    64     /* instructions */
 #define BLOCK_CODE   65536u /* bytes of host code that a block may have: offsets in it are u16 */
+#define BLOCK_COLD   65536u /* ... for what seldom runs, elsewhere in the region */
 #define HOT_AT       3      /* slices that ended in a block before it is translated again */
 #define DBT_SLACK    16     /* positions a block may run before its budget check */
 #define BUDGET_PARTS 4
-#define INSN_CODE    (BLOCK_CODE / BLOCK_MAX) /* ... for each instruction, and once besides */
+/* ... of which for each instruction, and once besides */
+#define INSN_CODE (BLOCK_CODE / 2 / BLOCK_MAX)
+#define INSN_COLD (BLOCK_COLD / BLOCK_MAX)
 
 /* Kinds of exits from translated code, low bits of exit_id. */
 enum exit_kind {
@@ -66,8 +69,8 @@ struct block {
     u32 link_patch[LINKS_MAX];  /* offsets of the rel32 to patch; 0 none */
     u32 link_inner[LINKS_MAX];  /* ... that jump to `inner` of a block with the same `loaded` and
                                    `spilled` */
+    u32 link_exit[LINKS_MAX];   /* where they go while they are not linked */
     u16 link_target[LINKS_MAX]; /* page offsets */
-    u16 link_exit[LINKS_MAX];   /* from `code`: where it goes while it is not linked */
 };
 
 /* Where its guest code begins, by linear address. */
@@ -134,10 +137,11 @@ struct code {
     u64 npages;
     struct code_page *pages;
     struct insn_off *insn_off;
-    /* Where the region `now` goes on, and what limits it. */
+    /* Where the region `now` goes on, and what limits it. Code that seldom runs (a miss of the TLB,
+     * exits, single instructions) has a part of its own: what runs is near to what runs. */
     unsigned now;
-    u32 used, nblocks, ninsn_off;
-    u32 code_end, block_end, insn_end;
+    u32 used, cold_used, nblocks, ninsn_off;
+    u32 code_end, cold_end, block_end, insn_end;
     /* regions.c */
     unsigned region_shift; /* log2 of a region's bytes */
     unsigned nregions, nfilled;
@@ -278,7 +282,7 @@ void translate_common(struct dbt *d);
 
 /* code_log.c: who is told of code that is made (struct engine_code_log) */
 void code_log_set(struct core *c, const struct engine_code_log *log);
-void code_log_block(struct dbt *d, const struct block *b, size_t bytes);
+void code_log_block(struct dbt *d, const struct block *b, u32 at, size_t bytes);
 void code_log_single(struct dbt *d, const struct insn *in, size_t bytes);
 
 /* host.c: signals, GS base */

@@ -16,6 +16,8 @@
 /* Fewer: more is dropped at once. More: a block fits less well into what is left of a small one. */
 #define REGIONS_MIN 16
 #define DRAWN       4
+/* Eighths of a region: what was measured of boots and programs. */
+#define COLD_SHARE 5
 
 int regions_init(struct dbt *d, u64 bytes, struct err *err)
 {
@@ -41,7 +43,8 @@ static void enter(struct dbt *d, unsigned r)
     struct code *k = d->code;
     k->now = r;
     k->used = r ? (u32)r << k->region_shift : k->fixed;
-    k->code_end = (u32)(r + 1) << k->region_shift;
+    k->cold_end = (u32)(r + 1) << k->region_shift;
+    k->code_end = k->cold_used = k->cold_end - COLD_SHARE * (1u << (k->region_shift - 3));
     k->nblocks = region_first(k, r);
     k->block_end = (u32)(r + 1) << (k->region_shift - BLOCK_BYTES_SHIFT);
     if (d->test_blocks)
@@ -111,7 +114,8 @@ static void empty(struct dbt *d, unsigned r)
 void regions_reserve(struct dbt *d, unsigned insns)
 {
     struct code *k = d->code;
-    if (LIKELY(k->used + (insns + 1) * INSN_CODE <= k->code_end && k->nblocks < k->block_end &&
+    if (LIKELY(k->used + (insns + 1) * INSN_CODE <= k->code_end &&
+               k->cold_used + (insns + 1) * INSN_COLD <= k->cold_end && k->nblocks < k->block_end &&
                k->ninsn_off + insns <= k->insn_end))
         return;
     unsigned next = k->nfilled;

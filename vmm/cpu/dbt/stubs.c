@@ -14,8 +14,8 @@ void translate_snippet(struct dbt *d, struct insn *in)
 {
     enum phase before = phase_enter(PHASE_TRANSLATE);
     regions_reserve(d, 1);
-    struct emit e = {d->code->rw + d->code->used};
-    in->snippet = d->code->used;
+    struct emit e = {d->code->rw + d->code->cold_used};
+    in->snippet = d->code->cold_used;
     in->snip_gen = d->code->region[d->code->now].gen;
     u16 loaded = in->use & STOLEN, spilled = 0;
     bool mem = in->mem || in->treat == T_HELP;
@@ -41,9 +41,9 @@ void translate_snippet(struct dbt *d, struct insn *in)
     put_epilogue(&e, loaded & in->wr, spilled);
     e_store_imm32(&e, OFF(exit_id), 0);
     e_jmp_to(&e, d->code->rw + d->code->exit_common);
-    size_t bytes = (size_t)(e.p - d->code->rw) - d->code->used;
-    CHECK(bytes <= 2 * INSN_CODE, "a snippet of %zu bytes", bytes);
-    d->code->used = (u32)(e.p - d->code->rw + 15) & ~15u;
+    size_t bytes = (size_t)(e.p - d->code->rw) - d->code->cold_used;
+    CHECK(bytes <= 2 * INSN_COLD, "a snippet of %zu bytes", bytes);
+    d->code->cold_used = (u32)(e.p - d->code->rw + 15) & ~15u;
     d->c.st.snippets++;
     d->c.st.code_bytes += bytes;
     if (UNLIKELY(d->code->log.made))

@@ -276,7 +276,7 @@ static void put_cold(struct tr *t, const struct cold *c)
     case COLD_LEAVE: put_leave_cold(t, c); break;
     case COLD_PLAIN: put_guard_cold(t, c); break;
     case COLD_LINK:
-        t->b->link_exit[EXIT_INDEX(c->id)] = (u16)(e->p - d->code->rw - t->b->code);
+        t->b->link_exit[EXIT_INDEX(c->id)] = (u32)(e->p - d->code->rw);
         /* fall through */
     default: put_exit(t, c->id); break; /* link: the epilogue is done */
     }
@@ -406,21 +406,27 @@ static struct block *make_block(struct dbt *d, const struct code_at *at)
     } else if (!is_branch(d, last)) {
         put_edge(&t, tr_next(&t, t.n - 1), 0);
     }
+    size_t bytes = (size_t)(t.e.p - d->code->rw) - d->code->used;
+    t.e.p = d->code->rw + d->code->cold_used;
     for (unsigned i = 0; i < t.ncold; i++) /* some add one */
         put_cold(&t, &t.cold[i]);
     b->loaded = t.loaded;
     b->spilled = t.spilled;
-    size_t bytes = (size_t)(t.e.p - d->code->rw) - d->code->used;
-    CHECK(bytes <= BLOCK_CODE && bytes <= INSN_CODE * (t.n + 1) && b->ient == d->code->used &&
-              b->code > b->ient,
-          "a block of %u instructions at %llx is %zu bytes", t.n, (unsigned long long)lin, bytes);
-    d->code->used = (u32)(t.e.p - d->code->rw + 15) & ~15u;
+    size_t cold = (size_t)(t.e.p - d->code->rw) - d->code->cold_used;
+    CHECK(bytes <= INSN_CODE * (t.n + 1) && cold <= INSN_COLD * (t.n + 1) &&
+              b->ient == d->code->used && b->code > b->ient,
+          "a block of %u instructions at %llx is %zu bytes, and %zu", t.n, (unsigned long long)lin,
+          bytes, cold);
+    d->code->used = (u32)(d->code->used + bytes + 15) & ~15u;
+    d->code->cold_used += (u32)cold;
     d->code->nblocks++;
     d->c.st.blocks++;
     d->c.st.block_insns += t.n;
-    d->c.st.code_bytes += bytes;
-    if (UNLIKELY(d->code->log.made))
-        code_log_block(d, b, bytes);
+    d->c.st.code_bytes += bytes + cold;
+    if (UNLIKELY(d->code->log.made)) {
+        code_log_block(d, b, b->ient, bytes);
+        code_log_block(d, b, d->code->cold_used - (u32)cold, cold);
+    }
     CHECK((end <= PAGE_SIZE) == !at->phys2 && t.count <= t.n && t.n <= BLOCK_MAX,
           "a block of %u instructions, %u bytes, at %llx", t.n, b->size, (unsigned long long)lin);
     mark_page(&t);
