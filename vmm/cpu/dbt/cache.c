@@ -38,6 +38,33 @@ static void jc_clear(struct dbt *d, unsigned t, u32 slot)
         d->jc2[t - IDX_COUNT][slot].minus = NO_TARGET;
 }
 
+static u64 *page_bit(struct dbt *d, u64 lin, u64 *bit)
+{
+    u64 at = (lin / PAGE_SIZE * 0x9e3779b97f4a7c15ull) >> 48;
+    *bit = 1ull << (at & 63);
+    return &d->jc_pages[lin >> 63][at / 64];
+}
+
+static void page_note(struct dbt *d, u64 lin)
+{
+    u64 bit, *word = page_bit(d, lin, &bit);
+    *word |= bit;
+}
+
+/* May there be entries of these addresses? */
+static bool pages_noted(struct dbt *d, u64 lin, u64 len)
+{
+    if (len > 512ull * PAGE_SIZE)
+        return true;
+    for (u64 at = lin & ~(u64)(PAGE_SIZE - 1); at - lin < len || lin - at < PAGE_SIZE;
+         at += PAGE_SIZE) {
+        u64 bit, *word = page_bit(d, at, &bit);
+        if (*word & bit)
+            return true;
+    }
+    return false;
+}
+
 static void jc_put(struct dbt *d, unsigned t, u32 bi)
 {
     struct block *b = &d->code->blocks[bi];
@@ -48,6 +75,9 @@ static void jc_put(struct dbt *d, unsigned t, u32 bi)
             f->slot[f->n] = t << 16 | slot;
         f->n++;
     }
+    page_note(d, b->lin);
+    if (b->phys2)
+        page_note(d, b->lin + b->size - 1);
     d->jc_block[t][slot] = bi;
     if (t < IDX_COUNT)
         d->jc[t][slot] = (u64)(uintptr_t)(d->code->rx + b->ient);
@@ -78,6 +108,8 @@ u32 jc_find(const struct dbt *d, u64 lin)
 
 static void jc_clear_list(struct dbt *d, struct filled *f)
 {
+    for (u32 i = 0; f->n && i < ARRAY_SIZE(d->jc_pages[0]); i++)
+        d->jc_pages[f == &d->jc_kernel][i] = 0;
     if (f->n <= MAX_FILLED) {
         for (u32 i = 0; i < f->n; i++)
             jc_clear(d, f->slot[i] >> 16, f->slot[i] & 0xffff);
@@ -111,6 +143,8 @@ void jc_drop(struct core *c, u64 lin, u64 len)
         return;
     }
     struct filled *f = lin >> 63 ? &d->jc_kernel : &d->jc_user;
+    if (!pages_noted(d, lin, len))
+        return;
     if (len <= PAGE_SIZE && f->n > 2 * IDX_COUNT * PAGE_SIZE) {
         jc_drop_near(d, lin, len);
         return;

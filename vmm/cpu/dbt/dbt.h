@@ -13,7 +13,8 @@
 #include "cpu/x86/core.h"
 #include "cpu/x86/insn.h"
 
-#define JC_SIZE 65536u
+#define JC_SIZE  65536u
+#define JC_PAGES 65536u
 
 #define BLOCK_MAX    64     /* instructions */
 #define BLOCK_CODE   65536u /* bytes of host code that a block may have: offsets in it are u16 */
@@ -130,7 +131,7 @@ struct code {
     u32 fixed; /* bytes of the stubs, at the beginning of region 0 */
     u32 gen;   /* of the last region that was begun */
     u32 exit_common, slow_common, ind_miss, enter, unwind;
-    u32 second[IDX_COUNT]; /* the jump cache's second look; then ind_miss */
+    u32 second[IDX_COUNT];      /* the jump cache's second look; then ind_miss */
     struct engine_code_log log; /* made == NULL: nobody is told */
     struct block *blocks;
     u32 *block_hash;
@@ -212,6 +213,8 @@ struct dbt {
     u32 signal_rip; /* offset in the code cache */
     void *altstack;
     struct filled jc_user, jc_kernel;
+    /* A bit, by a hash, for each page that an entry of theirs was of: most drops are of data. */
+    u64 jc_pages[2][JC_PAGES / 64];
     /* By jc_slot() of the target: host entry points, which look whether they are meant. */
     u64 jc[IDX_COUNT][JC_SIZE];
     /* By jc_second(): what lost its place there to another target. */
