@@ -148,6 +148,7 @@ inside() {
         https_proxy="${https_proxy:-}" no_proxy="${no_proxy:-}" sh -c "$1" </dev/null
 }
 
+mkdir -p build
 exec 9>"$PWD/build/release.lock"
 flock -n 9 || { say "waiting for another one"; flock 9; }
 prepare
