@@ -1,8 +1,11 @@
 """Hostile guests and dying renderers behind a recorded virtio-gpu."""
+import functools
 import json
 import os
 import re
+import shutil
 import signal
+import subprocess
 import time
 
 from suite.gpu_images import RAW, need_virgl
@@ -10,7 +13,7 @@ from suite.harness import DIVERGED, ERROR, FINE, IMAGES, USAGE, rnd, test
 
 BUFFERS = 2000
 KILLS = 5
-INSNS = 2600000000  # of a boot, and some 60 frames or more
+FRAMES = 650000000  # positions: some 60 frames or more
 
 
 def can_render(t):
@@ -34,6 +37,17 @@ def renderer_of(child):
     return None
 
 
+@functools.lru_cache
+def power_off(reprise, place):
+    """Where a guest is at its end that draws one frame: how long a boot is, kernels differ in."""
+    subprocess.run([reprise, "record", "-o", place, "--memory", "256M", "--kernel", RAW / "vmlinuz", "--initrd",
+                    RAW / "initrd", "--gpu", "virgl,xres=640,yres=480", "--append", "quiet -- frames=1"],
+                   check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=1000)
+    said = subprocess.run([reprise, "info", "--json", place], check=True, capture_output=True)
+    shutil.rmtree(place)
+    return json.loads(said.stdout)["position"]
+
+
 def run_and_harm(t, rnd, how):
     """Records an endless gpu-raw; at a random moment its renderer gets a signal. What was printed."""
     # Of random buffers few are errors; of those that are wrong on purpose some are, for sure.
@@ -43,7 +57,7 @@ def run_and_harm(t, rnd, how):
     child = t.start([t.reprise, "record", "-o", t.dir / "rec", "--force", "--memory", "256M",
                      "--kernel", RAW / "vmlinuz", "--initrd", RAW / "initrd", "--gpu",
                      "virgl,xres=640,yres=480" + ",timeout=2" * (how == "stop"), "--append", f"quiet -- {words}endless",
-                     "--max-insns", INSNS], stdout=out, stderr=out)
+                     "--max-insns", power_off(t.reprise, t.dir / "short") + FRAMES], stdout=out, stderr=out)
     frame = b"frame %d\r\n" % rnd.randrange(1, 40) if rnd.random() < 0.8 else b""
     began, pid = time.monotonic(), None
     while child.poll() is None and (not pid or frame not in (t.dir / "out").read_bytes()):

@@ -3,9 +3,9 @@
  * (cpu/x86/core.h) with what translated code needs of one vCPU (struct dbt) and of all (struct
  * code).
  *
- * struct dbt sits behind the host's GS base while guest code runs: translated code reaches every
- * member as gs:[offset]. Guest registers are in the host's registers of the same name, RSP
- * included; r10 and r11 are scratch and live in their slots at block edges.
+ * The host's GS base points into struct dbt while guest code runs: translated code reaches every
+ * member as gs:[offset from there]. Guest registers are in the host's registers of the same name,
+ * RSP included; r10 and r11 are scratch and live in their slots at block edges.
  */
 #ifndef REPRISE_DBT_H
 #define REPRISE_DBT_H
@@ -205,6 +205,7 @@ struct dbt {
 
     bool near_stop; /* the budget is shorter than the block at RIP */
     bool signalled, fsgsbase;
+    bool bmi2;       /* the host's CPU has it */
     bool pext;       /* the host's CPU has it, and it is fast */
     u8 hot_at;       /* heat of a block that is translated again */
     u32 test_blocks; /* a region of the code cache is full with so many; 0: when it is */
@@ -221,6 +222,9 @@ struct dbt {
     struct jc_second jc2[IDX_COUNT][JC_SIZE];
     u32 jc_block[2 * IDX_COUNT][JC_SIZE]; /* blocks of the entries of both, for C; 0 none */
 };
+
+/* Where the host's GS base points to: the TLB of user code is near it, which makes code short. */
+#define GS_OFFSET offsetof(struct dbt, c.tlb[IDX_USER])
 
 static inline struct dbt *dbt_of(struct core *c)
 {

@@ -84,10 +84,15 @@ static inline void e_mem(struct emit *e, int w, u8 op, int reg, int base, int in
 /* The same with an engine slot: gs:[index*scale + off] */
 static inline void e_gs(struct emit *e, int w, u8 op, int reg, int index, int scale, size_t off)
 {
+    int base = NOREG;
+    if (scale == 1) { /* shorter */
+        base = index;
+        index = NOREG;
+    }
     e1(e, 0x65);
-    e_rex(e, w, reg, index, NOREG);
+    e_rex(e, w, reg, index, base);
     e1(e, op);
-    e_modrm(e, reg, NOREG, index, scale, (i32)off);
+    e_modrm(e, reg, base, index, scale, (i32)off);
 }
 
 static inline void e_load(struct emit *e, int reg, size_t off)
@@ -151,6 +156,17 @@ static inline void e_pext(struct emit *e, int reg, size_t off)
     e1(e, (u8)(0x82 | (~reg & 15) << 3));
     e1(e, 0xf5);
     e_modrm(e, reg, NOREG, NOREG, 1, (i32)off);
+}
+
+/* rorx reg, rm, count: of 32 bits */
+static inline void e_rorx(struct emit *e, int reg, int rm, u8 count)
+{
+    e1(e, 0xc4);
+    e1(e, (u8)(0x43 | (reg >= 8 ? 0 : 0x80) | (rm >= 8 ? 0 : 0x20)));
+    e1(e, 0x7b);
+    e1(e, 0xf0);
+    e1(e, (u8)(0xc0 | (reg & 7) << 3 | (rm & 7)));
+    e1(e, count);
 }
 
 /* jmp/jcc with a 32-bit displacement; return the address of the displacement. */

@@ -55,17 +55,20 @@ static void on_signal(int sig, siginfo_t *si, void *ctx)
     (void)si;
 }
 
-/* AMD's had it in microcode up to family 17h. */
-static bool has_fast_pext(void)
+/* AMD's had PEXT in microcode up to family 17h. */
+static bool slow_pext(void)
 {
-    unsigned a, b, c, e, max = __get_cpuid_max(0, &b);
+    unsigned a, b, c, e;
     __cpuid(1, a, b, c, e);
     unsigned family = (a >> 8 & 15) + (a >> 20 & 255);
     __cpuid(0, a, b, c, e);
-    if (max < 7 || (b == signature_AMD_ebx && family < 0x19) || b == HYGON_EBX)
-        return false;
-    __cpuid_count(7, 0, a, b, c, e);
-    return b & bit_BMI2;
+    return (b == signature_AMD_ebx && family < 0x19) || b == HYGON_EBX;
+}
+
+static bool has_bmi2(void)
+{
+    unsigned a = 0, b = 0, c = 0, e = 0;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &e) && (b & bit_BMI2);
 }
 
 int host_init(struct dbt *d, struct err *err)
@@ -80,7 +83,8 @@ int host_init(struct dbt *d, struct err *err)
     for (unsigned i = 0; i < ARRAY_SIZE(signals); i++)
         sigaction(signals[i], &sa, NULL);
     d->fsgsbase = getauxval(AT_HWCAP2) & 2;
-    d->pext = has_fast_pext() && !getenv("REPRISE_TEST_NO_PEXT");
+    d->bmi2 = has_bmi2() && !getenv("REPRISE_TEST_NO_PEXT");
+    d->pext = d->bmi2 && !slow_pext();
     d->hot_at = getenv("REPRISE_TEST_HOT") ? 1 : HOT_AT;
     const char *blocks = getenv("REPRISE_TEST_CODE_CACHE");
     d->test_blocks = blocks ? (u32)strtoul(blocks, NULL, 10) : 0;
@@ -109,7 +113,7 @@ void host_enter(struct dbt *d)
         phases.code_size = d->code->size;
     }
     if (d->fsgsbase)
-        __asm__ volatile("wrgsbase %0" : : "r"(d));
+        __asm__ volatile("wrgsbase %0" : : "r"((u8 *)d + GS_OFFSET));
     else
-        syscall(SYS_arch_prctl, ARCH_SET_GS, d);
+        syscall(SYS_arch_prctl, ARCH_SET_GS, (u8 *)d + GS_OFFSET);
 }

@@ -234,11 +234,15 @@ size_t put_tlb_index(struct tr *t, int reg)
 {
     struct emit *e = &t->e;
     int s2 = t->s2;
-    e_rr(e, 0, 0x89, reg, s2);     /* mov s2d, reg */
-    e_rex(e, 0, NOREG, NOREG, s2); /* shr s2d, 7 */
-    e1(e, 0xc1);
-    e1(e, (u8)(0xe8 | (s2 & 7)));
-    e1(e, 7);
+    if (t->d->bmi2) {
+        e_rorx(e, s2, reg, 7);
+    } else {
+        e_rr(e, 0, 0x89, reg, s2);     /* mov s2d, reg */
+        e_rex(e, 0, NOREG, NOREG, s2); /* shr s2d, 7 */
+        e1(e, 0xc1);
+        e1(e, (u8)(0xe8 | (s2 & 7)));
+        e1(e, 7);
+    }
     e_rex(e, 0, NOREG, NOREG, s2); /* and s2d, mask */
     e1(e, 0x81);
     e1(e, (u8)(0xe0 | (s2 & 7)));

@@ -6,8 +6,8 @@
 #include "emit.h"
 
 #define STOLEN    (1u << R10 | 1u << R11)
-#define SLOT(r)   (offsetof(struct dbt, c.cpu.gpr) + 8 * (size_t)(r))
-#define OFF(f)    offsetof(struct dbt, f)
+#define OFF(f)    (offsetof(struct dbt, f) - GS_OFFSET)
+#define SLOT(r)   (OFF(c.cpu.gpr) + 8 * (size_t)(r))
 #define CHECK_MAX 15 /* deepest place of the budget check; DBT_SLACK covers it */
 
 /* What is out of the way of a block's code. */

@@ -425,7 +425,8 @@ static struct block *make_block(struct dbt *d, const struct code_at *at)
     d->c.st.code_bytes += bytes + cold;
     if (UNLIKELY(d->code->log.made)) {
         code_log_block(d, b, b->ient, bytes);
-        code_log_block(d, b, d->code->cold_used - (u32)cold, cold);
+        if (cold)
+            code_log_block(d, b, d->code->cold_used - (u32)cold, cold);
     }
     CHECK((end <= PAGE_SIZE) == !at->phys2 && t.count <= t.n && t.n <= BLOCK_MAX,
           "a block of %u instructions, %u bytes, at %llx", t.n, b->size, (unsigned long long)lin);
