@@ -166,7 +166,7 @@ def fuzz(t, rnd):
 
 def forge(t, rnd):
     if (ROOT / "build/asan/tests/fuzz/fuzz_recording").exists():
-        print(unit.fuzz_recording(t, rnd.getrandbits(31), 2000), flush=True)
+        print(unit.fuzz_recording(t, rnd.getrandbits(31), 2000, traced=bool(shutil.which("strace"))), flush=True)
 
 
 def pmu(t, rnd):

@@ -1,8 +1,9 @@
 """tests/unit, tests/fuzz and tests/insn: programs that test by themselves."""
 import re
+import shutil
 
 from suite.gpu_play import renderer as gpu_renderer
-from suite.harness import ROOT, Failure, test
+from suite.harness import ROOT, Failure, rnd, test
 
 
 def unit(name):
@@ -54,15 +55,52 @@ def forging_bases(t):
     return ":".join(str(p) for p in sorted(t.dir.glob("base-*")) if p.is_dir())
 
 
+def reached(t, trace):
+    """What was opened, made, started or connected to that no forged recording may name."""
+    place = re.search(r'"(/[^"]*/reprise-forged-\w+)/forged', trace).group(1)
+    own = re.compile(re.escape(place) + r"(/|$)|/dev/null$|/proc/self/|" + re.escape(str(t.state)) + "(/|$)")
+    found = set()
+    for line in trace[trace.index(place + "/forged"):].splitlines():
+        call = re.match(r"(?:\d+ +)?(\w+)\((.*)", line)
+        if not call or call[1] in ("getcwd", "wait4", "exit", "exit_group") or \
+                call[1] in ("clone", "clone3") and "CLONE_THREAD" in line or \
+                call[1] == "utimensat" and call[2][0].isdigit() and ", NULL, " in line:  # of what is open
+            continue
+        # The image that this user's recorder noted for the recording that these were made of.
+        if f'"{t.dir / "disk.img"}", O_RDONLY' in line:
+            continue
+        paths = re.findall(r'"((?:[^"\\]|\\.)*)"', call[2])
+        # By a descriptor of a directory that is itself open: only names without "..".
+        if paths and all(own.match(p) or "AT_FDCWD" not in line and not re.match(r"/|\.\.", p) and "/../" not in p
+                         for p in paths):
+            continue
+        found.add(line)
+    return found
+
+
 @test("fuzz/recording", cost=25)
-def fuzz_recording(t, seed=1, runs=300):
+def fuzz_recording(t, seed=1, runs=300, traced=False):
     """Forged recordings, checksums right, on the real machine: opened, replayed, moved about in."""
-    r = t.run(ROOT / "build" / "asan" / "tests" / "fuzz" / "fuzz_recording", timeout=3000,
+    trace = t.dir / "trace"
+    by = ("strace", "-f", "--seccomp-bpf", "-qq", "-s", "4096", "-o", trace, "-e",
+          "trace=%file,%network,%process,memfd_create") if traced else ()
+    r = t.run(*by, ROOT / "build" / "asan" / "tests" / "fuzz" / "fuzz_recording", timeout=6000,
               env={"FUZZ_SEED": seed, "FUZZ_RUNS": runs, "FUZZ_RECORDINGS": forging_bases(t),
-                   "ASAN_OPTIONS": "abort_on_error=1"})
+                   "ASAN_OPTIONS": "abort_on_error=1" + ":detect_leaks=0" * traced})  # leaks: not with strace
     opened = int(re.search(r"opened (\d+)", r.text).group(1))
     t.check(opened > runs // 4, f"only {opened} of {runs} could be opened")
+    if traced:
+        found = reached(t, trace.read_text(errors="replace"))
+        t.check(not found, f"reached: {sorted(found)[:5]}")
     return r.text.strip().splitlines()[-1]
+
+
+@test("fuzz/recording-traced", cost=15)
+def fuzz_recording_traced(t):
+    """... of which none has a file opened but its own, a process started or a socket made."""
+    if not shutil.which("strace"):
+        t.skip("strace is not installed")
+    return fuzz_recording(t, rnd.getrandbits(31), 150, True)
 
 
 @test("fuzz/guest", cost=15)
