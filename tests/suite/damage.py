@@ -11,7 +11,8 @@ TINY = IMAGES / "tiny"
 def kills(part, count):
     @test(f"damage/kill-{part}", cost=30)
     def run(t):
-        replayed = furthest = 0
+        """What a killed recorder has written replays, up to a million instructions before its end."""
+        replayed = furthest = most = 0
         for turn in range(count):
             name = f"rec{turn}"
             child = t.start([t.reprise, "record", "-o", t.dir / name, "--memory", "16M",
@@ -28,13 +29,17 @@ def kills(part, count):
                 t.equal(r.code, DAMAGE, "the exit code of the replay")
                 t.check(out.startswith(r.out), "the replay's console is not a prefix")
                 t.has(r.error, "position")
+                # A line of it is a little more than a million instructions, which is the most that is lost.
+                lost = out.count(b"\n") - r.out.count(b"\n")
+                t.check(lost <= 1, f"killed after {delay:.3f} s, and {lost} lines are lost")
+                most = max(most, lost)
                 replayed += 1
                 reached = t.events(name, code=DAMAGE)[-1]
                 t.check(reached["type"] in KILLED, f"the last record is {reached['type']}")
                 furthest = max(furthest, reached["position"])
             shutil.rmtree(t.dir / name, ignore_errors=True)
         t.check(replayed > count / 2, f"only {replayed} of {count} could be replayed")
-        return f"{count} killed, {replayed} replayed, up to position {furthest}"
+        return f"{count} killed, {replayed} replayed, up to position {furthest}, {most} lines lost at most"
 
 
 kills(0, 100)
