@@ -23,7 +23,8 @@ void code_log_set(struct core *c, const struct engine_code_log *log)
                  {k->ind_miss, k->second[0], "indirect branch not in the jump cache"},
                  {k->second[0], k->slow_common, "jump cache, second look"},
                  {k->slow_common, k->unwind, "slow load or store"},
-                 {k->unwind, k->fixed, "leave for a fault"}};
+                 {k->unwind, k->stack[0][0][0][0], "leave for a fault"},
+                 {k->stack[0][0][0][0], k->fixed, "another page of the stack"}};
     core_park(c);
     k->log = log ? *log : (struct engine_code_log){0};
     for (unsigned i = 0; log && i < ARRAY_SIZE(stubs); i++)

@@ -106,7 +106,7 @@ struct code_page {
 };
 
 /* A part of the code cache, with its share of the tables: a block for so many bytes of code (the
- * mean is 440), a place in insn_off for so many (91). What EXIT_ID has room for sets the limit. */
+ * mean is 330), a place in insn_off for so many (60). What EXIT_ID has room for sets the limit. */
 #define REGIONS_MAX       31 /* twice the fewest, less one */
 #define BLOCK_BYTES_SHIFT 8
 #define INSN_BYTES_SHIFT  5
@@ -123,6 +123,10 @@ static inline u64 page_chunks(unsigned first, unsigned last)
            ~((1ull << (first >> 6)) - 1);
 }
 
+/* IDX_COUNT: IDX_SUPU, of which the stack's page must not remember anything. */
+#define STACK_TLBS  (IDX_COUNT + 1)
+#define STACK_SIZES 6
+
 /* What was translated: of all vCPUs of a machine. */
 struct code {
     u8 *rw, *rx; /* the code cache's two mappings */
@@ -131,7 +135,10 @@ struct code {
     u32 fixed; /* bytes of the stubs, at the beginning of region 0 */
     u32 gen;   /* of the last region that was begun */
     u32 exit_common, slow_common, ind_miss, enter, unwind;
-    u32 second[IDX_COUNT];      /* the jump cache's second look; then ind_miss */
+    u32 second[IDX_COUNT]; /* the jump cache's second look; then ind_miss */
+    u32 slow_r10;          /* slow_common, of the address in r10, back to r11 */
+    /* Another page of the stack (put_stack_stub): by TLB, log2 of the size, write, live flags. */
+    u32 stack[STACK_TLBS][STACK_SIZES][2][2];
     struct engine_code_log log; /* made == NULL: nobody is told */
     struct block *blocks;
     u32 *block_hash;
@@ -178,6 +185,8 @@ static inline u32 block_gen(const struct code *k, const struct block *b)
 #define SLOW_WRITE 0x100u
 #define SLOW_ALIGN 0x200u /* #GP unless aligned to its size */
 #define SLOW_WAIT  0x400u /* a pending x87 exception comes first */
+/* The register that gets the host address: bits 12 to 15. */
+#define SLOW_REG_SHIFT 12
 
 struct jc_second {
     u64 minus; /* 0 - target */
@@ -193,7 +202,7 @@ struct dbt {
     u64 entry_code;
     u64 target; /* of an indirect branch */
     u64 save_rax, tmp, tmp2;
-    u64 slow_ea, slow_res, resume;
+    u64 slow_ea, resume, stack_resume;
     /* The budget while translated code runs, less DBT_SLACK: a block takes from the part of its
      * own, so that blocks that follow each other do not wait for each other's stores. */
     i64 part[BUDGET_PARTS];

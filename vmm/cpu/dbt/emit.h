@@ -158,6 +158,30 @@ static inline void e_pext(struct emit *e, int reg, size_t off)
     e_modrm(e, reg, NOREG, NOREG, 1, (i32)off);
 }
 
+/* lea reg, [rip + what gives `target`] */
+static inline void e_lea_rip(struct emit *e, int reg, const u8 *target)
+{
+    e_rex(e, 1, reg, NOREG, NOREG);
+    e1(e, 0x8d);
+    e1(e, (u8)((reg & 7) << 3 | 5));
+    e4(e, (u32)(target - (e->p + 4)));
+}
+
+static inline void e_cmp_imm32(struct emit *e, int reg, u32 v)
+{
+    e_rex(e, 1, NOREG, NOREG, reg);
+    e1(e, 0x81);
+    e1(e, (u8)(0xf8 | (reg & 7)));
+    e4(e, v);
+}
+
+static inline void e_neg(struct emit *e, int reg)
+{
+    e_rex(e, 1, NOREG, NOREG, reg);
+    e1(e, 0xf7);
+    e1(e, (u8)(0xd8 | (reg & 7)));
+}
+
 /* rorx reg, rm, count: of 32 bits */
 static inline void e_rorx(struct emit *e, int reg, int rm, u8 count)
 {

@@ -182,10 +182,7 @@ void put_guards(struct tr *t)
         e_lea(e, h, g->base, g->index, g->scale, g->lo);
         size_t tlb = put_tlb_index(t, h);
         e_gs(e, 1, 0x33, h, s2, 1, tlb + (g->write ? offsetof(struct tlb_entry, wtag) : 0));
-        e_rex(e, 1, NOREG, NOREG, h); /* cmp h, PAGE_SIZE - span */
-        e1(e, 0x81);
-        e1(e, (u8)(0xf8 | (h & 7)));
-        e4(e, PAGE_SIZE - (u32)(g->hi - g->lo));
+        e_cmp_imm32(e, h, PAGE_SIZE - (u32)(g->hi - g->lo));
         u8 *at = e_jcc(e, 7); /* ja */
         tr_cold(t, (struct cold){.at = at, .kind = COLD_PLAIN});
         e_gs(e, 1, 0x03, h, s2, 1, tlb + offsetof(struct tlb_entry, host));

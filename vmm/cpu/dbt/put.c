@@ -232,21 +232,7 @@ void put_restore_flags(struct tr *t)
 
 size_t put_tlb_index(struct tr *t, int reg)
 {
-    struct emit *e = &t->e;
-    int s2 = t->s2;
-    if (t->d->bmi2) {
-        e_rorx(e, s2, reg, 7);
-    } else {
-        e_rr(e, 0, 0x89, reg, s2);     /* mov s2d, reg */
-        e_rex(e, 0, NOREG, NOREG, s2); /* shr s2d, 7 */
-        e1(e, 0xc1);
-        e1(e, (u8)(0xe8 | (s2 & 7)));
-        e1(e, 7);
-    }
-    e_rex(e, 0, NOREG, NOREG, s2); /* and s2d, mask */
-    e1(e, 0x81);
-    e1(e, (u8)(0xe0 | (s2 & 7)));
-    e4(e, (TLB_SIZE - 1) << 5);
+    tr_tlb_index(&t->e, t->d, reg, t->s2);
     return OFF(c.tlb) + sizeof(struct tlb_entry) * TLB_SIZE * t->d->c.idx;
 }
 
@@ -266,10 +252,7 @@ void put_check_as(struct tr *t, unsigned i, unsigned size, bool write, bool is_c
         put_tlb_index(t, s1);
     }
     e_gs(e, 1, 0x33, s1, index, 1, tlb + (write ? 8 : 0));
-    e_rex(e, 1, NOREG, NOREG, s1); /* cmp s1, PAGE_SIZE - size */
-    e1(e, 0x81);
-    e1(e, (u8)(0xf8 | (s1 & 7)));
-    e4(e, PAGE_SIZE - size);
+    e_cmp_imm32(e, s1, PAGE_SIZE - size);
     u8 *at = e_jcc(e, 7); /* ja */
     e_gs(e, 1, 0x03, s1, index, 1, tlb + 16);
     tr_cold(t, (struct cold){.at = at,
@@ -327,10 +310,7 @@ static void put_stack(struct tr *t, unsigned i, int base, i32 disp, unsigned siz
     } else {
         e_load(e, s1, tag);
         e_lea(e, s1, base, s1, 1, disp);
-        e_rex(e, 1, NOREG, NOREG, s1); /* cmp s1, PAGE_SIZE - size */
-        e1(e, 0x81);
-        e1(e, (u8)(0xf8 | (s1 & 7)));
-        e4(e, PAGE_SIZE - size);
+        e_cmp_imm32(e, s1, PAGE_SIZE - size);
         miss = e_jcc(e, 7); /* ja */
     }
     e_load(e, s1, at + offsetof(struct stack_page, add));
@@ -345,11 +325,37 @@ static void put_stack(struct tr *t, unsigned i, int base, i32 disp, unsigned siz
                              .disp = disp});
 }
 
+/* The stub for it. Where AC = 1 pages may be the user's: the same block of code with AC = 0 must
+ * not reach them. 0: there is none. */
+static u32 stack_stub(const struct tr *t, const struct cold *c)
+{
+    const struct dbt *d = t->d;
+    unsigned size = c->info & 0xff, log = (unsigned)__builtin_ctz(size);
+    unsigned tlb = d->c.idx == IDX_SUPU && (d->c.mode & MODE_SMAP) ? IDX_COUNT : d->c.idx;
+    if (t->s1 != R10 || t->s2 != R11 || (size & (size - 1)) || log >= STACK_SIZES)
+        return 0;
+    return d->code->stack[tlb][log][!!(c->info & SLOW_WRITE)][c->live];
+}
+
 /* Another page: by the TLB, and it is the stack's from now on. */
 void put_stack_cold(struct tr *t, const struct cold *c)
 {
     struct emit *e = &t->e;
     struct dbt *d = t->d;
+    u32 stub = stack_stub(t, c);
+    if (stub) {
+        const struct insn *in = &t->in[c->id];
+        if (c->kept >= 0)
+            e_mov(e, RCX, c->kept);
+        e_lea(e, R10, c->base, NOREG, 1, c->disp);
+        e_lea_rip(e, R11, c->resume);
+        e_store_imm32(e, OFF(tmp2),
+                      c->info | (in->align ? SLOW_ALIGN : 0) | (in->fpu_wait ? SLOW_WAIT : 0) |
+                          R10 << SLOW_REG_SHIFT);
+        e_store_imm32(e, OFF(exit_id), EXIT_ID(t->bi, c->id, c->live ? X_INSN_LF : X_INSN));
+        e_jmp_to(e, d->code->rw + stub);
+        return;
+    }
     int s1 = t->s1, s2 = t->s2;
     size_t at = stack_page(t), tlb = OFF(c.tlb) + sizeof(struct tlb_entry) * TLB_SIZE * d->c.idx;
     u8 *end = NULL;
@@ -373,9 +379,7 @@ void put_stack_cold(struct tr *t, const struct cold *c)
         for (unsigned k = 0; k < 2; k++) {
             e_gs(e, 1, 0x8b, s1, s2, 1,
                  tlb + (k ? offsetof(struct tlb_entry, wtag) : offsetof(struct tlb_entry, rtag)));
-            e_rex(e, 1, NOREG, NOREG, s1); /* neg s1 */
-            e1(e, 0xf7);
-            e1(e, (u8)(0xd8 | (s1 & 7)));
+            e_neg(e, s1);
             e_store(
                 e, s1,
                 at + (k ? offsetof(struct stack_page, wtag) : offsetof(struct stack_page, rtag)));

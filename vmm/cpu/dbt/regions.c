@@ -17,7 +17,7 @@
 #define REGIONS_MIN 16
 #define DRAWN       4
 /* Eighths of a region: what was measured of boots and programs. */
-#define COLD_SHARE 5
+#define COLD_SHARE 4
 
 int regions_init(struct dbt *d, u64 bytes, struct err *err)
 {

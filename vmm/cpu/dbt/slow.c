@@ -34,7 +34,8 @@ static u8 *beside_watched(struct core *d, u64 va, unsigned size, enum access acc
 
 /*
  * A load or store in translated code missed the TLB. d->slow_ea is the address,
- * d->tmp2 says size and kind. Returns the host address, or 0: exec() must do it.
+ * d->tmp2 says size and kind. Returns the host address, which the register that tmp2 names gets
+ * too, or 0: exec() must do it.
  */
 u64 slow_mem(struct dbt *d)
 {
@@ -53,5 +54,8 @@ u64 slow_mem(struct dbt *d)
         host = (u64)beside_watched(&d->c, va, size, acc);
     /* Accessed bits were set in a page that also holds code, maybe this block; or a page became a
      * table that the block stores to by a guard. */
-    return d->c.stale || d->c.revoked ? 0 : host;
+    if (d->c.stale || d->c.revoked)
+        return 0;
+    d->sregs[d->tmp2 >> SLOW_REG_SHIFT & 15] = host;
+    return host;
 }

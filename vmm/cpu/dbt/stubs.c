@@ -71,6 +71,63 @@ static void put_return(struct emit *e, u32 value)
 }
 
 /*
+ * A stack access in another page than the one before: r10 = its address, r11 = where it goes on
+ * with what makes a host address of it. By the TLB, and the page is the stack's from now on.
+ */
+static void put_stack_stub(struct dbt *d, struct emit *e, unsigned tlb, unsigned log, bool write,
+                           bool live)
+{
+    unsigned idx = tlb == IDX_COUNT ? IDX_SUPU : tlb;
+    size_t page = OFF(c.stack) + (idx == IDX_USER ? 0 : sizeof(struct stack_page));
+    size_t at = OFF(c.tlb) + sizeof(struct tlb_entry) * TLB_SIZE * idx;
+    static const size_t tags[2][2] = {
+        {offsetof(struct tlb_entry, rtag), offsetof(struct stack_page, rtag)},
+        {offsetof(struct tlb_entry, wtag), offsetof(struct stack_page, wtag)}};
+
+    e->p = (u8 *)(((uintptr_t)e->p + 15) & ~15ull);
+    d->code->stack[tlb][log][write][live] = (u32)(e->p - d->code->rw);
+    e_store(e, R10, OFF(slow_ea));
+    e_store(e, R11, OFF(stack_resume));
+    if (live) {
+        e_store(e, RAX, OFF(save_rax));
+        e_flags_to_ax(e);
+    }
+    tr_tlb_index(e, d, R10, R11);
+    e_gs(e, 1, 0x33, R10, R11, 1, at + tags[write][0]);
+    e_cmp_imm32(e, R10, PAGE_SIZE - (1u << log));
+    u8 *miss = e_jcc(e, 7); /* ja */
+    e_gs(e, 1, 0x03, R10, R11, 1, at + offsetof(struct tlb_entry, host));
+    e_gs(e, 1, 0x2b, R10, NOREG, 1, OFF(slow_ea));
+    if (tlb != IDX_COUNT) {
+        e_store(e, R10, page + offsetof(struct stack_page, add));
+        for (unsigned k = 0; k < 2; k++) {
+            e_gs(e, 1, 0x8b, R10, R11, 1, at + tags[k][0]);
+            e_neg(e, R10);
+            e_store(e, R10, page + tags[k][1]);
+        }
+        e_load(e, R10, page + offsetof(struct stack_page, add));
+    }
+    u8 *back = e->p;
+    if (live) {
+        e_flags_from_ax(e);
+        e_load(e, RAX, OFF(save_rax));
+    }
+    e1(e, 0x65); /* jmp gs:[stack_resume] */
+    e1(e, 0xff);
+    e_modrm(e, 4, NOREG, NOREG, 1, (i32)OFF(stack_resume));
+
+    e_fix(miss, e->p);
+    e_load(e, R10, OFF(slow_ea));
+    u8 *rel = e->p;
+    e_lea_rip(e, R11, e->p);
+    e_jmp_to(e, d->code->rw + d->code->slow_r10);
+    struct emit again = {rel};
+    e_lea_rip(&again, R11, e->p);
+    e_gs(e, 1, 0x2b, R10, NOREG, 1, OFF(slow_ea));
+    e_jmp_to(e, back);
+}
+
+/*
  * The jump cache had another target, or none, in the place of r10: is it in jc2? As flags are the
  * guest's, nothing here changes them.
  */
@@ -161,6 +218,9 @@ void translate_common(struct dbt *d)
 
     /* A TLB miss: keeps every register, calls slow_mem. */
     e.p = (u8 *)(((uintptr_t)e.p + 63) & ~63ull);
+    d->code->slow_r10 = (u32)(e.p - d->code->rw);
+    e_store(&e, R10, OFF(slow_ea));
+    e_store(&e, R11, OFF(resume));
     d->code->slow_common = (u32)(e.p - d->code->rw);
     for (int r = 0; r < 16; r++)
         e_store(&e, r, OFF(sregs) + 8 * (size_t)r);
@@ -181,7 +241,6 @@ void translate_common(struct dbt *d)
     e1(&e, 0x85);
     e1(&e, 0xc0);
     u8 *fail = e_jcc(&e, 4);
-    e_store(&e, RAX, OFF(slow_res));
     for (int r = 0; r < 16; r++)
         e_load(&e, r, OFF(sregs) + 8 * (size_t)r);
     e1(&e, 0x65);
@@ -192,5 +251,10 @@ void translate_common(struct dbt *d)
     d->code->unwind = (u32)(e.p - d->code->rw);
     e_load(&e, RSP, OFF(host_rsp));
     put_return(&e, 1);
+
+    for (unsigned tlb = 0; tlb < STACK_TLBS; tlb++)
+        for (unsigned log = 0; log < STACK_SIZES; log++)
+            for (unsigned k = 0; k < 4; k++)
+                put_stack_stub(d, &e, tlb, log, k & 1, k >> 1);
     d->code->fixed = (u32)(e.p - d->code->rw + 63) & ~63u;
 }

@@ -80,6 +80,24 @@ struct tr {
 /* Where the block goes on behind a branch. */
 enum way { WAY_END, WAY_ON, WAY_TAKEN };
 
+/* Offset in the TLB of the entry for the linear address in `reg`, into `to`. Clobbers flags. */
+static inline void tr_tlb_index(struct emit *e, const struct dbt *d, int reg, int to)
+{
+    if (d->bmi2) {
+        e_rorx(e, to, reg, 7);
+    } else {
+        e_rr(e, 0, 0x89, reg, to);     /* mov to, reg */
+        e_rex(e, 0, NOREG, NOREG, to); /* shr to, 7 */
+        e1(e, 0xc1);
+        e1(e, (u8)(0xe8 | (to & 7)));
+        e1(e, 7);
+    }
+    e_rex(e, 0, NOREG, NOREG, to); /* and to, mask */
+    e1(e, 0x81);
+    e1(e, (u8)(0xe0 | (to & 7)));
+    e4(e, (TLB_SIZE - 1) << 5);
+}
+
 /* Notes a part to be written after the block. */
 static inline void tr_cold(struct tr *t, struct cold c)
 {

@@ -251,19 +251,17 @@ static void put_cold(struct tr *t, const struct cold *c)
     switch (c->kind) {
     case COLD_MISS:
         e_gs(e, 1, 0x33, c->s1, c->index, 1, c->tlb); /* the address again */
-        e_store(e, c->s1, OFF(slow_ea));
-        e_store_imm32(e, OFF(tmp2), c->info);
+        e_store_imm32(e, OFF(tmp2), c->info | (u32)c->s1 << SLOW_REG_SHIFT);
         e_store_imm32(e, OFF(exit_id), c->id);
-        e_rex(e, 1, c->s2, NOREG, NOREG); /* lea s2, [rip + resume stub] */
-        e1(e, 0x8d);
-        e1(e, (u8)((c->s2 & 7) << 3 | 5));
-        u8 *rel = e->p;
-        e4(e, 0);
+        if (c->s1 == R10 && c->s2 == R11) {
+            e_lea_rip(e, R11, c->resume);
+            e_jmp_to(e, d->code->rw + d->code->slow_r10);
+            break;
+        }
+        e_store(e, c->s1, OFF(slow_ea));
+        e_lea_rip(e, c->s2, c->resume);
         e_store(e, c->s2, OFF(resume));
         e_jmp_to(e, d->code->rw + d->code->slow_common);
-        e_fix(rel, e->p);
-        e_load(e, c->s1, OFF(slow_res));
-        e_jmp_to(e, c->resume);
         break;
     case COLD_BUDGET_SAVED:
         put_restore_flags(t);
