@@ -23,8 +23,9 @@ TESTS = []
 # docs/exit-codes.md
 FINE, ERROR, USAGE, DIVERGED, DAMAGE, CRASH, HALTED, PANIC, TIMEOUT, NO_TEXT = range(10)
 
-# What the log of a killed recorder ends with: how far it was, or a chunk that was sealed just then.
-KILLED = ("reached", "progress")
+# What the log of a killed recorder ends with: how far it was, or a chunk that was sealed just then; or an
+# input, before the machine went on from it, where the kill tore the one write of both (at a page's end).
+KILLED = ("reached", "progress", "console", "packet", "link", "disk_error")
 GUEST = 64
 
 

@@ -18,7 +18,7 @@ MUTATIONS = (
     ("a path goes on with the flags of the other way", DBT + "translate.c",
      "if (!ends_scan(&t->in[i]) && !counts_branches(&t->d->c))", "if (!counts_branches(&t->d->c))"),
     ("a guard looks at the first operand only", DBT + "guard.c",
-     "e4(e, PAGE_SIZE - (u32)(g->hi - g->lo));", "e4(e, PAGE_SIZE - 1);"),
+     "e_cmp_imm32(e, h, PAGE_SIZE - (u32)(g->hi - g->lo));", "e_cmp_imm32(e, h, PAGE_SIZE - 1);"),
     ("a guard does not ask whether it may write", DBT + "guard.c",
      "tlb + (g->write ? offsetof(struct tlb_entry, wtag) : 0)", "tlb"),
     ("a guard takes a register for what it was before a SUB", DBT + "guard.c",
@@ -35,6 +35,16 @@ MUTATIONS = (
      "d->stack[k] = (struct stack_page){STACK_NONE, STACK_NONE, 0};", "(void)d;"),
     ("a link goes behind the prologue of a block that keeps other registers", DBT + "run.c",
      "b->loaded == to->loaded && b->spilled == to->spilled", "true"),
+    ("the jump cache's second look takes what it finds", DBT + "stubs.c",
+     "e1(e, 0xe3); /* jrcxz over the miss */", "e1(e, 0xeb);"),
+    ("the jump cache's second table keeps what it has lost", DBT + "cache.c",
+     "d->jc2[t - IDX_COUNT][slot].minus = NO_TARGET;", "(void)0;"),
+    ("the jump cache does not know that it has a page", DBT + "cache.c",
+     "page_note(d, b->lin);", ""),
+    ("a stub takes the stack's new page for readable where it is writable", DBT + "stubs.c",
+     "e_gs(e, 1, 0x8b, R10, R11, 1, at + tags[k][0]);", "e_gs(e, 1, 0x8b, R10, R11, 1, at + tags[0][0]);"),
+    ("a miss of the TLB gives the address to another register", DBT + "translate.c",
+     "c->info | (u32)c->s1 << SLOW_REG_SHIFT", "c->info | (u32)c->s2 << SLOW_REG_SHIFT"),
     ("a part of the budget is lost at an exit", DBT + "run.c",
      "for (unsigned k = 0; k < BUDGET_PARTS; k++)\n        d->c.budget += d->part[k];",
      "for (unsigned k = 0; k + 1 < BUDGET_PARTS; k++)\n        d->c.budget += d->part[k];"),
@@ -55,11 +65,12 @@ def fails(t, *argv, env=None):
 
 
 def noticed(t, tree, programs):
-    """Does the guest `across` fail, which has what is rare in programs, or a campaign? 0: neither."""
+    """Do guests fail that have what is rare in programs, or a campaign? 0: neither."""
     built = tree / "build" / "rel"
-    if fails(t, built / "reprise", "record", "--force", "-o", t.dir / "rec", "--memory", "16M", "--kernel",
-             IMAGES / "tiny" / "across.elf"):
-        return -1
+    for guest in ("across", "meets"):
+        if fails(t, built / "reprise", "record", "--force", "-o", t.dir / "rec", "--memory", "16M", "--kernel",
+                 IMAGES / "tiny" / (guest + ".elf")):
+            return -1
     for seed in range(1, 1 + programs // 500):
         if fails(t, built / "tests" / "insn" / "insn", "--stops", "--cases", "500", "--seed", seed,
                  env={"REPRISE_TEST_HOT": 1} if seed % 2 else None):
@@ -69,7 +80,7 @@ def noticed(t, tree, programs):
 
 @test("insn/mutations", cost=600)
 def mutations(t):
-    """The guest `across` or campaigns of random programs fail for each, and pass without."""
+    """The guests `across` or `meets`, or campaigns of random programs, fail for each, and pass without."""
     tree = t.dir / "tree"
     shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns("build", ".git"), symlinks=True)
     build(t, tree)
