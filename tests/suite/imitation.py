@@ -5,7 +5,7 @@ from suite.harness import FINE, HALTED, IMAGES, ROOT, rnd, test
 from suite.tiny import COMMON, ENDS, OPTIONS, OWN_TEST
 
 LONGEST = 60000  # positions of a guest that is cut
-LOOPS = {"across", "faultstorm", "gpu", "gpu_hostile", "paging", "rep", "smc", "syscalls", "timers",
+LOOPS = {"across", "faultstorm", "gpu", "gpu_hostile", "meets", "paging", "rep", "smc", "syscalls", "timers",
          "waits"}
 STEP = ("--engine", "kvm", "--counter", "step")
 
