@@ -158,7 +158,7 @@ static u32 pio_read(void *machine, u16 number, unsigned size)
 static void pio_write(void *machine, u16 number, unsigned size, u32 value)
 {
     struct im_vcpu *v = vcpu(machine);
-    if ((v->hw->pinned->opcode & 0xfe) == 0x6e) { /* OUTS is KVM's emulator's */
+    if ((v->executed->opcode & 0xfe) == 0x6e) { /* OUTS is KVM's emulator's */
         im_hw_post(v, &(struct im_write){number, size, value, true});
         return;
     }
@@ -386,7 +386,6 @@ void im_hw_go(struct im_vcpu *v)
         return;
     v->aborted = v->alive = v->mid = false;
     v->hw->executing = false;
-    v->hw->pinned = NULL;
     v->hw->db_pending = 0;
     v->result = ENGINE_ATTENTION;
 }

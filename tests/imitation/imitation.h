@@ -115,8 +115,9 @@ struct im_vcpu {
     /* The processor. */
     enum cpu_model model;
     struct core *hw;
-    u64 layout; /* of the memory that it was made for */
-    bool stale; /* its model has changed */
+    const struct insn *executed; /* in exec() */
+    u64 layout;                  /* of the memory that it was made for */
+    bool stale;                  /* its model has changed */
     struct ram ram;
     bool has_rom; /* where board/ram.h has it, some memory is read-only */
     struct engine_env env;

@@ -7,7 +7,7 @@
 
 #include "cpu/x86/mode.h"
 
-struct block *__real_cache_find(struct dbt *d, u64 lin, u64 phys, u32 mode);
+struct block *__real_cache_find(struct dbt *d, u64 lin, u64 phys, u64 phys2, u32 mode);
 int __real_exec(struct core *d, struct insn *in);
 int __real_deliver_fault(struct core *d);
 int __real_mem_write(struct core *d, unsigned seg, u64 off, unsigned len, const void *in);
@@ -19,7 +19,7 @@ void __wrap_mmu_flush_all(struct core *d);
 helper_fn __real_help_invlpg, __real_help_invpcid, __real_help_mov_system;
 helper_fn __wrap_help_invlpg, __wrap_help_invpcid, __wrap_help_mov_system;
 helper_fn __real_help_rdmsr, __real_help_wrmsr, __real_help_cpuid, __real_help_hlt;
-struct block *__wrap_cache_find(struct dbt *d, u64 lin, u64 phys, u32 mode);
+struct block *__wrap_cache_find(struct dbt *d, u64 lin, u64 phys, u64 phys2, u32 mode);
 int __wrap_exec(struct core *d, struct insn *in);
 int __wrap_deliver_fault(struct core *d);
 helper_fn __wrap_help_rdmsr, __wrap_help_wrmsr, __wrap_help_cpuid, __wrap_help_hlt;
@@ -45,19 +45,20 @@ static void look_at(struct im_vcpu *v, u64 phys)
 }
 
 /* Every way into a page leads through here once, as im_run() forgets the jump cache. */
-struct block *__wrap_cache_find(struct dbt *d, u64 lin, u64 phys, u32 mode)
+struct block *__wrap_cache_find(struct dbt *d, u64 lin, u64 phys, u64 phys2, u32 mode)
 {
     if (im_is_hw(&d->c))
         look_at(im_of(&d->c), phys);
-    return __real_cache_find(d, lin, phys, mode);
+    return __real_cache_find(d, lin, phys, phys2, mode);
 }
 
 /* Instructions by hand take their time. */
 int __wrap_exec(struct core *d, struct insn *in)
 {
-    int r = __real_exec(d, in);
     if (!im_is_hw(d))
-        return r;
+        return __real_exec(d, in);
+    im_of(d)->executed = in;
+    int r = __real_exec(d, in);
     if ((d->st.careful & 127) == 0 && im_cycles() > im_of(d)->until)
         d->attention = true;
     return r;

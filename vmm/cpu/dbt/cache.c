@@ -18,6 +18,10 @@
 
 #define NO_TARGET (1ull << 62) /* 0 - an address that is not canonical */
 
+/* A look at the addresses of a page costs as much as one at so many entries of a list, whose blocks
+ * are all over the memory. */
+#define PAGE_COST 1000
+
 /* So many stores beside translated bytes, and the page goes. */
 #define MISSES_MAX 64
 
@@ -31,7 +35,7 @@ static u32 slot_in(unsigned t, u64 lin)
 
 static void jc_clear(struct dbt *d, unsigned t, u32 slot)
 {
-    d->jc_block[t][slot] = 0;
+    d->jc_known[t][slot].block = 0;
     if (t < IDX_COUNT)
         d->jc[t][slot] = (u64)(uintptr_t)(d->code->rx + d->code->second[t]);
     else
@@ -51,24 +55,25 @@ static void page_note(struct dbt *d, u64 lin)
     *word |= bit;
 }
 
-/* May there be entries of these addresses? */
-static bool pages_noted(struct dbt *d, u64 lin, u64 len)
+static bool page_noted(struct dbt *d, u64 lin)
 {
-    if (len > 512ull * PAGE_SIZE)
-        return true;
-    for (u64 at = lin & ~(u64)(PAGE_SIZE - 1); at - lin < len || lin - at < PAGE_SIZE;
-         at += PAGE_SIZE) {
-        u64 bit, *word = page_bit(d, at, &bit);
-        if (*word & bit)
-            return true;
-    }
-    return false;
+    u64 bit, *word = page_bit(d, lin, &bit);
+    return *word & bit;
+}
+
+/* Of how many pages of the range there may be entries. */
+static u64 pages_noted(struct dbt *d, u64 first, u64 pages)
+{
+    u64 n = 0;
+    for (u64 k = 0; k < pages; k++)
+        n += page_noted(d, first + k * PAGE_SIZE);
+    return n;
 }
 
 static void jc_put(struct dbt *d, unsigned t, u32 bi)
 {
     struct block *b = &d->code->blocks[bi];
-    u32 slot = slot_in(t, b->lin), old = d->jc_block[t][slot];
+    u32 slot = slot_in(t, b->lin), old = d->jc_known[t][slot].block;
     struct filled *f = b->lin >> 63 ? &d->jc_kernel : &d->jc_user;
     if (!old || (d->code->blocks[old].lin ^ b->lin) >> 63) {
         if (f->n < MAX_FILLED)
@@ -78,7 +83,7 @@ static void jc_put(struct dbt *d, unsigned t, u32 bi)
     page_note(d, b->lin);
     if (b->phys2)
         page_note(d, b->lin + b->size - 1);
-    d->jc_block[t][slot] = bi;
+    d->jc_known[t][slot] = (struct jc_known){bi, (u32)(b->lin / PAGE_SIZE)};
     if (t < IDX_COUNT)
         d->jc[t][slot] = (u64)(uintptr_t)(d->code->rx + b->ient);
     else
@@ -88,7 +93,7 @@ static void jc_put(struct dbt *d, unsigned t, u32 bi)
 
 void jc_set(struct dbt *d, unsigned idx, struct block *b)
 {
-    u32 bi = (u32)(b - d->code->blocks), old = d->jc_block[idx][jc_slot(b->lin)];
+    u32 bi = (u32)(b - d->code->blocks), old = d->jc_known[idx][jc_slot(b->lin)].block;
     if (old == bi)
         return;
     if (old)
@@ -99,7 +104,7 @@ void jc_set(struct dbt *d, unsigned idx, struct block *b)
 u32 jc_find(const struct dbt *d, u64 lin)
 {
     for (unsigned t = d->c.idx; t < 2 * IDX_COUNT; t += IDX_COUNT) {
-        u32 bi = d->jc_block[t][slot_in(t, lin)];
+        u32 bi = d->jc_known[t][slot_in(t, lin)].block;
         if (bi && d->code->blocks[bi].lin == lin)
             return bi;
     }
@@ -116,22 +121,39 @@ static void jc_clear_list(struct dbt *d, struct filled *f)
     } else {
         for (unsigned t = 0; t < 2 * IDX_COUNT; t++)
             for (u32 s = 0; s < JC_SIZE; s++)
-                if (d->jc_block[t][s])
+                if (d->jc_known[t][s].block)
                     jc_clear(d, t, s);
     }
     f->n = 0;
 }
 
-/* Those of a few addresses. */
-static void jc_drop_near(struct dbt *d, u64 lin, u64 len)
+/* Drops an entry that is of the pages, or of the one before them and goes on in them. */
+static bool drop_if(struct dbt *d, unsigned t, u32 slot, u32 first, u64 pages)
 {
-    for (u64 at = lin - 14; at != lin + len; at++) /* from the first that may reach in */
-        for (unsigned t = 0; t < 2 * IDX_COUNT; t++) {
-            u32 slot = slot_in(t, at), bi = d->jc_block[t][slot];
-            if (bi && d->code->blocks[bi].lin == at &&
-                (at - lin < len || d->code->blocks[bi].phys2))
-                jc_clear(d, t, slot);
-        }
+    const struct jc_known *k = &d->jc_known[t][slot];
+    u32 page = k->page - first;
+    bool drop = page < pages || (page == UINT32_MAX && d->code->blocks[k->block].phys2);
+    if (k->block && drop)
+        jc_clear(d, t, slot);
+    return !k->block;
+}
+
+/* Those of a page, by all its addresses, which lie side by side in the tables. */
+static void jc_drop_page(struct dbt *d, u64 lin)
+{
+    for (u64 at = lin - 14; at != lin + PAGE_SIZE; at++) /* from the first that may reach in */
+        for (unsigned t = 0; t < 2 * IDX_COUNT; t++)
+            drop_if(d, t, slot_in(t, at), (u32)(lin / PAGE_SIZE), 1);
+}
+
+/* Those of a range, by the list of all. */
+static void jc_drop_listed(struct dbt *d, struct filled *f, u64 first, u64 pages)
+{
+    u32 out = 0;
+    for (u32 i = 0; i < f->n; i++)
+        if (!drop_if(d, f->slot[i] >> 16, f->slot[i] & 0xffff, (u32)(first / PAGE_SIZE), pages))
+            f->slot[out++] = f->slot[i];
+    f->n = out;
 }
 
 void jc_drop(struct core *c, u64 lin, u64 len)
@@ -143,35 +165,28 @@ void jc_drop(struct core *c, u64 lin, u64 len)
         return;
     }
     struct filled *f = lin >> 63 ? &d->jc_kernel : &d->jc_user;
-    if (!pages_noted(d, lin, len))
-        return;
-    if (len <= PAGE_SIZE && f->n > 2 * IDX_COUNT * PAGE_SIZE) {
-        jc_drop_near(d, lin, len);
-        return;
+    u64 first = lin & ~(u64)(PAGE_SIZE - 1),
+        pages = (lin - first + len + PAGE_SIZE - 1) / PAGE_SIZE;
+    if (pages <= 512) {
+        u64 noted = pages_noted(d, first, pages);
+        if (noted * PAGE_COST <= f->n) {
+            for (u64 k = 0; noted && k < pages; k++)
+                if (page_noted(d, first + k * PAGE_SIZE))
+                    jc_drop_page(d, first + k * PAGE_SIZE);
+            return;
+        }
     }
-    if (f->n > MAX_FILLED || len >= 1ull << 47) {
+    if (f->n > MAX_FILLED || len >= 1ull << 47)
         jc_clear_list(d, f);
-        return;
-    }
-    u32 out = 0;
-    for (u32 i = 0; i < f->n; i++) {
-        u32 t = f->slot[i] >> 16, s = f->slot[i] & 0xffff, bi = d->jc_block[t][s];
-        if (!bi)
-            continue;
-        const struct block *b = &d->code->blocks[bi];
-        if (b->lin - lin < len || (b->phys2 && b->lin + b->size - 1 - lin < len))
-            jc_clear(d, t, s);
-        else
-            f->slot[out++] = f->slot[i];
-    }
-    f->n = out;
+    else
+        jc_drop_listed(d, f, first, pages);
 }
 
 void jc_drop_block(struct dbt *d, u32 number)
 {
     u64 lin = d->code->blocks[number].lin;
     for (unsigned t = 0; t < 2 * IDX_COUNT; t++)
-        if (d->jc_block[t][slot_in(t, lin)] == number)
+        if (d->jc_known[t][slot_in(t, lin)].block == number)
             jc_clear(d, t, slot_in(t, lin));
 }
 

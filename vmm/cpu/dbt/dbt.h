@@ -193,6 +193,11 @@ struct jc_second {
     u64 entry; /* of its block: the direct one */
 };
 
+struct jc_known {
+    u32 block; /* 0 none */
+    u32 page;  /* of its target: the number's low bits */
+};
+
 struct dbt {
     struct core c;
     struct code *code;
@@ -229,7 +234,7 @@ struct dbt {
     u64 jc[IDX_COUNT][JC_SIZE];
     /* By jc_second(): what lost its place there to another target. */
     struct jc_second jc2[IDX_COUNT][JC_SIZE];
-    u32 jc_block[2 * IDX_COUNT][JC_SIZE]; /* blocks of the entries of both, for C; 0 none */
+    struct jc_known jc_known[2 * IDX_COUNT][JC_SIZE]; /* the entries of both, for C */
 };
 
 /* Where the host's GS base points to: the TLB of user code is near it, which makes code short. */

@@ -163,7 +163,7 @@ static struct block *lookup(struct dbt *d, int *result, bool remember)
     }
     if (!remember && !b->phys2)
         return b;
-    bool empty = !d->jc_block[d->c.idx][jc_slot(lin)];
+    bool empty = !d->jc_known[d->c.idx][jc_slot(lin)].block;
     jc_set(d, d->c.idx, b);
     /* User entries go at each CR3 write. The page's other blocks are as valid: one walk serves
      * them all. Where another target had the place they have not gone. */
@@ -172,7 +172,7 @@ static struct block *lookup(struct dbt *d, int *result, bool remember)
         struct block *o = &d->code->blocks[e & ~SECOND_PAGE];
         e = e & SECOND_PAGE ? o->page2_next : o->page_next;
         if (o->mode == d->c.mode && (o->lin ^ lin) < PAGE_SIZE && !o->phys2 && !o->plain &&
-            !d->jc_block[d->c.idx][jc_slot(o->lin)])
+            !d->jc_known[d->c.idx][jc_slot(o->lin)].block)
             jc_set(d, d->c.idx, o);
     }
     return b;

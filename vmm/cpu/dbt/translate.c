@@ -96,7 +96,7 @@ bool translate_crosses(struct dbt *d, const u8 *page, unsigned offset)
     if (avail >= 15)
         return false;
     icache_key(code_size(&d->c), page + offset, avail, key);
-    return !icache_get(&d->c, key)->len;
+    return !icache_look(&d->c, key)->len;
 }
 
 /* An instruction in two pages is a block by itself, unless exec() has to run it. */
@@ -105,7 +105,7 @@ static bool gather_crossing(struct tr *t)
     u8 key[16] __attribute__((aligned(8)));
     struct dbt *d = t->d;
     icache_key(code_size(&d->c), t->at->bytes, 15, key);
-    const struct insn *in = icache_get(&d->c, key);
+    const struct insn *in = icache_look(&d->c, key);
     unsigned first = PAGE_SIZE - (t->at->phys & (PAGE_SIZE - 1));
     /* From the last page to the first one: what is dropped by addresses would miss one of the two.
      */
@@ -145,7 +145,7 @@ static bool gather_insns(struct tr *t, const u8 *page, unsigned start)
         if (was_there(t, off))
             break;
         icache_key(code_size(&d->c), page + offset, MIN(15u, PAGE_SIZE - offset), key);
-        const struct insn *in = icache_get(&d->c, key);
+        const struct insn *in = icache_look(&d->c, key);
         if (in->len == 0 || offset + in->len > PAGE_SIZE)
             break;
         if (runs_alone(&d->c, t->lin + (u64)(i64)off))

@@ -195,7 +195,6 @@ struct core {
     u32 *written; /* NULL: not tracked */
     u64 nwritten;
     struct insn *icache;
-    struct insn *pinned; /* in exec(): must not be replaced */
     struct machine_stats st;
     struct err err;
     void *xs_park; /* 64-byte aligned host XSAVE area */

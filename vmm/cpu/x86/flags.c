@@ -22,11 +22,11 @@
 #include "cpu/x86/mode.h"
 #include "cpu/x86/tlb.h"
 
-static struct insn *cached(struct core *d, const u8 *page, unsigned offset)
+static const struct insn *looked_at(struct core *d, const u8 *page, unsigned offset)
 {
     u8 buf[16] __attribute__((aligned(8)));
     icache_key(code_size(d), page + offset, MIN(15u, PAGE_SIZE - offset), buf);
-    return icache_get(d, buf);
+    return icache_look(d, buf);
 }
 
 u32 flags_live(struct core *d, const u8 *page, unsigned offset)
@@ -35,7 +35,7 @@ u32 flags_live(struct core *d, const u8 *page, unsigned offset)
     if (counts_branches(d))
         return FL_ARITH;
     while (unknown && offset < PAGE_SIZE) {
-        const struct insn *in = cached(d, page, offset);
+        const struct insn *in = looked_at(d, page, offset);
         if (in->len == 0 || offset + in->len > PAGE_SIZE || ends_scan(in))
             break;
         live |= in->test & unknown;

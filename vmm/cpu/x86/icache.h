@@ -14,7 +14,10 @@ static inline void icache_key(enum code_size code, const u8 *bytes, unsigned ava
         key[i] = i < avail ? bytes[i] : 0;
     key[15] = (u8)(avail | (unsigned)code << 4);
 }
+/* The instruction that is executed now: it stays until another is got. */
 struct insn *icache_get(struct core *d, const u8 key[16]);
+/* One that is only looked at: it stays until another is looked at. */
+const struct insn *icache_look(struct core *d, const u8 key[16]);
 /* The liveness rule stops here: branches and what may not be looked beyond. */
 bool ends_scan(const struct insn *in);
 

@@ -139,7 +139,6 @@ static int step_one(struct core *d, struct insn *in)
     if (r == DONE) {
         d->st.careful++;
         d->executing = true;
-        d->pinned = in;
         r = NOT_STEPPED;
         if (d->stepper) {
             core_park(d);
@@ -149,7 +148,6 @@ static int step_one(struct core *d, struct insn *in)
             r = exec(d, in);
         if (r == DONE)
             d->branches += in->treat == T_JCC || in->treat == T_LOOP;
-        d->pinned = NULL;
         d->executing = false;
     }
     return step_finish(d, r, tf);
