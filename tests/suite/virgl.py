@@ -111,7 +111,7 @@ def who(t):
     log = t.run(t.reprise, "gdb", "rec", "--", "-batch", "-ex", "monitor goto frame:5",
                 "-ex", "monitor gpu who 100 70", "-ex", "monitor gpu who 9999 0", timeout=120)
     said = log.text + log.error
-    t.has(said, r"^\d+\.\d+: DRAW_VBO, context 1, frame 5, position \d+$")
+    t.has(said, r"^\d+\.\d+: DRAW_VBO, context \d+, frame 5, position \d+$")
     t.has(said, r"pixel 100,70 of resource \d+: 16,32,64 became 0,128,255$")
     t.has(said, r"^error: .*9999")
     n = re.search(r"monitor goto (gpu:\d+)` goes to", said).group(1)
