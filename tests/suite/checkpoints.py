@@ -5,7 +5,7 @@ import shutil
 
 from suite.boot import image
 from suite.gdb import Client
-from suite.harness import DIVERGED, ERROR, IMAGES, ROOT, USAGE, Session, test
+from suite.harness import DIVERGED, ERROR, IMAGES, ROOT, USAGE, killed_typed, test
 
 TINY = IMAGES / "tiny"
 NOT_USED = "^reprise: checkpoints of .* that are not used, as this user neither made nor checked them: (\\d+) of (\\d+)"
@@ -206,14 +206,7 @@ def large_disk(t):
 @test("checkpoints/killed", cost=4)
 def killed(t):
     """Those of a recorder that was killed are its user's own, too."""
-    s = Session(t, "rec", "--memory", "16M", "--checkpoint-every", "0.01", kernel=TINY / "echo.elf")
-    for word in ("one", "two", "three"):
-        start = len(s.out)
-        s.send(word + "\n")
-        s.wait("\n", start=start)
-    s.child.kill()
-    s.child.wait()
-    s.close()
+    killed_typed(t, "rec", ("one", "two", "three"), "--checkpoint-every", "0.01")
     t.lacks(t.run(t.reprise, "replay", "--to", "end-1", t.dir / "rec", code=None).error, "not used|of no use")
     t.run(t.reprise, "verify", t.dir / "rec", code=4)
     return f"{t.info('rec', code=None)['checkpoints']} files"

@@ -341,3 +341,15 @@ class Session:
             os.close(self.master)
             os.close(self.slave)
             self.master = None
+
+
+def killed_typed(t, name, words, *options):
+    """A recording whose recorder was killed: echo, which has answered these words."""
+    s = Session(t, name, "--memory", "16M", *options, kernel=IMAGES / "tiny" / "echo.elf")
+    for word in words:
+        start = len(s.out)
+        s.send(word + "\n")
+        s.wait("\n", start=start)
+    s.child.kill()
+    s.child.wait()
+    s.close()

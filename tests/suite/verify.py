@@ -3,7 +3,7 @@ import json
 import os
 import shutil
 
-from suite.harness import DAMAGE, ERROR, IMAGES, USAGE, Session, test
+from suite.harness import DAMAGE, ERROR, IMAGES, USAGE, killed_typed, test
 
 TINY = IMAGES / "tiny"
 
@@ -122,14 +122,7 @@ def hostile(t):
 def killed(t):
     """What a killed recorder left is verified and signed as far as it goes, its tail included."""
     key(t, "mine")
-    s = Session(t, "rec", "--memory", "16M", kernel=TINY / "echo.elf")
-    for word in ("one", "two"):
-        start = len(s.out)
-        s.send(word + "\n")
-        s.wait("\n", start=start)
-    s.child.kill()
-    s.child.wait()
-    s.close()
+    killed_typed(t, "rec", ("one", "two"))
     r = verify(t, "rec", code=DAMAGE)
     t.has(r.text, "^tail +right$")
     t.has(r.error, "replayed up to the damage")

@@ -18,8 +18,8 @@
 
 #define NO_TARGET (1ull << 62) /* 0 - an address that is not canonical */
 
-/* A look at the addresses of a page costs as much as one at so many entries of a list, whose blocks
- * are all over the memory. */
+/* A look at the addresses of a page, side by side in the tables, costs as much as one at so many
+ * entries of a list, which are all over them. */
 #define PAGE_COST 1000
 
 /* So many stores beside translated bytes, and the page goes. */
@@ -138,7 +138,7 @@ static bool drop_if(struct dbt *d, unsigned t, u32 slot, u32 first, u64 pages)
     return !k->block;
 }
 
-/* Those of a page, by all its addresses, which lie side by side in the tables. */
+/* Those of a page, by all its addresses. */
 static void jc_drop_page(struct dbt *d, u64 lin)
 {
     for (u64 at = lin - 14; at != lin + PAGE_SIZE; at++) /* from the first that may reach in */

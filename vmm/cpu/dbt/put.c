@@ -174,17 +174,8 @@ void put_indirect(struct tr *t, unsigned i)
     } else {
         put_block_epilogue(t);
     }
-    /* r11 = jc_slot(r10); jmp gs:[r11*8 + jc] */
-    e_rr(e, 0, 0x89, R10, R11);
-    e1(e, 0x41); /* bswap r11d */
-    e1(e, 0x0f);
-    e1(e, 0xcb);
-    e_lea(e, R11, R10, R11, 1, 0);
-    e1(e, 0x45); /* movzx r11d, r11w */
-    e1(e, 0x0f);
-    e1(e, 0xb7);
-    e1(e, 0xdb);
-    e1(e, 0x65);
+    tr_jc_slot(e, 1);
+    e1(e, 0x65); /* jmp gs:[r11*8 + jc] */
     e1(e, 0x42);
     e1(e, 0xff);
     e_modrm(e, 4, NOREG, R11, 8, (i32)(OFF(jc) + 8 * (size_t)t->d->c.idx * JC_SIZE));
@@ -236,6 +227,13 @@ size_t put_tlb_index(struct tr *t, int reg)
     return OFF(c.tlb) + sizeof(struct tlb_entry) * TLB_SIZE * t->d->c.idx;
 }
 
+/* What slow_mem is told, but for the register. */
+static u32 slow_info(const struct insn *in, unsigned size, bool write)
+{
+    return size | (write ? SLOW_WRITE : 0) | (in->align ? SLOW_ALIGN : 0) |
+           (in->fpu_wait ? SLOW_WAIT : 0);
+}
+
 void put_check_as(struct tr *t, unsigned i, unsigned size, bool write, bool is_const, u64 value,
                   enum flags_state flags)
 {
@@ -257,9 +255,7 @@ void put_check_as(struct tr *t, unsigned i, unsigned size, bool write, bool is_c
     e_gs(e, 1, 0x03, s1, index, 1, tlb + 16);
     tr_cold(t, (struct cold){.at = at,
                              .resume = e->p,
-                             .info = size | (write ? SLOW_WRITE : 0) |
-                                     (t->in[i].align ? SLOW_ALIGN : 0) |
-                                     (t->in[i].fpu_wait ? SLOW_WAIT : 0),
+                             .info = slow_info(&t->in[i], size, write),
                              .id = EXIT_ID(t->bi, i, flags ? X_INSN_LF : X_INSN),
                              .tlb = tlb + (write ? 8 : 0),
                              .s1 = s1,
@@ -316,7 +312,7 @@ static void put_stack(struct tr *t, unsigned i, int base, i32 disp, unsigned siz
     e_load(e, s1, at + offsetof(struct stack_page, add));
     tr_cold(t, (struct cold){.at = miss,
                              .resume = e->p,
-                             .info = size | (write ? SLOW_WRITE : 0),
+                             .info = slow_info(&t->in[i], size, write),
                              .id = i,
                              .kind = COLD_STACK,
                              .base = (i8)base,
@@ -344,14 +340,11 @@ void put_stack_cold(struct tr *t, const struct cold *c)
     struct dbt *d = t->d;
     u32 stub = stack_stub(t, c);
     if (stub) {
-        const struct insn *in = &t->in[c->id];
         if (c->kept >= 0)
             e_mov(e, RCX, c->kept);
         e_lea(e, R10, c->base, NOREG, 1, c->disp);
         e_lea_rip(e, R11, c->resume);
-        e_store_imm32(e, OFF(tmp2),
-                      c->info | (in->align ? SLOW_ALIGN : 0) | (in->fpu_wait ? SLOW_WAIT : 0) |
-                          R10 << SLOW_REG_SHIFT);
+        e_store_imm32(e, OFF(tmp2), c->info | R10 << SLOW_REG_SHIFT);
         e_store_imm32(e, OFF(exit_id), EXIT_ID(t->bi, c->id, c->live ? X_INSN_LF : X_INSN));
         e_jmp_to(e, d->code->rw + stub);
         return;
@@ -375,16 +368,7 @@ void put_stack_cold(struct tr *t, const struct cold *c)
         e1(e, 0x81);
         e1(e, (u8)(0xe8 | (s1 & 7)));
         e4(e, (u32)c->disp);
-        e_store(e, s1, at + offsetof(struct stack_page, add));
-        for (unsigned k = 0; k < 2; k++) {
-            e_gs(e, 1, 0x8b, s1, s2, 1,
-                 tlb + (k ? offsetof(struct tlb_entry, wtag) : offsetof(struct tlb_entry, rtag)));
-            e_neg(e, s1);
-            e_store(
-                e, s1,
-                at + (k ? offsetof(struct stack_page, wtag) : offsetof(struct stack_page, rtag)));
-        }
-        e_load(e, s1, at + offsetof(struct stack_page, add));
+        tr_keep_stack_page(e, s1, s2, at, tlb);
         end = e_jmp(e);
     }
     slow->resume = e->p;

@@ -80,9 +80,7 @@ static void put_stack_stub(struct dbt *d, struct emit *e, unsigned tlb, unsigned
     unsigned idx = tlb == IDX_COUNT ? IDX_SUPU : tlb;
     size_t page = OFF(c.stack) + (idx == IDX_USER ? 0 : sizeof(struct stack_page));
     size_t at = OFF(c.tlb) + sizeof(struct tlb_entry) * TLB_SIZE * idx;
-    static const size_t tags[2][2] = {
-        {offsetof(struct tlb_entry, rtag), offsetof(struct stack_page, rtag)},
-        {offsetof(struct tlb_entry, wtag), offsetof(struct stack_page, wtag)}};
+    size_t tag = write ? offsetof(struct tlb_entry, wtag) : offsetof(struct tlb_entry, rtag);
 
     e->p = (u8 *)(((uintptr_t)e->p + 15) & ~15ull);
     d->code->stack[tlb][log][write][live] = (u32)(e->p - d->code->rw);
@@ -93,20 +91,13 @@ static void put_stack_stub(struct dbt *d, struct emit *e, unsigned tlb, unsigned
         e_flags_to_ax(e);
     }
     tr_tlb_index(e, d, R10, R11);
-    e_gs(e, 1, 0x33, R10, R11, 1, at + tags[write][0]);
+    e_gs(e, 1, 0x33, R10, R11, 1, at + tag);
     e_cmp_imm32(e, R10, PAGE_SIZE - (1u << log));
     u8 *miss = e_jcc(e, 7); /* ja */
     e_gs(e, 1, 0x03, R10, R11, 1, at + offsetof(struct tlb_entry, host));
     e_gs(e, 1, 0x2b, R10, NOREG, 1, OFF(slow_ea));
-    if (tlb != IDX_COUNT) {
-        e_store(e, R10, page + offsetof(struct stack_page, add));
-        for (unsigned k = 0; k < 2; k++) {
-            e_gs(e, 1, 0x8b, R10, R11, 1, at + tags[k][0]);
-            e_neg(e, R10);
-            e_store(e, R10, page + tags[k][1]);
-        }
-        e_load(e, R10, page + offsetof(struct stack_page, add));
-    }
+    if (tlb != IDX_COUNT)
+        tr_keep_stack_page(e, R10, R11, page, at);
     u8 *back = e->p;
     if (live) {
         e_flags_from_ax(e);
@@ -135,15 +126,7 @@ static void put_second(struct dbt *d, struct emit *e, unsigned idx)
 {
     size_t at = OFF(jc2) + sizeof(struct jc_second) * JC_SIZE * idx;
     d->code->second[idx] = (u32)(e->p - d->code->rw);
-    e_rr(e, 0, 0x89, R10, R11);
-    e1(e, 0x41); /* bswap r11d */
-    e1(e, 0x0f);
-    e1(e, 0xcb);
-    e_lea(e, R11, R10, R11, 2, 0);
-    e1(e, 0x45); /* movzx r11d, r11w */
-    e1(e, 0x0f);
-    e1(e, 0xb7);
-    e1(e, 0xdb);
+    tr_jc_slot(e, 2);
     e_lea(e, R11, R11, R11, 1, 0); /* an entry has 16 bytes, a scale 8 */
     e_store(e, RCX, OFF(tmp));
     e_gs(e, 1, 0x8b, RCX, R11, 8, at + offsetof(struct jc_second, minus));

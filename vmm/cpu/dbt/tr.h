@@ -98,6 +98,36 @@ static inline void tr_tlb_index(struct emit *e, const struct dbt *d, int reg, in
     e4(e, (TLB_SIZE - 1) << 5);
 }
 
+/* r11 = the slot of the target in r10: jc_slot(), or jc_second() with scale 2. Flags stay. */
+static inline void tr_jc_slot(struct emit *e, int scale)
+{
+    e_rr(e, 0, 0x89, R10, R11);
+    e1(e, 0x41); /* bswap r11d */
+    e1(e, 0x0f);
+    e1(e, 0xcb);
+    e_lea(e, R11, R10, R11, scale, 0);
+    e1(e, 0x45); /* movzx r11d, r11w */
+    e1(e, 0x0f);
+    e1(e, 0xb7);
+    e1(e, 0xdb);
+}
+
+/* The stack's page is from now on that of the TLB entry at `index` behind `tlb`; `add`, which stays
+ * as it is, makes its host addresses. Clobbers flags. */
+static inline void tr_keep_stack_page(struct emit *e, int add, int index, size_t page, size_t tlb)
+{
+    static const size_t tags[][2] = {
+        {offsetof(struct tlb_entry, rtag), offsetof(struct stack_page, rtag)},
+        {offsetof(struct tlb_entry, wtag), offsetof(struct stack_page, wtag)}};
+    e_store(e, add, page + offsetof(struct stack_page, add));
+    for (unsigned k = 0; k < ARRAY_SIZE(tags); k++) {
+        e_gs(e, 1, 0x8b, add, index, 1, tlb + tags[k][0]);
+        e_neg(e, add);
+        e_store(e, add, page + tags[k][1]);
+    }
+    e_load(e, add, page + offsetof(struct stack_page, add));
+}
+
 /* Notes a part to be written after the block. */
 static inline void tr_cold(struct tr *t, struct cold c)
 {
