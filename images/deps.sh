@@ -33,7 +33,7 @@ packages_of() {
     # Tests: cmocka; their driver is in Python; gdb and packers as peers; file systems; iasl; clang.
     test) echo "libcmocka-dev clang clang-format python3 binutils gdb gzip xz-utils zstd lz4 device-tree-compiler
         acpica-tools python3-drgn xvfb xdotool gvncviewer libdrm-dev grub-common mtools btrfs-progs
-        xfsprogs qemu-utils openssh-client openssl strace" ;;
+        xfsprogs qemu-utils openssh-client openssl strace iproute2" ;;
     demo) for g in reprise gpu image debug; do packages_of $g; done ;;
     make) for g in reprise gpu display debug; do packages_of $g; done ;;
     *)

@@ -29,9 +29,10 @@ static struct machine *machine_to_write(struct gdb_server *s)
     return machine(s);
 }
 
-bool access_avx(struct gdb_server *s)
+void access_look(struct gdb_server *s)
 {
-    return cpu_model_xcr0(machine_cpu_model(machine(s))) & 4;
+    struct machine *m = machine(s);
+    s->view = gdb_view(machine_vcpu(m), cpu_model_xcr0(machine_cpu_model(m)) & 4);
 }
 
 /* ---- registers ---- */
@@ -40,7 +41,7 @@ static void put_register(struct gdb_server *s, const struct vcpu *c,
                          const struct gdb_beside *beside, unsigned number)
 {
     u8 bytes[GDB_REG_SIZE];
-    unsigned size = gdb_reg_find(number, true)->bits / 8;
+    unsigned size = gdb_reg_find(number, s->view)->bits / 8;
     if (gdb_reg_read(c, beside, number, bytes))
         reply_hex(&s->reply, bytes, size);
     else
@@ -51,10 +52,9 @@ void access_read_registers(struct gdb_server *s)
 {
     const struct vcpu *c = machine_vcpu(machine(s));
     struct gdb_beside beside;
-    bool avx = access_avx(s);
     gdb_beside_read(&beside, &s->target, GDB_REGISTERS);
     for (unsigned n = 0; n < GDB_REGISTERS; n++)
-        if (gdb_reg_find(n, avx))
+        if (gdb_reg_find(n, s->view))
             put_register(s, c, &beside, n);
 }
 
@@ -62,7 +62,7 @@ void access_read_register(struct gdb_server *s, const char *text)
 {
     struct gdb_beside beside;
     u64 number;
-    if (!parse_hex(&text, &number) || *text || !gdb_reg_find(number, access_avx(s))) {
+    if (!parse_hex(&text, &number) || *text || !gdb_reg_find(number, s->view)) {
         fail(s);
         return;
     }
@@ -89,12 +89,12 @@ static bool set_register(struct gdb_server *s, struct vcpu *c, unsigned number, 
     u8 bytes[GDB_REG_SIZE];
     struct gdb_beside beside;
     struct err err;
-    if (!parse_bytes(digits, bytes, gdb_reg_find(number, true)->bits / 8)) {
+    if (!parse_bytes(digits, bytes, gdb_reg_find(number, s->view)->bits / 8)) {
         fail(s);
         return false;
     }
     gdb_beside_read(&beside, &s->target, number);
-    if (gdb_reg_write(c, &beside, number, bytes, &err) < 0) {
+    if (gdb_reg_write_view(c, &beside, number, s->view, bytes, &err) < 0) {
         reply_error(&s->reply, err.text);
         return false;
     }
@@ -104,17 +104,16 @@ static bool set_register(struct gdb_server *s, struct vcpu *c, unsigned number, 
 void access_write_registers(struct gdb_server *s, const char *text, size_t len)
 {
     struct vcpu c;
-    bool avx = access_avx(s);
     size_t expected = 0;
     for (unsigned n = 0; n < GDB_REGISTERS; n++)
-        expected += gdb_reg_find(n, avx) ? gdb_reg_find(n, avx)->bits / 4u : 0;
+        expected += gdb_reg_find(n, s->view) ? gdb_reg_find(n, s->view)->bits / 4u : 0;
     if (len != expected) {
         fail(s);
         return;
     }
     memcpy(&c, machine_vcpu(machine(s)), sizeof(c));
     for (unsigned n = 0; n < GDB_REGISTERS; n++) {
-        const struct gdb_reg *r = gdb_reg_find(n, avx);
+        const struct gdb_reg *r = gdb_reg_find(n, s->view);
         if (!r)
             continue;
         if (*text != 'x' && !set_register(s, &c, n, text)) /* x: what was not known stays so */
@@ -131,7 +130,7 @@ void access_write_register(struct gdb_server *s, const char *text)
     u64 number;
     const struct gdb_reg *r;
     if (!parse_hex(&text, &number) || !parse_char(&text, '=') ||
-        !(r = gdb_reg_find(number, access_avx(s))) || strlen(text) != r->bits / 4u) {
+        !(r = gdb_reg_find(number, s->view)) || strlen(text) != r->bits / 4u) {
         fail(s);
         return;
     }

@@ -122,7 +122,7 @@ static bool read_register(const struct agent *a, u64 number, u64 *out)
 {
     u8 bytes[GDB_REG_SIZE];
     struct gdb_beside beside;
-    const struct gdb_reg *r = gdb_reg_find(number, false);
+    const struct gdb_reg *r = gdb_reg_find(number, 0);
     if (!r || r->bits > 64)
         return false;
     gdb_beside_read(&beside, a->target, (unsigned)number);

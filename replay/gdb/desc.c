@@ -4,6 +4,7 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "replay/gdb/regs.h"
 
@@ -77,7 +78,7 @@ static void types(FILE *f, enum reg_feature feature)
     }
 }
 
-char *gdb_description(bool avx)
+char *gdb_description(unsigned view)
 {
     static const char *const names[] = {[FEATURE_CORE] = "org.gnu.gdb.i386.core",
                                         [FEATURE_SSE] = "org.gnu.gdb.i386.sse",
@@ -90,13 +91,14 @@ char *gdb_description(bool avx)
     FILE *f = open_memstream(&text, &size);
     if (!f)
         return NULL;
-    fputs(
+    fprintf(
+        f,
         "<?xml version=\"1.0\"?><!DOCTYPE target SYSTEM \"gdb-target.dtd\"><target version=\"1.0\">"
-        "<architecture>i386:x86-64</architecture><osabi>none</osabi>",
-        f);
+        "<architecture>%s</architecture><osabi>none</osabi>",
+        view & GDB_VIEW_32 ? "i386" : "i386:x86-64");
     int now = -1;
     for (unsigned n = 0; n < GDB_REGISTERS; n++) {
-        const struct gdb_reg *r = gdb_reg_find(n, avx);
+        const struct gdb_reg *r = gdb_reg_find(n, view);
         if (!r)
             continue;
         if (r->feature != now) {
@@ -104,8 +106,10 @@ char *gdb_description(bool avx)
             now = r->feature;
             types(f, r->feature);
         }
+        /* An address of an i386 has 32 bits. */
+        bool wide = (view & GDB_VIEW_32) && r->bits == 64;
         fprintf(f, "<reg name=\"%s\" bitsize=\"%u\" type=\"%s\" regnum=\"%u\"", r->name, r->bits,
-                r->type, n);
+                wide && !strcmp(r->type, "data_ptr") ? "int64" : r->type, n);
         if (r->group)
             fprintf(f, " group=\"%s\"", r->group);
         fputs(r->feature == FEATURE_PROCESS ? " save-restore=\"no\"/>" : "/>", f);

@@ -66,6 +66,16 @@ struct gdb_process {
 /* MOVED: the machine is not where gdb thinks; MOVED_HOOK: and gdb finds out by "qreprise.Moved". */
 enum gdb_monitor { GDB_MONITOR_UNKNOWN, GDB_MONITOR_OK, GDB_MONITOR_MOVED, GDB_MONITOR_MOVED_HOOK };
 
+struct vcpu;
+
+/* What a gdb is shown: without GDB_VIEW_AVX no upper halves of YMM; with GDB_VIEW_32 an i386. */
+#define GDB_VIEW_AVX 1u
+#define GDB_VIEW_32  2u
+
+/* What a gdb that attaches now should be shown: an i386 while the CPU executes code of 32 or 16
+ * bits. A gdb cannot be told of another CPU later. */
+unsigned gdb_view(const struct vcpu *c, bool avx);
+
 /* What the owner provides. All functions are called from within gdb_server_wait, set_points also
  * from gdb_server_destroy and when a peer goes. */
 struct gdb_target {

@@ -111,11 +111,39 @@ static const struct gdb_reg table[GDB_REGISTERS] = {
 };
 /* clang-format on */
 
-const struct gdb_reg *gdb_reg_find(u64 number, bool avx)
+/* clang-format off */
+/* What an i386 has of other width; the others are as in the table, but for eight of each kind. */
+static const struct gdb_reg narrow[] = {
+    [0] = {"eax", "int32", NULL, 32, 4, 0, FEATURE_CORE, REG_ANY},
+    {"ebx", "int32", NULL, 32, 4, 0, FEATURE_CORE, REG_ANY},
+    {"ecx", "int32", NULL, 32, 4, 0, FEATURE_CORE, REG_ANY},
+    {"edx", "int32", NULL, 32, 4, 0, FEATURE_CORE, REG_ANY},
+    {"esi", "int32", NULL, 32, 4, 0, FEATURE_CORE, REG_ANY},
+    {"edi", "int32", NULL, 32, 4, 0, FEATURE_CORE, REG_ANY},
+    [GDB_RBP] = {"ebp", "data_ptr", NULL, 32, 4, 0, FEATURE_CORE, REG_ANY},
+    [GDB_RSP] = {"esp", "data_ptr", NULL, 32, 4, 0, FEATURE_CORE, REG_ANY},
+    [GDB_RIP] = {"eip", "code_ptr", NULL, 32, 4, 0, FEATURE_CORE, REG_RIP},
+};
+/* clang-format on */
+
+unsigned gdb_view(const struct vcpu *c, bool avx)
 {
-    if (number >= GDB_REGISTERS || (table[number].feature == FEATURE_AVX && !avx))
+    bool long_code = (c->efer & EFER_LMA) && (c->seg_attr[SEG_CS] & ATTR_L);
+    return (avx ? GDB_VIEW_AVX : 0) | (long_code ? 0 : GDB_VIEW_32);
+}
+
+const struct gdb_reg *gdb_reg_find(u64 number, unsigned view)
+{
+    if (number >= GDB_REGISTERS || (table[number].feature == FEATURE_AVX && !(view & GDB_VIEW_AVX)))
         return NULL;
-    return &table[number];
+    if (!(view & GDB_VIEW_32))
+        return &table[number];
+    if (number < ARRAY_SIZE(narrow) && narrow[number].name)
+        return &narrow[number];
+    bool beyond = number < GDB_RIP || (number >= GDB_XMM0 + 8 && number < GDB_MXCSR) ||
+                  (number >= GDB_YMM0H + 8 && number < GDB_FS_BASE) ||
+                  table[number].feature == FEATURE_SEGMENTS;
+    return beyond ? NULL : &table[number];
 }
 
 unsigned gdb_cpl(const struct vcpu *c)
@@ -311,4 +339,16 @@ int gdb_reg_write(struct vcpu *c, const struct gdb_beside *beside, unsigned numb
     if (r->offset == offsetof(struct vcpu, gpr[RCX]))
         c->rep_resume = 0;
     return 0;
+}
+
+int gdb_reg_write_view(struct vcpu *c, const struct gdb_beside *beside, unsigned number,
+                       unsigned view, const u8 *in, struct err *err)
+{
+    unsigned bytes = gdb_reg_find(number, view)->bits / 8;
+    u8 old[GDB_REG_SIZE], new_[GDB_REG_SIZE] = {0};
+    gdb_reg_read(c, beside, number, old);
+    if (!memcmp(old, in, bytes))
+        return 0;
+    memcpy(new_, in, bytes);
+    return gdb_reg_write(c, beside, number, new_, err);
 }

@@ -73,14 +73,19 @@ struct gdb_reg {
 /* The largest register, in bytes. */
 #define GDB_REG_SIZE 16
 
-/* NULL: gdb has no such register. Without `avx` there are no upper halves of YMM. */
-const struct gdb_reg *gdb_reg_find(u64 number, bool avx);
+/* NULL: gdb has no such register. */
+const struct gdb_reg *gdb_reg_find(u64 number, unsigned view);
 
 /* What register `number` takes of it; GDB_REGISTERS: what all of them do. */
 void gdb_beside_read(struct gdb_beside *out, const struct gdb_target *target, unsigned number);
 
-/* Writes bits / 8 bytes, little-endian. False: its value is not known here, and reads as 0. */
+/* Writes as many bytes as the register has with GDB_VIEW_AVX alone, little-endian. False: its value
+ * is not known here, and reads as 0. */
 bool gdb_reg_read(const struct vcpu *c, const struct gdb_beside *beside, unsigned number, u8 *out);
+
+/* The same for what the view shows of a register: the rest of what changes becomes 0. */
+int gdb_reg_write_view(struct vcpu *c, const struct gdb_beside *beside, unsigned number,
+                       unsigned view, const u8 *in, struct err *err);
 
 /* Changes `c` (a copy of a canonical one), which stays canonical. -EINVAL with a text when the
  * register cannot be written or cannot hold that value; the value it has is always fine. */
@@ -88,7 +93,7 @@ int gdb_reg_write(struct vcpu *c, const struct gdb_beside *beside, unsigned numb
                   struct err *err);
 
 /* target.xml, malloc'ed; NULL when out of memory. */
-char *gdb_description(bool avx);
+char *gdb_description(unsigned view);
 
 /* The privilege level. */
 unsigned gdb_cpl(const struct vcpu *c);

@@ -68,7 +68,7 @@ void serve_stop_reply(struct gdb_server *s, const struct gdb_stop *stop)
         u8 bytes[GDB_REG_SIZE];
         gdb_reg_read(c, &none, expedited[i], bytes);
         reply_format(&s->reply, "%02x:", expedited[i]);
-        reply_hex(&s->reply, bytes, 8);
+        reply_hex(&s->reply, bytes, gdb_reg_find(expedited[i], s->view)->bits / 8u);
         reply_text(&s->reply, ";");
     }
     reply_format(&s->reply, "thread:%x;", THREAD);
@@ -152,7 +152,7 @@ static void transfer(struct gdb_server *s, const char *range, const char *object
 static void transfer_features(struct gdb_server *s, const char *text)
 {
     if (!s->description)
-        s->description = gdb_description(access_avx(s));
+        s->description = gdb_description(s->view);
     if (!s->description) {
         fail(s);
         return;
@@ -413,6 +413,9 @@ bool serve_packet(struct gdb_server *s, struct gdb_resume *out)
     const char *text = s->reader.data;
     size_t len = s->reader.len;
     reply_clear(&s->reply);
+    if (!s->looked)
+        access_look(s);
+    s->looked = true;
     switch (*text) {
     case '?': serve_stop_reply(s, &s->last); break;
     case 'b': return reverse(s, text, out);

@@ -30,7 +30,9 @@ void server_attach(struct gdb_server *s, int in, int out)
     s->socket = !getsockopt(out, SOL_SOCKET, SO_TYPE, &type, &size);
     s->spoke = s->vanished = s->no_ack = s->tells_break = s->moved = s->told_moved = s->physical =
         false;
-    s->running = s->interrupted = s->waiting = false;
+    s->running = s->interrupted = s->waiting = s->looked = false;
+    free(s->description);
+    s->description = NULL;
     memset(&s->reader, 0, sizeof(s->reader));
     s->input_at = s->input_len = s->sent_len = 0;
     if (s->last.reason != GDB_STOP_EXITED)

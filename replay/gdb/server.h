@@ -43,6 +43,8 @@ struct gdb_server {
     struct gdb_point *bound; /* watchpoints of such places have conditions that gdb does not send */
     size_t nbound;
     struct gdb_code back; /* told to the target */
+    bool looked;          /* the peer's view is decided */
+    unsigned view;        /* gdb_view() */
     char *description;    /* target.xml, made when first asked for */
     u8 bytes[GDB_PACKET_SIZE];
 };
@@ -73,8 +75,8 @@ void access_read_memory(struct gdb_server *s, const char *text, bool binary);
 void access_write_memory(struct gdb_server *s, const char *text, size_t len, bool binary);
 /* Sets RIP for 'c ADDR'; false: refused, the reply says why. */
 bool access_jump(struct gdb_server *s, u64 address);
-/* Whether the machine's CPU model has AVX. */
-bool access_avx(struct gdb_server *s);
+/* Decides what the peer is shown of the CPU. */
+void access_look(struct gdb_server *s);
 
 /* ---- points.c ---- */
 

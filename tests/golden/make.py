@@ -32,6 +32,7 @@ RECORDINGS = {
     "smc": ("smc", ["--cpu", "x86-64-v3"], {"avx2": True}),
     "interrupts": ("interrupts", []),
     "paging": ("paging", ["--memory", "32M"]),
+    "compat": ("compat", []),
     "timers": ("timers", ["--checkpoint-every", "1"]),
     "typed": ("echo", [], {"input": b"hello\n\x01b\nsecond line\nexit\n"}),
     "gpu": ("gpu", ["--gpu", "2d,xres=96,yres=64"]),

@@ -30,7 +30,7 @@ static void look_at(struct im_vcpu *v, u64 phys)
     u64 index = ram_page_index(&v->ram, phys);
     if (v->looked[index] == v->epoch)
         return;
-    struct page *pg = &v->hw->pages[index];
+    struct page *pg = &v->hw->shared->pages[index];
     const u64 *now = (const u64 *)(v->ram.host + index * PAGE_SIZE);
     const u64 *then = (const u64 *)(v->shadow + index * PAGE_SIZE);
     bool same = true;

@@ -260,7 +260,13 @@ bool feature_umip(enum cpu_model model)
 
 void feature_decoder(enum cpu_model model, ZydisDecoder *dec)
 {
-    ZydisDecoderInit(dec, ZYDIS_MACHINE_MODE_LONG_64, ZYDIS_STACK_WIDTH_64);
+    if (test_code == CODE_64)
+        ZydisDecoderInit(dec, ZYDIS_MACHINE_MODE_LONG_64, ZYDIS_STACK_WIDTH_64);
+    else
+        ZydisDecoderInit(dec,
+                         test_code == CODE_32 ? ZYDIS_MACHINE_MODE_LONG_COMPAT_32
+                                              : ZYDIS_MACHINE_MODE_LONG_COMPAT_16,
+                         ZYDIS_STACK_WIDTH_32);
     ZydisDecoderEnableMode(dec, ZYDIS_DECODER_MODE_MPX, ZYAN_FALSE);
     ZydisDecoderEnableMode(dec, ZYDIS_DECODER_MODE_CET, ZYAN_FALSE);
     ZydisDecoderEnableMode(dec, ZYDIS_DECODER_MODE_CLDEMOTE, ZYAN_FALSE);

@@ -141,7 +141,7 @@ void forms_build(struct forms *out, enum cpu_model model, const char *only)
         for (unsigned map = enc == ENC_VEX; map < 4; map++)
             for (unsigned op = 0; op < 256; op++)
                 for (unsigned pp = 0; pp < 4; pp++)
-                    for (unsigned w = 0; w < 2; w++)
+                    for (unsigned w = 0; w < (test_code == CODE_64 || enc ? 2u : 1u); w++)
                         for (unsigned l = 0; l <= enc; l++)
                             sweep_opcode(&s, (struct form){.enc = (u8)enc,
                                                            .map = (u8)map,
@@ -163,7 +163,7 @@ static unsigned put_prefixes(struct rng *r, const struct form *f, bool simple, u
         p[n++] = pp_byte[f->pp];
     if (rng_chance(r, simple ? 3 : 8))
         p[n++] = seg[rng_below(r, sizeof seg)];
-    if (!simple && rng_chance(r, 7))
+    if (!simple && rng_chance(r, test_code == CODE_16 ? 50 : 7))
         p[n++] = 0x67;
     if (f->enc == ENC_LEGACY && !simple) {
         if (f->mem && rng_chance(r, f->map < 2 ? 10 : 1))
@@ -193,6 +193,11 @@ void form_encode(struct rng *r, const struct form *f, bool simple, u8 out[32])
     if (f->enc == ENC_VEX) {
         u8 vvvv = rng_chance(r, 50) ? (u8)rng_below(r, 16) : 15; /* inverted: 15 is "none" */
 
+        if (test_code != CODE_64) { /* else it is LDS or LES */
+            rex &= 1;
+            vvvv |= 8;
+        }
+
         if (f->map == 1 && !f->w && !(rex & 3) && rng_chance(r, 50)) {
             out[n++] = 0xc5;
             out[n++] = (u8)((rex & 4 ? 0 : 0x80) | vvvv << 3 | f->l << 2 | f->pp);
@@ -202,7 +207,7 @@ void form_encode(struct rng *r, const struct form *f, bool simple, u8 out[32])
             out[n++] = (u8)(f->w << 7 | vvvv << 3 | f->l << 2 | f->pp);
         }
     } else {
-        if (f->w || rng_chance(r, 50))
+        if (test_code == CODE_64 && (f->w || rng_chance(r, 50)))
             out[n++] = (u8)(0x40 | f->w << 3 | rex);
         if (!simple && n && rng_chance(r, 1)) /* a REX that does not stand last does nothing */
             out[n++] = 0x66;

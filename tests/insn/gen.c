@@ -51,6 +51,27 @@ static const char *category_of(const struct icase *c)
     return ZydisCategoryGetString(c->insn.meta.category);
 }
 
+static void random_segments(struct rng *r, struct cpu_state *s)
+{
+    bool high = rng_chance(r, 20), flat = rng_chance(r, test_code == CODE_32 ? 50 : 20);
+    unsigned most = test_code == CODE_32 ? 60 : 20; /* within 64 KiB there is nothing from 0 on */
+
+    for (unsigned i = 0; i < 8 && !high; i++)
+        s->gpr[i] = (u32)s->gpr[i];
+    s->gpr[RSP] = (u32)s->gpr[RSP];
+    s->sel[SEG_CS] = test_code == CODE_32 ? 0x23 : LDT_SEL(LDT_SIZE - 1);
+    for (unsigned i = 0; i < 6; i++) {
+        u16 any = rng_chance(r, 5) ? 0 : LDT_SEL(rng_below(r, LDT_DATA));
+
+        if (i == SEG_SS && (!any || any == LDT_SEL(3) || any == LDT_SEL(6)))
+            any = 0x2b;
+        if (i != SEG_CS)
+            s->sel[i] = flat || rng_chance(r, most) ? 0x2b : any;
+    }
+    s->fs_base = test_base(s->sel[SEG_FS]);
+    s->gs_base = test_base(s->sel[SEG_GS]);
+}
+
 void case_random_state(struct rng *r, struct icase *c, enum cpu_model model)
 {
     struct cpu_state *s = &c->st;
@@ -72,6 +93,8 @@ void case_random_state(struct rng *r, struct icase *c, enum cpu_model model)
     s->gs_base = rng_chance(r, 70) ? rng_below(r, 0x1000) * 8 : value_int(r) & 0x7fffffffffff;
     s->sel[SEG_CS] = 0x33;
     s->sel[SEG_SS] = 0x2b;
+    if (test_code != CODE_64)
+        random_segments(r, s);
     value_xsave(r, s->xsave, feature_avx(model));
 }
 
@@ -141,7 +164,11 @@ static void make_single(struct rng *r, struct icase *c, const struct forms *form
         for (unsigned i = 0; i < c->insn.raw.prefix_count; i++)
             if (c->native[i] == 0xf3)
                 c->native[i] = 0x3e;
-    c->skip = !c->lacks && c->why;
+    if (test_code != CODE_64 && memcmp(c->native, c->code, c->len)) {
+        c->skip = true;
+        c->why = "a prefix that means something else to the host";
+    }
+    c->skip = c->skip || (!c->lacks && c->why);
     c->image = image_of(&c->insn);
 }
 
@@ -161,8 +188,11 @@ static void make_evex(struct rng *r, struct icase *c, const ZydisDecoder *dec)
 }
 
 /* Sequences: these hold addresses and are never written, so that later accesses stay on target. */
-#define POINTERS (1u << RBX | 1u << RSI | 1u << RDI | 1u << RBP | 1u << R12 | 1u << R13)
-#define FIXED    (POINTERS | 1u << R14 | 1u << RSP)
+#define POINTERS_64 (1u << RBX | 1u << RSI | 1u << RDI | 1u << RBP | 1u << R12 | 1u << R13)
+#define POINTERS_32 (1u << RSI | 1u << RDI | 1u << RBP)
+#define POINTERS    (test_code == CODE_64 ? POINTERS_64 : POINTERS_32)
+/* R14, or EBX, counts rounds. */
+#define FIXED (POINTERS | 1u << RSP | (test_code == CODE_64 ? 1u << R14 : 1u << RBX))
 
 static unsigned gpr_bit(ZydisRegister reg)
 {
@@ -187,6 +217,7 @@ bool case_fits_sequence(const ZydisDecodedInstruction *in, const ZydisDecodedOpe
     case ZYDIS_CATEGORY_INTERRUPT:
     case ZYDIS_CATEGORY_SEGOP:
     case ZYDIS_CATEGORY_XSAVE:
+    case ZYDIS_CATEGORY_DECIMAL: /* undefined flags */
     case ZYDIS_CATEGORY_RDWRFSGS: return false;
     default: break;
     }
@@ -208,6 +239,10 @@ bool case_fits_sequence(const ZydisDecodedInstruction *in, const ZydisDecodedOpe
     case ZYDIS_MNEMONIC_POPFQ:
     case ZYDIS_MNEMONIC_ENTER:
     case ZYDIS_MNEMONIC_LEAVE:
+    case ZYDIS_MNEMONIC_POPFD:
+    case ZYDIS_MNEMONIC_POPA:
+    case ZYDIS_MNEMONIC_POPAD:
+    case ZYDIS_MNEMONIC_XLAT:
     case ZYDIS_MNEMONIC_UD0:
     case ZYDIS_MNEMONIC_UD1:
     case ZYDIS_MNEMONIC_UD2: return false;
@@ -228,7 +263,8 @@ bool case_fits_sequence(const ZydisDecodedInstruction *in, const ZydisDecodedOpe
         if (op->type != ZYDIS_OPERAND_TYPE_MEMORY || op->mem.type == ZYDIS_MEMOP_TYPE_AGEN)
             continue;
         if (op->mem.type == ZYDIS_MEMOP_TYPE_VSIB || op->mem.segment == ZYDIS_REGISTER_FS ||
-            op->mem.segment == ZYDIS_REGISTER_GS || in->address_width != 64)
+            op->mem.segment == ZYDIS_REGISTER_GS ||
+            in->address_width != (test_code == CODE_64 ? 64 : 32))
             return false;
         if (op->visibility == ZYDIS_OPERAND_VISIBILITY_HIDDEN ? !stack
                                                               : !(gpr_bit(op->mem.base) & POINTERS))
@@ -247,6 +283,11 @@ static void make_sequence(struct rng *r, struct icase *c, const struct forms *fo
 
     c->sequence = 1;
     c->decoded = true;
+    for (unsigned i = 0; i < 6 && test_code != CODE_64; i++)
+        if (i != SEG_CS)
+            c->st.sel[i] = 0x2b;
+    if (test_code != CODE_64)
+        c->st.fs_base = c->st.gs_base = 0;
     for (unsigned attempt = 0; c->ninsn < want && attempt < 400; attempt++) {
         ZydisDecodedInstruction in;
         ZydisDecodedOperand ops[ZYDIS_MAX_OPERAND_COUNT];
@@ -279,7 +320,7 @@ static void make_sequence(struct rng *r, struct icase *c, const struct forms *fo
             gpr[i] =
                 T_DATA + PAGE_SIZE + 512 + (rng_below(r, 6144) & ~(rng_chance(r, 60) ? 63ull : 0));
     if (rng_chance(r, 10))
-        gpr[(const u8[]){RBX, RSI, RDI, RBP}[rng_below(r, 4)]] =
+        gpr[(const u8[]){RBP, RSI, RDI, RBX}[rng_below(r, test_code == CODE_64 ? 4 : 3)]] =
             T_DATA + (rng_chance(r, 50) ? 3 : 5) * PAGE_SIZE + rng_below(r, 4096);
     gpr[R14] = rng_below(r, 32);
     gpr[RSP] = T_DATA + 4 * PAGE_SIZE + 2048;
@@ -303,7 +344,7 @@ void case_generate(struct icase *c, const struct forms *forms, enum cpu_model mo
 
     if (sequences && rng_chance(&r, 15))
         make_sequence(&r, c, forms, model, &dec);
-    else if (sequences && rng_chance(&r, 1))
+    else if (sequences && test_code == CODE_64 && rng_chance(&r, 1))
         make_evex(&r, c, &dec);
     else
         make_single(&r, c, forms, model, &dec);

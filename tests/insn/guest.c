@@ -18,6 +18,7 @@
 #define G_STUBS  0x13000u
 #define G_STACK  0x15000u /* top */
 #define G_COMMON 0x16000u
+#define G_LDT    0x17000u
 #define G_SYSPG  8u
 #define G_CODE   0x200000u
 #define G_LAND   0x240000u
@@ -166,10 +167,9 @@ static void build_tables(struct guest *g)
     u64 tss = SYS + (G_TSS - G_GDT);
 
     memcpy(gptr(g, G_GDT), gdt, sizeof gdt);
+    memcpy(gptr(g, G_LDT), test_ldt, sizeof test_ldt);
     gptr(g, G_GDT)[8] = 0x67 | (tss & 0xffffff) << 16 | 0x8bull << 40 | (tss >> 24 & 0xff) << 56;
     gptr(g, G_GDT)[9] = tss >> 32;
-    if (g->handlers)
-        gptr(g, G_GDT)[4] = 0; /* no 32-bit code */
     for (unsigned i = 0; i < 256; i++)
         put_gate(g, i);
     put_common(g);
@@ -213,6 +213,10 @@ static void init_vcpu(struct guest *g)
     set_seg(v, SEG_TR, 0x40, 0x008b, 0x67);
     v->seg_base[SEG_TR] = SYS + (G_TSS - G_GDT);
     set_seg(v, SEG_LDTR, 0, 0, 0);
+    if (test_code != CODE_64) {
+        set_seg(v, SEG_LDTR, 0x50, 0x82, LDT_SIZE * 8 - 1);
+        v->seg_base[SEG_LDTR] = SYS + (G_LDT - G_GDT);
+    }
 }
 
 int guest_create(struct guest **out, enum cpu_model model, enum engine_kind engine, bool handlers,
@@ -268,6 +272,16 @@ void guest_code_changed(struct guest *g)
     engine_ram_written(g->engine, G_CODE, CODE_SIZE);
 }
 
+static void load_segment(struct guest *g, int seg, u16 sel)
+{
+    u64 raw = gptr(g, sel & 4 ? G_LDT : G_GDT)[sel >> 3];
+    u32 limit = (u32)((raw & 0xffff) | (raw >> 32 & 0xf0000));
+
+    set_seg(engine_vcpu(g->engine), seg, sel, (u16)(raw >> 40 & 0xf0ff),
+            raw >> 55 & 1 ? limit << 12 | 0xfff : limit);
+    engine_vcpu(g->engine)->seg_base[seg] = test_base(sel);
+}
+
 static void load_state(struct guest *g, const struct cpu_state *st)
 {
     struct vcpu *v = engine_vcpu(g->engine);
@@ -280,12 +294,8 @@ static void load_state(struct guest *g, const struct cpu_state *st)
     v->dr[6] = 0xffff0ff0;
     v->dr[7] = 0x400;
     v->xcr0 = g->xsave ? st->xsave[512] & 7 : 1;
-    set_seg(v, SEG_CS, 0x33, 0xa0fb, ~0u);
-    set_seg(v, SEG_SS, 0x2b, 0xc0f3, ~0u);
-    set_seg(v, SEG_DS, 0, 0, 0);
-    set_seg(v, SEG_ES, 0, 0, 0);
-    set_seg(v, SEG_FS, 0, 0, 0);
-    set_seg(v, SEG_GS, 0, 0, 0);
+    for (int i = 0; i < 6; i++)
+        load_segment(g, i, st->sel[i]);
     v->seg_base[SEG_FS] = st->fs_base;
     v->seg_base[SEG_GS] = st->gs_base;
     memcpy(v->xsave, st->xsave, XSAVE_SIZE);
@@ -454,7 +464,10 @@ void guest_program(struct guest *g, u64 offset, const u8 *code, size_t len, cons
     init_vcpu(g);
     load_state(g, st);
     if (kernel) {
-        set_seg(engine_vcpu(g->engine), SEG_CS, 0x10, 0xa09b, ~0u);
+        if (test_code == CODE_64)
+            set_seg(engine_vcpu(g->engine), SEG_CS, 0x10, 0xa09b, ~0u);
+        else
+            set_seg(engine_vcpu(g->engine), SEG_CS, 0x08, 0xc09b, ~0u);
         set_seg(engine_vcpu(g->engine), SEG_SS, 0x18, 0xc093, ~0u);
         engine_changed(g->engine);
     }

@@ -14,6 +14,7 @@
 #include "cpu/engine.h"
 #include "cpu/model.h"
 #include "cpu/vcpu.h"
+#include "cpu/x86/insn.h"
 
 /* Code: CODE_PAGES of user R-X, then an unmapped page; filled with INT3 around the cases. */
 #define T_CODE     0x10000000ull
@@ -32,12 +33,29 @@
 #define DATA_RW    0x56u /* bit per page */
 #define DATA_RO    0x20u
 
+/* What the cases are: CODE_64, or in compatibility mode CODE_32 or CODE_16. 16-bit code lies beyond
+ * its first 64 KiB here, so that its address is RIP; branches of 16 bits lead away from it. */
+extern enum code_size test_code;
+/* As --code has it. */
+static inline unsigned test_bits(void)
+{
+    return test_code == CODE_64 ? 64 : test_code == CODE_32 ? 32 : 16;
+}
+
+/* The LDT of both sides, where cases are not 64-bit code: selectors 7, 15, ... */
+#define LDT_SIZE   8u
+#define LDT_DATA   7u /* these may be data segments */
+#define LDT_SEL(i) ((u16)((i) << 3 | 7))
+extern const u64 test_ldt[LDT_SIZE];
+/* Base of the data segment of a selector. */
+u32 test_base(u16 sel);
+
 struct cpu_state {
     u64 gpr[16];
     u64 rip;
     u64 rflags;
     u64 fs_base, gs_base;
-    u16 sel[6]; /* in encoding order; CS and SS are 0x33 and 0x2b */
+    u16 sel[6]; /* in encoding order; of 64-bit code CS and SS are 0x33 and 0x2b */
     _Alignas(64) u8 xsave[XSAVE_SIZE];
 };
 
@@ -195,6 +213,8 @@ u64 case_slot(u64 number); /* offset in the code pages */
 
 /* native.c */
 int native_init(void);
+/* <0: this host's kernel gives programs no LDT, or no bases of FS and GS. */
+int native_ldt(void);
 void native_signals(void); /* after the engine has installed its own handlers */
 void native_code(u64 offset, const u8 *bytes, size_t len);
 void native_seal(void); /* the read-only page becomes read-only */

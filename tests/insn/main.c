@@ -73,9 +73,10 @@ static void show(const struct run *run, const struct icase *c, const char *verdi
     printf("%s %s: %s\n", verdict, name_of(c), t->what);
     print_case(c, run->model);
     fputs(t->d.text, stdout);
-    printf("  again: tests/insn --model %s --engine %s --seed %llu%s%s --case %llu\n",
-           run->model_arg, engine_kind_name(run->engine), (unsigned long long)run->seed,
-           run->only ? " --only " : "", run->only ? run->only : "", (unsigned long long)c->number);
+    printf("  again: tests/insn --code %u --model %s --engine %s --seed %llu%s%s --case %llu\n",
+           test_bits(), run->model_arg, engine_kind_name(run->engine),
+           (unsigned long long)run->seed, run->only ? " --only " : "", run->only ? run->only : "",
+           (unsigned long long)c->number);
 }
 
 static void run_native(struct run *run, const struct icase *c)
@@ -334,6 +335,7 @@ static void usage(FILE *f)
 {
     fputs("usage: insn [--cases N] [--seed S] [--model v2|v3] [--only MNEMONIC] [--case K]\n"
           "            [--show N] [--native-only] [--stops [--interrupts]] [--engine dbt|kvm]\n"
+          "            [--code 64|32|16]\n"
           "Runs random instructions natively and under the engine and compares; with --stops,\n"
           "random programs under the engine with and without stops.\n",
           f);
@@ -341,11 +343,19 @@ static void usage(FILE *f)
 
 static int parse(struct run *run, int argc, char **argv)
 {
-    static const struct option opts[] = {
-        {"cases", 1, NULL, 'n'},  {"seed", 1, NULL, 's'},        {"model", 1, NULL, 'm'},
-        {"only", 1, NULL, 'o'},   {"case", 1, NULL, 'c'},        {"show", 1, NULL, 'w'},
-        {"help", 0, NULL, 'h'},   {"native-only", 0, NULL, 'N'}, {"stops", 0, NULL, 'S'},
-        {"engine", 1, NULL, 'e'}, {"interrupts", 0, NULL, 'i'},  {0}};
+    static const struct option opts[] = {{"cases", 1, NULL, 'n'},
+                                         {"seed", 1, NULL, 's'},
+                                         {"model", 1, NULL, 'm'},
+                                         {"only", 1, NULL, 'o'},
+                                         {"case", 1, NULL, 'c'},
+                                         {"show", 1, NULL, 'w'},
+                                         {"help", 0, NULL, 'h'},
+                                         {"native-only", 0, NULL, 'N'},
+                                         {"stops", 0, NULL, 'S'},
+                                         {"engine", 1, NULL, 'e'},
+                                         {"interrupts", 0, NULL, 'i'},
+                                         {"code", 1, NULL, 'C'},
+                                         {0}};
     int o;
 
     if (getrandom(&run->seed, sizeof run->seed, 0) != sizeof run->seed)
@@ -366,6 +376,11 @@ static int parse(struct run *run, int argc, char **argv)
             if (engine_kind_find(optarg) < 0)
                 return -1;
             run->engine = (enum engine_kind)engine_kind_find(optarg);
+            break;
+        case 'C':
+            if (strcmp(optarg, "64") && strcmp(optarg, "32") && strcmp(optarg, "16"))
+                return -1;
+            test_code = !strcmp(optarg, "64") ? CODE_64 : !strcmp(optarg, "32") ? CODE_32 : CODE_16;
             break;
         case 'h': usage(stdout); exit(0);
         default: return -1;
@@ -396,6 +411,10 @@ static int setup(struct run *run)
             value_vector(&r, run->mem + i * PAGE_SIZE, PAGE_SIZE);
     if (native_init() < 0)
         return -1;
+    if (test_code != CODE_64 && native_ldt() < 0) {
+        printf("insn: this host's kernel gives programs no LDT: not compared\n");
+        exit(77);
+    }
     host_probe();
     host_print();
     for (unsigned i = 0; i < DATA_PAGES; i++)

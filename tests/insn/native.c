@@ -7,12 +7,14 @@
  * The pages under test have fixed low addresses; code is written through a second mapping.
  */
 #define _GNU_SOURCE
+#include <asm/ldt.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -30,9 +32,12 @@ struct native_shared {
     u32 sig;              /* 76 */
     u64 case_flags;       /* 80: NT and ID, which sigreturn leaves as they are */
     u64 has_fsgsbase;     /* 88 */
+    u16 in_sel[4];        /* 96: ds, es, fs, gs of a case that is not 64-bit code, */
+    u32 segments;         /* 104: that this is one */
 };
 _Static_assert(offsetof(struct native_shared, active) == 68, "the assembly below");
 _Static_assert(offsetof(struct native_shared, case_flags) == 80, "the assembly below");
+_Static_assert(offsetof(struct native_shared, segments) == 104, "the assembly below");
 struct native_shared native_shared __attribute__((visibility("hidden")));
 
 ucontext_t *native_enter(const void *uc);
@@ -52,7 +57,11 @@ __asm__(
     "  movl $0, 72(%rax)\n"
     "  movl $1, 68(%rax)\n"
     "  mov 80(%rax), %rcx\n"
-    "  cmpq $0, 88(%rax)\n"
+    "  cmpl $0, 104(%rax)\n"
+    "  je 2f\n"
+    "  mov 96(%rax), %ds; mov 98(%rax), %es; mov 100(%rax), %fs; mov 102(%rax), %gs\n"
+    "  jmp 1f\n"
+    "2: cmpq $0, 88(%rax)\n"
     "  je 1f\n"
     "  mov 24(%rax), %rdx; wrfsbase %rdx\n"
     "  mov 32(%rax), %rdx; wrgsbase %rdx\n"
@@ -221,6 +230,24 @@ int native_init(void)
     return 0;
 }
 
+int native_ldt(void)
+{
+    for (unsigned i = 0; i < LDT_SIZE; i++) {
+        u64 raw = test_ldt[i];
+        struct user_desc desc = {.entry_number = i,
+                                 .base_addr = test_base(LDT_SEL(i)),
+                                 .limit = (u32)((raw & 0xffff) | (raw >> 32 & 0xf0000)),
+                                 .seg_32bit = raw >> 54 & 1,
+                                 .contents = raw >> 42 & 3,
+                                 .read_exec_only = !(raw >> 41 & 1),
+                                 .limit_in_pages = raw >> 55 & 1};
+
+        if (!native_shared.has_fsgsbase || syscall(SYS_modify_ldt, 0x11, &desc, sizeof desc))
+            return -1;
+    }
+    return 0;
+}
+
 void native_fini(void)
 {
     struct itimerval off = {{0, 0}, {0, 0}};
@@ -261,6 +288,10 @@ void native_run(const struct cpu_state *st, struct outcome *out)
     memcpy(nat.xsave, st->xsave, 464); /* the kernel's own words follow at 464 */
     if (nat.xsize > 512)
         memcpy(nat.xsave + 512, st->xsave + 512, MIN(nat.xsize - 512, XSAVE_SIZE - 512ul));
+    native_shared.segments = test_code != CODE_64;
+    for (unsigned i = 0; i < 4; i++)
+        native_shared.in_sel[i] = st->sel[(const u8[]){SEG_DS, SEG_ES, SEG_FS, SEG_GS}[i]];
+    uc->uc_mcontext.gregs[REG_CSGSFS] = (greg_t)((u64)st->sel[SEG_CS] | (u64)st->sel[SEG_SS] << 48);
     native_shared.case_fs = st->fs_base;
     native_shared.case_gs = st->gs_base;
     native_shared.case_flags = 0x202 | (st->rflags & (FL_NT | FL_ID));

@@ -119,15 +119,22 @@ static void set_disp(struct icase *c, u64 value)
     memcpy(c->native + c->insn.raw.disp.offset, &value, bytes);
 }
 
+static u64 seg_base(const struct icase *c, ZydisRegister seg)
+{
+    if (test_code != CODE_64)
+        return seg >= ZYDIS_REGISTER_ES && seg <= ZYDIS_REGISTER_GS
+                   ? test_base(c->st.sel[seg - ZYDIS_REGISTER_ES])
+                   : 0;
+    return seg == ZYDIS_REGISTER_FS ? c->st.fs_base : seg == ZYDIS_REGISTER_GS ? c->st.gs_base : 0;
+}
+
 /* Makes memory operand `op` point to `target` as nearly as its form allows; returns where it does.
  */
 static u64 solve(struct rng *r, struct icase *c, const ZydisDecodedOperand *op, u64 target)
 {
-    u64 seg = op->mem.segment == ZYDIS_REGISTER_FS   ? c->st.fs_base
-              : op->mem.segment == ZYDIS_REGISTER_GS ? c->st.gs_base
-                                                     : 0;
+    u64 seg = seg_base(c, op->mem.segment);
     u64 t = target - seg - (u64)op->mem.disp.value;
-    u64 amask = c->insn.address_width == 32 ? 0xffffffff : ~0ull;
+    u64 amask = ~0ull >> (64 - c->insn.address_width);
     ZydisRegister base = op->mem.base, index = op->mem.index;
     bool vsib = op->mem.type == ZYDIS_MEMOP_TYPE_VSIB;
     u64 ivalue;
@@ -169,6 +176,8 @@ static u16 pick_selector(struct rng *r)
     /* Linux' GDT and guest.c's agree about these. */
     static const u16 sel[] = {0, 0, 1, 2, 3, 0x2b, 0x2b, 0x33, 0x23, 0x10, 0x18, 0x2a, 0xfff8};
 
+    if (test_code != CODE_64 && rng_chance(r, 60))
+        return LDT_SEL(rng_below(r, LDT_SIZE));
     return sel[rng_below(r, ARRAY_SIZE(sel))];
 }
 
@@ -233,6 +242,8 @@ static void plan_content(struct rng *r, struct icase *c, const ZydisDecodedOpera
         v = branch_target(r);
         patch(c, ea, &v, 8);
         return;
+    case ZYDIS_MNEMONIC_LDS:
+    case ZYDIS_MNEMONIC_LES:
     case ZYDIS_MNEMONIC_LFS:
     case ZYDIS_MNEMONIC_LGS:
     case ZYDIS_MNEMONIC_LSS:
@@ -261,6 +272,7 @@ static void plan_content(struct rng *r, struct icase *c, const ZydisDecodedOpera
         }
         break;
     case ZYDIS_MNEMONIC_POPF:
+    case ZYDIS_MNEMONIC_POPFD:
     case ZYDIS_MNEMONIC_POPFQ:
         v = rng_u64(r) & (rng_chance(r, 85) ? ~(u64)FL_TF : ~0ull);
         patch(c, ea, &v, size);
@@ -340,6 +352,7 @@ static void plan_special(struct rng *r, struct icase *c)
     case ZYDIS_MNEMONIC_LOOP:
     case ZYDIS_MNEMONIC_LOOPE:
     case ZYDIS_MNEMONIC_LOOPNE:
+    case ZYDIS_MNEMONIC_JCXZ:
     case ZYDIS_MNEMONIC_JRCXZ:
     case ZYDIS_MNEMONIC_JECXZ:
         if (rng_chance(r, 60))
@@ -402,6 +415,12 @@ void plan_operands(struct rng *r, struct icase *c)
     if (c->insn.address_width == 32 && c->image_ea >> 32 == 0 && c->image_ea > 0xfffff000) {
         c->skip = true;
         c->why = "an operand that wraps around at 4 GiB";
+    }
+    if (c->insn.address_width == 16 && c->insn.raw.modrm.mod != 3 &&
+        (c->image || c->insn.meta.isa_set == ZYDIS_ISA_SET_XSAVE ||
+         c->insn.meta.isa_set == ZYDIS_ISA_SET_FXSAVE)) {
+        c->skip = true;
+        c->why = "a state image that may wrap around at 64 KiB";
     }
     /* Its operand's address may have taken RAX or RDX. */
     if (c->insn.meta.isa_set == ZYDIS_ISA_SET_XSAVE && c->insn.raw.modrm.mod != 3 &&

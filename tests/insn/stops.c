@@ -24,34 +24,52 @@ struct stops {
     u64 seed;
 };
 
+static u8 *put_wide(u8 *p)
+{
+    if (test_code == CODE_64)
+        *p++ = 0x48;
+    return p;
+}
+
+/* dec r14d; jnz back, or ebx. Returns how many bytes. */
+static unsigned loop_tail(u8 *out, unsigned len, unsigned head)
+{
+    static const u8 tail[] = {0x41, 0xff, 0xce, 0x75}, tail32[] = {0x4b, 0x75};
+    unsigned n = test_code == CODE_64 ? sizeof tail : sizeof tail32;
+
+    memcpy(out + len, test_code == CODE_64 ? tail : tail32, n);
+    out[len + n] = (u8)(head - (len + n) - 1);
+    return n + 1;
+}
+
 /*
  * What goes over arrays: operands of two registers at a few distances, and registers that move by a
  * constant. Translated, such loops look memory up once for several instructions (dbt/guard.c).
  */
 static unsigned array_insn(struct rng *r, u8 *out)
 {
-    static const u8 base[] = {RBX, RSI, RDI, RBP};
+    const u8 base[] = {test_code == CODE_64 ? RBX : RBP, RSI, RDI, RBP};
     static const u8 op[] = {0x8b, 0x89, 0x03, 0x01, 0x33, 0x29, 0x39, 0x8a, 0x88, 0x87};
     u8 b = base[rng_below(r, 4)], reg = (u8)rng_below(r, 8);
     u8 *p = out;
-    bool wide = rng_chance(r, 70);
+    bool wide = rng_chance(r, 70) && test_code == CODE_64;
 
     if (reg == RSP || rng_chance(r, 80))
         reg = RAX;
     switch (rng_below(r, 8)) {
     case 0: /* add, sub b, imm8 */
-        *p++ = 0x48;
+        p = put_wide(p);
         *p++ = 0x83;
         *p++ = (u8)((rng_chance(r, 50) ? 0xc0 : 0xe8) | b);
         *p++ = (u8)rng_below(r, 40);
         break;
     case 1: /* inc, dec b */
-        *p++ = 0x48;
+        p = put_wide(p);
         *p++ = 0xff;
         *p++ = (u8)((rng_chance(r, 50) ? 0xc0 : 0xc8) | b);
         break;
     case 2: /* lea b, [b + disp8]; mov b, another; mov rdx, rsp, from then on the index */
-        *p++ = 0x48;
+        p = put_wide(p);
         if (rng_chance(r, 70)) {
             *p++ = 0x8d;
             *p++ = (u8)(0x40 | b << 3 | b);
@@ -83,23 +101,20 @@ static unsigned array_insn(struct rng *r, u8 *out)
 
 static unsigned array_loop(struct rng *r, u8 *out)
 {
-    static const u8 tail[] = {0x41, 0xff, 0xce, 0x75};  /* dec r14d; jnz */
     static const u8 count[] = {0x41, 0x83, 0xe6, 0x3f}; /* and r14d, 63 */
+    static const u8 count32[] = {0x90, 0x83, 0xe3, 0x3f};
     unsigned len = 0, n = 1 + (unsigned)rng_below(r, rng_chance(r, 80) ? 8 : 24);
 
-    memcpy(out, count, sizeof count);
+    memcpy(out, test_code == CODE_64 ? count : count32, sizeof count);
     len += sizeof count;
     unsigned head = len;
     while (n--)
         len += array_insn(r, out + len);
-    memcpy(out + len, tail, sizeof tail);
-    len += sizeof tail;
-    out[len] = (u8)(head - len - 1);
-    return len + 1;
+    return len + loop_tail(out, len, head);
 }
 
-/* The same bytes for all three; they follow from (seed, number) alone. */
-static unsigned make_program(struct rng *r, const struct stops *s, u8 *out, unsigned room)
+/* The same bytes for all three; they follow from (seed, number) alone. `own`: an address in it. */
+static unsigned make_program(struct rng *r, const struct stops *s, u32 own, u8 *out, unsigned room)
 {
     ZydisDecoder dec;
     unsigned len = 0, n = 0, head[4], heads = 0;
@@ -127,13 +142,8 @@ static unsigned make_program(struct rng *r, const struct stops *s, u8 *out, unsi
             continue;
         }
         if (kind < 20 && heads && len - head[heads - 1] < 110) { /* a loop of a few rounds */
-            static const u8 tail[] = {0x41, 0xff, 0xce, 0x75};   /* dec r14d; jnz */
-
             heads--;
-            memcpy(out + len, tail, sizeof tail);
-            len += sizeof tail;
-            out[len] = (u8)(head[heads] - len - 1);
-            len++;
+            len += loop_tail(out, len, head[heads]);
             n += 2;
             continue;
         }
@@ -149,10 +159,19 @@ static unsigned make_program(struct rng *r, const struct stops *s, u8 *out, unsi
             continue;
         }
         if (kind < 25) { /* a store into this program's own code, through r15: mov [r15+d], cl */
-            out[len++] = 0x41;
+            if (test_code == CODE_64)
+                out[len++] = 0x41;
             out[len++] = 0x88;
-            out[len++] = 0x4f;
-            out[len++] = (u8)rng_below(r, rng_chance(r, 50) ? 16 : 128);
+            out[len++] = test_code == CODE_64 ? 0x4f : 0x0d;
+            u32 to = (u32)rng_below(r, rng_chance(r, 50) ? 16 : 128);
+
+            if (test_code == CODE_64) {
+                out[len++] = (u8)to;
+            } else { /* or where it is */
+                to += own;
+                memcpy(out + len, &to, 4);
+                len += 4;
+            }
             n++;
             continue;
         }
@@ -181,11 +200,12 @@ static bool same(struct stops *s, struct guest *a, struct guest *b, const char *
 
     if (guest_equal(a, b, text, sizeof text))
         return true;
-    printf("FAIL stops: %s, at position %llu of program %llu:\n%s"
-           "  again: tests/insn --stops%s --model %s --engine %s --seed %llu --case %llu\n",
-           what, (unsigned long long)at, (unsigned long long)number, text,
-           s->often ? " --interrupts" : "", s->model == CPU_X86_64_V2 ? "v2" : "v3",
-           engine_kind_name(s->kind), (unsigned long long)s->seed, (unsigned long long)number);
+    printf(
+        "FAIL stops: %s, at position %llu of program %llu:\n%s"
+        "  again: tests/insn --stops%s --code %u --model %s --engine %s --seed %llu --case %llu\n",
+        what, (unsigned long long)at, (unsigned long long)number, text,
+        s->often ? " --interrupts" : "", test_bits(), s->model == CPU_X86_64_V2 ? "v2" : "v3",
+        engine_kind_name(s->kind), (unsigned long long)s->seed, (unsigned long long)number);
     return false;
 }
 
@@ -195,24 +215,36 @@ static bool run_program(struct stops *s, u64 number, u64 *stops)
     struct icase c = {.number = number};
     u8 code[2048], data[DATA_SIZE];
     struct guest *const all[] = {s->straight, s->stopped, s->stepped};
-    struct rng place = {{s->seed + number, number | 1}};
-    u64 at = SLOT_FIRST + rng_below(&place, 8000);
+    struct rng place;
     unsigned len;
     pos_t start = 0;
 
+    rng_seed(&place, ~s->seed, number);
+    u64 at = SLOT_FIRST + rng_below(&place, 8000);
     rng_seed(&r, s->seed, number);
-    len = make_program(&r, s, code, sizeof code);
+    bool over = rng_chance(&place, 15); /* over the end of a page, into which it stores */
+    if (over)
+        at = PAGE_SIZE - rng_below(&place, 160);
+    len = make_program(&r, s, (u32)T_CODE + (over ? PAGE_SIZE - 8 : (u32)at), code, sizeof code);
     case_random_state(&r, &c, s->model);
     for (unsigned i = 0; i < 16; i++)
         if (i != R14 && i != RSP && i != R15)
             c.st.gpr[i] =
                 rng_chance(&r, 70) ? T_DATA + PAGE_SIZE + 512 + rng_below(&r, 6144) : value_int(&r);
-    c.st.gpr[R14] = rng_below(&r, 12);
-    c.st.gpr[R15] = T_CODE + at + rng_below(&r, len);
-    if (rng_chance(&place, 15)) { /* over the end of a page, into which it stores */
-        at = PAGE_SIZE - rng_below(&place, len);
-        c.st.gpr[R15] = T_CODE + PAGE_SIZE - 8;
+    if (test_code != CODE_64 && !rng_chance(&r, 5)) /* else it runs by hand */
+        for (unsigned i = 0; i < 8; i++)
+            c.st.gpr[i] = (u32)c.st.gpr[i];
+    c.st.gpr[test_code == CODE_64 ? R14 : RBX] = rng_below(&r, 12);
+    for (unsigned i = 0; i < 6 && test_code != CODE_64; i++)
+        if (i != SEG_CS && rng_chance(&r, 90))
+            c.st.sel[i] = 0x2b;
+    if (test_code != CODE_64) {
+        c.st.fs_base = test_base(c.st.sel[SEG_FS]);
+        c.st.gs_base = test_base(c.st.sel[SEG_GS]);
     }
+    c.st.gpr[R15] = T_CODE + at + rng_below(&r, len);
+    if (over)
+        c.st.gpr[R15] = T_CODE + PAGE_SIZE - 8;
     c.st.gpr[RSP] = T_DATA + 4 * PAGE_SIZE + 2048;
     if (rng_chance(&place, 20)) /* a stack over the end of a page, perhaps not aligned */
         c.st.gpr[RSP] = T_DATA + 4 * PAGE_SIZE + rng_below(&place, 80);

@@ -215,3 +215,25 @@ void value_xsave(struct rng *r, u8 out[XSAVE_SIZE], bool avx)
         value_vector(r, out + 576, 256);
     memcpy(out + 512, &bv, 8);
 }
+
+enum code_size test_code;
+
+/* All accessed, of ring 3. */
+const u64 test_ldt[LDT_SIZE] = {
+    0x00cff3000000ffff, /* all of memory */
+    0x1040f30800005fff, /* the data window's first six pages */
+    0x1040f70800001fff, /* expand-down: without its first two */
+    0x00cff1000000ffff, /* read-only */
+    0x1000f3080000ffff, /* of 16 bits */
+    0x1000f70800000fff, /* expand-down of 16 bits */
+    0x00cffb000000ffff, /* code */
+    0x008ffb000000ffff, /* code of 16 bits */
+};
+
+u32 test_base(u16 sel)
+{
+    unsigned i = sel >> 3;
+    u64 d = (sel & 4) && i < LDT_SIZE ? test_ldt[i] : 0;
+
+    return (u32)((d >> 16 & 0xffffff) | (d >> 32 & 0xff000000));
+}

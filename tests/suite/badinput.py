@@ -5,9 +5,10 @@ import pwd
 import resource
 import shutil
 import signal
+import struct
 import subprocess
 
-from suite.harness import DAMAGE, ERROR, IMAGES, USAGE, Session, test
+from suite.harness import DAMAGE, ERROR, FINE, IMAGES, USAGE, Session, test
 
 LINUX = IMAGES / "linux"
 TINY = IMAGES / "tiny"
@@ -23,13 +24,15 @@ def refused(t, r, pattern):
 @test("bad/kernel", cost=2)
 def kernel(t):
     image = (LINUX / "vmlinuz").read_bytes()
+    sectors = image[0x1f1] or 4  # of the boot protocol's header; then where the packed kernel ends
+    end = (1 + sectors) * 512 + sum(struct.unpack_from("<2I", image, 0x248))
     bad = {
         "empty": (b"", "is empty"),
         "text": (b"hello\n" * 1000, "is a text file"),
         "cut-header": (image[:300], "truncated|is "),
         "cut-early": (image[:20000], "truncated"),
         "cut-half": (image[:len(image) // 2], "truncated"),
-        "cut-payload-end": (image[:14084000], "truncated"),
+        "cut-payload-end": (image[:end - 500], "truncated"),
         "zeros": (bytes(100000), "is "),
         "damaged": (image[:5000000] + bytes(3000) + image[5003000:], "damage|corrupt|not"),
         "initrd": ((LINUX / "initrd").read_bytes()[:200000], "is an initramfs"),
@@ -96,10 +99,18 @@ def memory(t):
     for size, code, pattern in (("2M", ERROR, "16 MiB to 64 GiB"), ("900T", ERROR, "64 GiB"),
                                 ("3M", USAGE, "multiple of 2M"), ("0", USAGE, "multiple"),
                                 ("12x", USAGE, "not a size"), ("-1M", USAGE, "not a size"),
-                                ("32M", ERROR, "does not fit"), ("64M", ERROR, "needs")):
+                                ("32M", ERROR, "does not fit")):
         r = t.linux("rec", "--memory", size, code=code)
         t.has(r.error, pattern)
         t.check(not (t.dir / "rec").exists(), "a directory was left behind")
+    # Up to where it starts: no room for the kernel, for its work, for the initramfs.
+    said, reasons = [], ["segment", "the kernel needs", "the initrd"]
+    for size in range(32, 256, 2):
+        r = t.linux("rec", "--memory", f"{size}M", "--max-insns", 1000, code=(ERROR, FINE))
+        if not r.code:
+            break
+        said.append(next((x for x in reasons if x in r.error), r.error))
+    t.equal(list(dict.fromkeys(said)), reasons, "the reasons")
     with open(t.dir / "big", "wb") as f:
         f.write((LINUX / "initrd").read_bytes())
     r = t.linux("rec", "--memory", "128M", "--add", f"{IMAGES}/generic/initrd:/a", "--add",

@@ -106,6 +106,24 @@ workload("v2")
 workload("v3")
 
 
+@test("boot/compat", cost=5)
+def compat(t):
+    """A 32-bit program prints in the guest what it prints on this CPU: system calls both ways, faults
+    and signals, segments of an LDT, far calls to 64-bit code and back."""
+    program = IMAGES / "guest" / "compat"
+    try:
+        native = t.run(program)
+    except OSError as e:
+        t.skip(f"this host's kernel runs no 32-bit programs: {e}")
+    r = t.linux("rec", "--add", f"{program}:/bin/compat", append="quiet", script="compat; echo END")
+    t.lacks(r.text, NOISE)
+    said = r.text.partition("pusha")
+    t.equal((said[1] + said[2].partition("END")[0]).split("\n")[:-1], native.text.splitlines(),
+            "what it prints")
+    t.same("rec", r)
+    return f"{len(native.text.splitlines())} lines"
+
+
 def ten(part):
     @test(f"boot/seeds-{part}", cost=14)
     def run(t):

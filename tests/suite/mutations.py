@@ -14,7 +14,7 @@ MUTATIONS = (
     ("a path may be left before its budget check", DBT + "translate.c",
      "if (t.way[i] != WAY_END)\n            break; /* who leaves there has passed the check */", ""),
     ("the wrong way out of a path", DBT + "path.c",
-     "put_edge(t, t->way[i] == WAY_TAKEN ? next :", "put_edge(t, t->way[i] != WAY_TAKEN ? next :"),
+     "put_edge(t, t->way[i] == WAY_TAKEN ? tr_next", "put_edge(t, t->way[i] != WAY_TAKEN ? tr_next"),
     ("a path goes on with the flags of the other way", DBT + "translate.c",
      "if (!ends_scan(&t->in[i]) && !counts_branches(&t->d->c))", "if (!counts_branches(&t->d->c))"),
     ("a guard looks at the first operand only", DBT + "guard.c",
@@ -45,6 +45,18 @@ MUTATIONS = (
      "e_gs(e, 1, 0x8b, add, index, 1, tlb + tags[k][0]);", "e_gs(e, 1, 0x8b, add, index, 1, tlb + tags[0][0]);"),
     ("a miss of the TLB gives the address to another register", DBT + "translate.c",
      "c->info | (u32)c->s1 << SLOW_REG_SHIFT", "c->info | (u32)c->s2 << SLOW_REG_SHIFT"),
+    ("32-bit code takes all of RSP and RBP for addresses", DBT + "run.c",
+     "!((c->cpu.gpr[RSP] | c->cpu.gpr[RBP]) >> 32)", "true"),
+    ("what is an address in 32-bit code is relative to RIP", DBT + "put.c",
+     "in->rip_rel || (in->code != CODE_64 && in->base < 0 && in->index < 0)", "in->rip_rel"),
+    ("segments with limits are translated", DBT + "translate.c",
+     "return in->addrsize == 4 && (d->c.mode & mode_open(in->seg));", "return in->addrsize == 4;"),
+    ("code of 32 bits is translated whatever its segments are", DBT + "run.c",
+     "(c->mode & (MODE_CODE | MODE_FLAT)) == flat", "((c->mode | MODE_FLAT) & (MODE_CODE | MODE_FLAT)) == flat"),
+    ("what INC and DEC of 32-bit code are to 64-bit code", DBT + "put.c",
+     "in->code != CODE_64 && (op & 0xf0) == 0x40 && in->map == 0", "false"),
+    ("code of another mode is found by its address", "vmm/cpu/x86/tlb.c",
+     "if (now != *looked_up || inner || d->was_inner) {", "if (inner || d->was_inner) {"),
     ("a part of the budget is lost at an exit", DBT + "run.c",
      "for (unsigned k = 0; k < BUDGET_PARTS; k++)\n        d->c.budget += d->part[k];",
      "for (unsigned k = 0; k + 1 < BUDGET_PARTS; k++)\n        d->c.budget += d->part[k];"),
@@ -67,14 +79,15 @@ def fails(t, *argv, env=None):
 def noticed(t, tree, programs):
     """Do guests fail that have what is rare in programs, or a campaign? 0: neither."""
     built = tree / "build" / "rel"
-    for guest in ("across", "meets"):
+    for guest in ("across", "meets", "compat"):
         if fails(t, built / "reprise", "record", "--force", "-o", t.dir / "rec", "--memory", "16M", "--kernel",
                  IMAGES / "tiny" / (guest + ".elf")):
             return -1
     for seed in range(1, 1 + programs // 500):
-        if fails(t, built / "tests" / "insn" / "insn", "--stops", "--cases", "500", "--seed", seed,
-                 env={"REPRISE_TEST_HOT": 1} if seed % 2 else None):
-            return seed
+        for code in (64, 32):
+            if fails(t, built / "tests" / "insn" / "insn", "--stops", "--code", code, "--cases", "500",
+                     "--seed", seed, env={"REPRISE_TEST_HOT": 1} if seed % 2 else None):
+                return seed
     return 0
 
 

@@ -414,6 +414,7 @@ def pacing(t):
     script = UP + """
 /echod &
 uptime_() { cut -d' ' -f1 /proc/uptime; }
+sleep 1  # while it starts it may fall behind the host, and catches up when it waits
 echo "T0 $(uptime_)"; sleep 3; echo "T1 $(uptime_)"
 (while :; do :; done) &
 busy=$!

@@ -39,7 +39,7 @@ def guest(name, env=None, *options):
             nothing_found(t, t.replay("plain", *paranoid(12)))
 
 
-for tiny in ("smc", "across", "meets", "paging", "shadow", "fpu", "faultstorm"):
+for tiny in ("smc", "across", "meets", "compat", "paging", "shadow", "fpu", "faultstorm"):
     guest(tiny)
 guest("rep", None, "--checkpoint-every", "0.3")  # asks which pages were written, too
 guest("across", {"REPRISE_TEST_BRANCH": 1})

@@ -126,7 +126,7 @@ def slices(name):
 @test("tiny/small-cache", cost=8)
 def small_cache(t):
     """What the code cache has room for shows nowhere: some blocks in each region, that is, none for long."""
-    for name in ("smc", "across", "meets", "paging", "interrupts", "exceptions", "faultstorm"):
+    for name in ("smc", "across", "meets", "compat", "paging", "interrupts", "exceptions", "faultstorm"):
         r = t.tiny(name, name, timeout=60)
         for blocks in (1, 2, 7, 50):
             t.same(name, r, env={"REPRISE_TEST_CODE_CACHE": blocks}, timeout=200)

@@ -63,14 +63,6 @@ def gdb(t):
     """`monitor gpu` tells contexts, resources, the last commands and what is bound; `core --gpu` too."""
     need_virgl(t)
     raw(t, "rec", "frames=10 every=1")
-    log = t.run(t.reprise, "gdb", "rec", "--", "-batch", "-ex", "set pagination off",
-                "-ex", "monitor goto frame:6", "-ex", "monitor gpu", "-ex", "monitor gpu 1",
-                "-ex", "monitor gpu x", timeout=120)
-    said = log.text + log.error
-    t.has(said, r" commands, 6 frames; 1 contexts, \d+ resources; shown: resource \d+")
-    t.has(said, r"RESOURCE_FLUSH, frame 6$")
-    t.has(said, r"^SET_FRAMEBUFFER_STATE \[0\] \(set by \d+\.\d+\): nr_cbufs=1")
-    t.has(said, "usage: monitor gpu")
     t.run(t.reprise, "core", "rec", "--at", "frame:6", "--gpu", "-o", "core")
     with open(t.dir / "core", "rb") as f:
         head = f.read(1 << 20)
@@ -80,8 +72,17 @@ def gdb(t):
     note = json.loads(head[at + 8:at + 8 + size])
     t.equal(note["frames"], 6, "frames in the note")
     t.equal(len(note["contexts"]), 1, "contexts in the note")
+    context = note["contexts"][0]["context"]
     t.check(any(b["command"] == "SET_FRAMEBUFFER_STATE" for b in note["contexts"][0]["bound"]),
             "no framebuffer is bound")
+    log = t.run(t.reprise, "gdb", "rec", "--", "-batch", "-ex", "set pagination off",
+                "-ex", "monitor goto frame:6", "-ex", "monitor gpu", "-ex", f"monitor gpu {context}",
+                "-ex", "monitor gpu x", timeout=120)
+    said = log.text + log.error
+    t.has(said, r" commands, 6 frames; 1 contexts, \d+ resources; shown: resource \d+")
+    t.has(said, r"RESOURCE_FLUSH, frame 6$")
+    t.has(said, r"^SET_FRAMEBUFFER_STATE \[0\] \(set by \d+\.\d+\): nr_cbufs=1")
+    t.has(said, "usage: monitor gpu")
     (t.dir / "rec/gpu.log").unlink()
     t.has(t.run(t.reprise, "core", "rec", "--gpu", "-o", "core2", code=1).error,
           "`reprise gpu extract` makes it")

@@ -10,6 +10,7 @@ import time
 
 from suite.gpu_images import RAW, need_virgl
 from suite.harness import DIVERGED, ERROR, FINE, IMAGES, USAGE, rnd, test
+from suite.renderer import without_driver
 
 BUFFERS = 2000
 KILLS = 5
@@ -148,12 +149,11 @@ def no_renderer(t):
                            ("virgl,driver=" + "x" * 300, "is too long"),
                            ("virgl,,", "is none of"), ("voodoo", "is none of")):
         refused(t, pattern, value, code=USAGE)
-    empty = t.dir / "empty"
-    empty.mkdir()
-    (empty / "libEGL.so.1").write_text("no library\n")
-    refused(t, "--gpu=virgl: .*no EGL on this host .*install libegl1", env={"LD_LIBRARY_PATH": empty})
-    refused(t, "--gpu=virgl: .*finds no driver .*install .*libgl1-mesa-dri",
-            env={"LIBGL_DRIVERS_PATH": empty})
+    broken = t.dir / "lib"
+    broken.mkdir()
+    (broken / "libEGL.so.1").write_text("no library\n")
+    refused(t, "--gpu=virgl: .*no EGL on this host .*install libegl1", env={"LD_LIBRARY_PATH": broken})
+    refused(t, "--gpu=virgl: .*finds no driver .*install .*libgl1-mesa-dri", env=without_driver(t))
     # Without the program beside it.
     alone = t.dir / "alone" / "reprise"
     alone.parent.mkdir()
@@ -162,7 +162,7 @@ def no_renderer(t):
     refused(t, "--gpu=virgl: cannot start the renderer .*No such file", reprise=alone)
     # 2D needs none of that.
     r = t.run(alone, "record", "-o", t.dir / "flat", "--kernel", IMAGES / "tiny" / "paging.elf",
-              "--memory", "16M", "--gpu", "2d", env={"LD_LIBRARY_PATH": empty})
+              "--memory", "16M", "--gpu", "2d", env={"LD_LIBRARY_PATH": broken})
     t.check(r.code == 0, "2D does not work without a renderer")
 
 

@@ -11,6 +11,8 @@
 
 #include "cpu/x86/insn.h"
 
+static enum code_size code; /* of what is decoded */
+
 static u64 mix(u64 hash, const void *p, size_t size)
 {
     for (const u8 *b = p; size--; b++)
@@ -64,6 +66,13 @@ static u64 mix(u64 hash, const void *p, size_t size)
     X(imm)                                                                                         \
     X(imm2)
 
+/* ... and outside 64-bit code. */
+#define FIELDS_SMALL(X)                                                                            \
+    X(stack)                                                                                       \
+    X(fixed_size)                                                                                  \
+    X(imm_register)                                                                                \
+    X(small)
+
 static u64 digest(u64 hash, const struct insn *in)
 {
     hash = mix(hash, &in->treat, 1);
@@ -73,6 +82,9 @@ static u64 digest(u64 hash, const struct insn *in)
         return mix(mix(mix(hash, &in->len, 1), &in->needs, 1), &in->lock, 1);
 #define X(field) hash = mix(hash, &in->field, sizeof(in->field));
     FIELDS(X)
+    if (code != CODE_64) {
+        FIELDS_SMALL(X)
+    }
 #undef X
     return mix(hash, in->keep, sizeof(in->keep));
 }
@@ -81,8 +93,8 @@ static void show(enum cpu_model model, const u8 *bytes)
 {
     struct insn in;
     char text[128];
-    insn_decode(model, CODE_64, bytes, 15, &in);
-    insn_text(CODE_64, bytes, 15, 0, text, sizeof(text));
+    insn_decode(model, code, bytes, 15, &in);
+    insn_text(code, bytes, 15, 0, text, sizeof(text));
     printf("%s:", text);
 #define X(field) printf(" " #field "=%llx", (unsigned long long)in.field);
     FIELDS(X)
@@ -122,6 +134,8 @@ static const struct group legacy[] = {{"plain", {0}, 0},
                                       {"plain-f3w", {0xf3, 0x48}, 2},
                                       {"plain-67rxb", {0x67, 0x47}, 2},
                                       REX("0f", 0x0f)};
+#define LEGACY_PLAIN 6
+#define LEGACY_0F    11
 static const struct group legacy38[] = {REX("0f38", 0x0f, 0x38)};
 static const struct group legacy3a[] = {REX("0f3a", 0x0f, 0x3a)};
 
@@ -138,7 +152,7 @@ static u64 one(enum cpu_model model, const u8 *head, unsigned head_len, unsigned
             bytes[head_len] = (u8)opcode;
             bytes[head_len + 1] = (u8)modrm;
             memcpy(bytes + head_len + 2, tails[t], sizeof(tails[t]));
-            insn_decode(model, CODE_64, bytes, 15, &in);
+            insn_decode(model, code, bytes, 15, &in);
             hash = digest(hash, &in);
         }
     }
@@ -211,7 +225,8 @@ int main(int argc, char **argv)
         unsigned n = 0;
         for (const char *p = argv[2]; n < 15 && sscanf(p, "%2hhx", &bytes[n]) == 1; p += 2)
             n++;
-        show(!strcmp(argv[1], "v3") ? CPU_X86_64_V3 : CPU_X86_64_V2, bytes);
+        for (code = CODE_64; code < CODE_SIZES; code++)
+            show(!strcmp(argv[1], "v3") ? CPU_X86_64_V3 : CPU_X86_64_V2, bytes);
         return 0;
     }
     if (argc != 1 && !verbose) {
@@ -231,6 +246,16 @@ int main(int argc, char **argv)
                     {"evex", evex(model, verbose)}};
         for (unsigned i = 0; i < ARRAY_SIZE(rows) && !verbose; i++)
             printf("v%d %s %016llx\n", k + 2, rows[i].name, (unsigned long long)rows[i].hash);
+    }
+    /* Without groups that are other instructions there: REX, VEX, EVEX. */
+    for (code = CODE_32; code < CODE_SIZES; code++) {
+        u64 hash[] = {groups(CPU_X86_64_V3, legacy, LEGACY_PLAIN, verbose),
+                      groups(CPU_X86_64_V3, legacy + LEGACY_0F, 7, verbose),
+                      groups(CPU_X86_64_V3, legacy38, 7, verbose),
+                      groups(CPU_X86_64_V3, legacy3a, 7, verbose)};
+        for (unsigned i = 0; i < ARRAY_SIZE(hash) && !verbose; i++)
+            printf("v3 code %u %u %016llx\n", code == CODE_32 ? 32 : 16, i,
+                   (unsigned long long)hash[i]);
     }
     return 0;
 }

@@ -37,7 +37,7 @@ static bool write_bytes(unsigned number, const void *bytes)
     struct vcpu before = cpu;
     bool fine = !gdb_reg_write(&cpu, &beside, number, bytes, &err);
     if (!fine) {
-        assert_non_null(strstr(err.text, gdb_reg_find(number, true)->name));
+        assert_non_null(strstr(err.text, gdb_reg_find(number, GDB_VIEW_AVX)->name));
         assert_memory_equal(&before, &cpu, sizeof(cpu)); /* refused: untouched */
     }
     return fine;
@@ -87,34 +87,63 @@ static void test_numbers(void **state)
                  {GDB_PID, "pid", 32},
                  {GDB_COMM, "comm", 128}};
     for (unsigned i = 0; i < ARRAY_SIZE(known); i++) {
-        assert_string_equal(gdb_reg_find(known[i].number, true)->name, known[i].name);
-        assert_int_equal(gdb_reg_find(known[i].number, true)->bits, known[i].bits);
+        assert_string_equal(gdb_reg_find(known[i].number, GDB_VIEW_AVX)->name, known[i].name);
+        assert_int_equal(gdb_reg_find(known[i].number, GDB_VIEW_AVX)->bits, known[i].bits);
     }
-    assert_null(gdb_reg_find(GDB_REGISTERS, true));
-    assert_null(gdb_reg_find(UINT64_MAX, true));
-    assert_null(gdb_reg_find(GDB_YMM0H, false));
+    assert_null(gdb_reg_find(GDB_REGISTERS, GDB_VIEW_AVX));
+    assert_null(gdb_reg_find(UINT64_MAX, GDB_VIEW_AVX));
+    assert_null(gdb_reg_find(GDB_YMM0H, 0));
     for (unsigned n = 0; n < GDB_REGISTERS; n++)
-        assert_true(gdb_reg_find(n, true)->name && gdb_reg_find(n, true)->bits <= 128);
+        assert_true(gdb_reg_find(n, GDB_VIEW_AVX)->name &&
+                    gdb_reg_find(n, GDB_VIEW_AVX)->bits <= 128);
 }
 
 static void test_description(void **state)
 {
-    for (int avx = 0; avx < 2; avx++) {
-        char *xml = gdb_description(avx), *at = xml;
-        assert_non_null(strstr(xml, "<architecture>i386:x86-64</architecture>"));
-        assert_int_equal(strstr(xml, "org.gnu.gdb.i386.avx") != NULL, avx);
+    for (unsigned view = 0; view < 4; view++) {
+        char *xml = gdb_description(view), *at = xml;
+        bool narrow = view & GDB_VIEW_32;
+        assert_non_null(strstr(xml, narrow ? "<architecture>i386</architecture>"
+                                           : "<architecture>i386:x86-64</architecture>"));
+        assert_int_equal(strstr(xml, "org.gnu.gdb.i386.avx") != NULL, view & GDB_VIEW_AVX);
+        assert_int_equal(strstr(xml, "\"r8\"") == NULL, narrow);
+        assert_int_equal(strstr(xml, "\"xmm8\"") == NULL, narrow);
+        assert_non_null(strstr(xml, "\"xmm7\""));
         for (unsigned n = 0; n < GDB_REGISTERS; n++) {
             char reg[128];
-            const struct gdb_reg *r = gdb_reg_find(n, avx);
+            const struct gdb_reg *r = gdb_reg_find(n, view);
             if (!r)
                 continue;
+            bool wide = narrow && r->bits == 64 && !strcmp(r->type, "data_ptr");
             snprintf(reg, sizeof(reg), "<reg name=\"%s\" bitsize=\"%u\" type=\"%s\" regnum=\"%u\"",
-                     r->name, r->bits, r->type, n);
+                     r->name, r->bits, wide ? "int64" : r->type, n);
             assert_non_null(at = strstr(at, reg));
         }
         assert_non_null(strstr(at, "</feature></target>"));
         free(xml);
     }
+}
+
+/* An i386: the low halves; what is written clears the upper one, and what stays keeps it. */
+static void test_narrow(void **state)
+{
+    struct err err;
+    u32 v = 0x12345678;
+    cpu.efer = EFER_LME | EFER_LMA;
+    cpu.seg_attr[SEG_CS] = ATTR_P | ATTR_S | ATTR_DB;
+    assert_int_equal(gdb_view(&cpu, true), GDB_VIEW_AVX | GDB_VIEW_32);
+    cpu.seg_attr[SEG_CS] |= ATTR_L;
+    assert_int_equal(gdb_view(&cpu, false), 0);
+    cpu.gpr[RAX] = 0xffffffff12345678;
+    assert_string_equal(gdb_reg_find(0, GDB_VIEW_32)->name, "eax");
+    assert_int_equal(gdb_reg_write_view(&cpu, &beside, 0, GDB_VIEW_32, (const u8 *)&v, &err), 0);
+    assert_int_equal(cpu.gpr[RAX], 0xffffffff12345678);
+    v++;
+    assert_int_equal(gdb_reg_write_view(&cpu, &beside, 0, GDB_VIEW_32, (const u8 *)&v, &err), 0);
+    assert_int_equal(cpu.gpr[RAX], 0x12345679);
+    assert_null(gdb_reg_find(8, GDB_VIEW_32));
+    assert_null(gdb_reg_find(GDB_FS_BASE, GDB_VIEW_32));
+    assert_string_equal(gdb_reg_find(GDB_RIP, GDB_VIEW_32)->name, "eip");
 }
 
 static void test_general(void **state)
@@ -275,7 +304,7 @@ static void test_any_value(void **state)
         unsigned n = (unsigned)(x >> 33) % GDB_REGISTERS;
         if (write_bytes(n, value) && (n < GDB_FCTRL || n >= GDB_XMM0) && n != GDB_EFLAGS) {
             gdb_reg_read(&cpu, &beside, n, back);
-            assert_memory_equal(value, back, gdb_reg_find(n, true)->bits / 8);
+            assert_memory_equal(value, back, gdb_reg_find(n, GDB_VIEW_AVX)->bits / 8);
         }
         assert_int_equal(cpu.rflags & ~0x3f7fd5ull, 2);
         assert_int_equal(xsave(0, 2) & ~0x1f3full, 0x40);
@@ -290,6 +319,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_numbers, reset),
         cmocka_unit_test_setup(test_description, reset),
+        cmocka_unit_test_setup(test_narrow, reset),
         cmocka_unit_test_setup(test_general, reset),
         cmocka_unit_test_setup(test_process, reset),
         cmocka_unit_test_setup(test_rip, reset),

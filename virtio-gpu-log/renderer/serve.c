@@ -16,6 +16,8 @@
 
 #define RUNS_MAX   65536u
 #define FAULTS_MAX 16u
+/* Address space of a context: Mesa 25's llvmpipe takes 27 MiB, and ends where it gets none. */
+#define CONTEXT_BYTES (32ull << 20)
 
 /* Bytes that grow; `failed` stays set once there was no memory. */
 struct bytes {
@@ -295,19 +297,22 @@ static u32 read_layer(struct server *s, const struct resource *r, u32 level,
     struct wire_box whole;
     struct layout w;
     resource_level(r, level, &whole);
+    /* Where it cannot render to the format, 1.1 of the library wants room for all layers. */
+    u32 layers = whole.d;
     whole.z = box->z;
     whole.d = 1;
     bool all = box->w == whole.w && box->h == whole.h;
     bool renders =
         format < 16 * 32 && model_caps(WIRE_MODEL_NEWEST)->render[format / 32] >> format % 32 & 1;
-    if (all || renders || r->args.target == TARGET_BUFFER)
+    if ((all && layers == 1) || renders || r->args.target == TARGET_BUFFER)
         return host_transfer(s->h, false, id, level, (u32)l->row_bytes, box, out,
                              l->row_bytes * l->rows);
     resource_layout(r, level, &whole, 0, 0, &w);
-    u8 *memory = scratch(s, w.span);
+    u8 *memory = scratch(s, w.span * layers);
     if (!memory)
         return WIRE_R_BUDGET;
-    u32 result = host_transfer(s->h, false, id, level, (u32)w.row_bytes, &whole, memory, w.span);
+    u32 result =
+        host_transfer(s->h, false, id, level, (u32)w.row_bytes, &whole, memory, w.span * layers);
     const u8 *from = memory + (u64)(box->y / r->block.h) * w.row_bytes +
                      (u64)(box->x / r->block.w) * r->block.bytes;
     for (u32 row = 0; row < l->rows; row++)
@@ -543,7 +548,8 @@ static bool greet(struct server *s, const struct wire_header *q, const struct wi
         objects_init(&s->o, b);
         /* Address space is virtual: a shadow is mapped twice and has a copy. */
         char why[256];
-        u64 memory = 2 * s->o.budget.texture_bytes + 3 * s->o.budget.backing_bytes + (2ull << 30);
+        u64 memory = 2 * s->o.budget.texture_bytes + 3 * s->o.budget.backing_bytes +
+                     s->o.budget.contexts * CONTEXT_BYTES + (2ull << 30);
         s->greeted = sandbox_enter(host_is_device(s->h), memory, why, sizeof(why));
         if (!s->greeted)
             snprintf(text, sizeof(text), "%s", why);

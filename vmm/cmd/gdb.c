@@ -14,6 +14,7 @@
 #include "cmd/visit.h"
 #include "gdb_session.h"
 #include "inspect/elf_id.h"
+#include "replay/gdb/gdb.h"
 
 enum { O_TO = 256, O_SYMBOLS, O_BUDGET, O_GDB, O_CODE_CACHE };
 
@@ -199,10 +200,12 @@ static int check_symbols(struct travel *tr, const char *path, struct err *err)
                    path, theirs, s->release, ours);
 }
 
+enum { GO_SYMBOLS = 1 /* ours */, GO_NARROW = 2 /* the CPU executes 32-bit code */ };
+
 /* gdb, forked before we lock ourselves in, and started when there is something to look at. */
 struct waiting_gdb {
     pid_t pid;
-    int go; /* takes a byte: 1: the symbols are our own */
+    int go; /* takes a byte of these */
 };
 
 static _Noreturn void become_gdb(const struct gdb_args *a, const struct files *f,
@@ -214,13 +217,18 @@ static _Noreturn void become_gdb(const struct gdb_args *a, const struct files *f
     signal(SIGINT, SIG_IGN); /* until then it is for us */
     if (read(go, &own, 1) != 1)
         _exit(0);
+    bool narrow = own & GO_NARROW;
+    own &= GO_SYMBOLS;
     snprintf(file, sizeof(file), "file %s", own ? f->symbols : a->symbols ? a->symbols : "");
     snprintf(target, sizeof(target), "target remote %s", address);
     argv[n++] = a->program;
     argv[n++] = "-q";
     argv[n++] = "-x";
     argv[n++] = f->init;
-    if (own || a->symbols) {
+    if (narrow) {
+        argv[n++] = "-ex";
+        argv[n++] = "set architecture i386";
+    } else if (own || a->symbols) {
         argv[n++] = "-ex";
         argv[n++] = file;
     }
@@ -301,8 +309,14 @@ int cmd_gdb(int argc, char **argv)
     else
         debug_drop(session);
     if (!code) {
-        char own = !a.symbols && write_symbols(&tr, &f);
-        if (!own && !a.symbols)
+        bool narrow = gdb_view(machine_vcpu(timeline_machine(tr.t)), false) & GDB_VIEW_32;
+        char own = narrow ? GO_NARROW : !a.symbols && write_symbols(&tr, &f) ? GO_SYMBOLS : 0;
+        if (narrow)
+            fputs(
+                "reprise: the CPU executes 32-bit code here, so gdb is shown an i386, without the "
+                "kernel's symbols; from a --to elsewhere it is x86-64\n",
+                stderr);
+        else if (!own && !a.symbols)
             fprintf(stderr, "reprise: the guest's kernel has no symbols here; --symbols FILE gives "
                             "some\n");
         interrupt_ignore();  /* Ctrl-C is gdb's, which tells us */

@@ -99,9 +99,24 @@ CODES = {
     "zero_ext": (0x2a, 1), "swap": (0x2b, 0), "pick": (0x32, 1), "rot": (0x33, 0)}
 
 
+def is_fatal(text):
+    """Would `maintenance agent-eval` end gdb? Since gdb 14 it does where a register's remote number,
+    taken for gdb's own, is that of one that the machine has not."""
+    names, version = set(re.findall(r"\$(\w+)", text)), re.match(r"\d+", gdb.VERSION)
+    if not names or (version and int(version.group(0)) < 14):
+        return False
+    rows = gdb.execute("maintenance print remote-registers", to_string=True)
+    # Name, number, number again, offset, size, type, remote number.
+    known = {int(own): (name, int(remote)) for name, own, remote in
+             re.findall(r"^ *(\w+) +(\d+) +\d+ +\d+ +\d+ +\S+ +(\d+) ", rows, re.M)}
+    return any(name in names and remote not in known for name, remote in known.values())
+
+
 def compiled(text):
     """Names of bytecodes, and the bytes in hexadecimal; None: gdb cannot."""
     names, out = [], ""
+    if is_fatal(text):
+        return None
     try:
         rows = gdb.execute("maintenance agent-eval " + text, to_string=True)
     except (gdb.error, gdb.MemoryError):

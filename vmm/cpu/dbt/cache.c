@@ -253,7 +253,7 @@ int cache_init(struct dbt *d, u64 bytes, bool copied, struct err *err)
         ret = copied ? map_copied(k, err) : map_twice(k, err);
     if (ret)
         return ret;
-    k->npages = d->c.npages;
+    k->npages = d->c.shared->npages;
     k->blocks = map(sizeof(struct block) * k->max_blocks);
     k->block_hash = map(sizeof(u32) * hash_size(k));
     k->pages = map(sizeof(struct code_page) * k->npages);
@@ -307,7 +307,7 @@ struct block *cache_find(struct dbt *d, u64 lin, u64 phys, u64 phys2, u32 mode)
 static u32 page_add(struct dbt *d, u64 phys, u32 entry)
 {
     u64 index = ram_page_index(d->c.ram, phys);
-    struct page *pg = &d->c.pages[index];
+    struct page *pg = &d->c.shared->pages[index];
     u32 next = d->code->pages[index].blocks;
     d->code->pages[index].blocks = entry;
     if (!(pg->flags & PG_CODE)) {
@@ -365,7 +365,7 @@ void cache_replace(struct dbt *d, struct block *b, struct block *by)
 static void forget_page(struct dbt *d, u64 index)
 {
     d->code->pages[index] = (struct code_page){0};
-    d->c.pages[index].flags &= (u8)~PG_CODE;
+    d->c.shared->pages[index].flags &= (u8)~PG_CODE;
 }
 
 /* Out of the hash and the jump cache; the pages' lists are the caller's. */

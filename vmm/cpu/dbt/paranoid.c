@@ -318,13 +318,13 @@ static void unmap(void *at, u64 size)
 
 static u64 window_size(const struct paranoid *p)
 {
-    return sizeof(struct window) + 3 * p->d->c.npages * sizeof(struct page_hash);
+    return sizeof(struct window) + 3 * p->d->c.shared->npages * sizeof(struct page_hash);
 }
 
 static void destroy(struct engine *e)
 {
     struct paranoid *p = paranoid_of(e);
-    u64 n = p->d->c.npages;
+    u64 n = p->d->c.shared->npages;
     close_window(p, false);
     wait_slots(p, true);
     for (unsigned i = 0; i < p->nslots; i++)
@@ -356,8 +356,8 @@ static int create_slots(struct paranoid *p)
             return -ENOMEM;
         struct page_hash *lists = (struct page_hash *)(w + 1);
         w->engine.pages = lists;
-        w->reference.pages = lists + p->d->c.npages;
-        w->again.pages = lists + 2 * p->d->c.npages;
+        w->reference.pages = lists + p->d->c.shared->npages;
+        w->again.pages = lists + 2 * p->d->c.shared->npages;
         p->slot[p->nslots].w = w;
     }
     return 0;
@@ -365,7 +365,7 @@ static int create_slots(struct paranoid *p)
 
 int paranoid_create(struct dbt *d, const struct engine_paranoid *config, struct err *err)
 {
-    u64 n = d->c.npages;
+    u64 n = d->c.shared->npages;
     struct paranoid *p = map(sizeof(*p), MAP_PRIVATE);
     if (!p)
         return err_set(err, -ENOMEM, "out of memory");

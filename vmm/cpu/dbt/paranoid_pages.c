@@ -61,8 +61,8 @@ void pages_look_at_all(struct paranoid *p, bool first)
     const u64 together = 512;
     struct core *c = &p->d->c;
     u64 zero = 0;
-    for (u64 i = 0; i < c->npages; i += together) {
-        u64 n = MIN(together, c->npages - i);
+    for (u64 i = 0; i < c->shared->npages; i += together) {
+        u64 n = MIN(together, c->shared->npages - i);
         bool untouched = ram_untouched(c->ram, i * PAGE_SIZE, n * PAGE_SIZE);
         for (u64 k = i; k < i + n; k++) {
             u64 h = untouched && zero ? zero : paranoid_hash(p, k);

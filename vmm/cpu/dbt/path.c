@@ -18,8 +18,8 @@ static bool is_jcc(const struct tr *t, unsigned i)
 void path_loop(struct tr *t)
 {
     unsigned i = t->n - 1;
-    if (t->count != t->n || !is_jcc(t, i) || t->in[i].opsize != 8 || counts_branches(&t->d->c) ||
-        tr_next(t, i) + (u64)t->in[i].imm != t->lin)
+    if (t->count != t->n || !is_jcc(t, i) || !tr_usual_size(&t->in[i]) ||
+        counts_branches(&t->d->c) || tr_target(t, i) != t->lin)
         return;
     t->way[i] = WAY_TAKEN;
     t->side[i] = 0;
@@ -55,9 +55,9 @@ int path_on(struct tr *t)
 {
     unsigned i = t->n - 1;
     const struct insn *in = &t->in[i];
-    if (!t->at->hot || counts_branches(&t->d->c) || in->opsize != 8 || in->op0_kind != OP_IMM)
+    if (!t->at->hot || counts_branches(&t->d->c) || !tr_usual_size(in) || in->op0_kind != OP_IMM)
         return -1;
-    u64 next = tr_next(t, i), target = next + (u64)in->imm;
+    u64 next = tr_next(t, i), target = tr_target(t, i);
     enum way way = WAY_END;
     if (in->treat == T_JMP && tr_linkable(t, target)) {
         way = WAY_TAKEN;
@@ -92,9 +92,8 @@ bool path_gains(const struct tr *t)
 /* The way that is not the path's. */
 static void put_side(struct tr *t, unsigned i)
 {
-    u64 next = tr_next(t, i);
     t->leave[t->side[i]] = t->e.p;
-    put_edge(t, t->way[i] == WAY_TAKEN ? next : next + (u64)t->in[i].imm, t->side[i]);
+    put_edge(t, t->way[i] == WAY_TAKEN ? tr_next(t, i) : tr_target(t, i), t->side[i]);
 }
 
 void put_way(struct tr *t, unsigned i)

@@ -12,33 +12,71 @@
 
 static void put_prefixes(struct emit *e, const struct insn *in)
 {
+    /* In 16-bit code 66h says the opposite. */
+    bool flip = in->code == CODE_16 && !in->fixed_size;
+    if (flip && !memchr(in->keep, 0x66, sizeof(in->keep)))
+        e1(e, 0x66);
     for (const u8 *k = in->keep; *k; k++)
-        e1(e, *k);
+        if (!flip || *k != 0x66)
+            e1(e, *k);
 }
 
 /*
- * What follows copies bytes of the guest's into the host's code, where they mean what they mean in
- * 64-bit code, and nowhere else.
+ * What follows copies bytes of the guest's into the host's code, where they have to mean the same.
+ * What other code says in another way than 64-bit code is said anew.
  */
+
+static void put_rest(struct emit *e, const struct insn *in, unsigned from)
+{
+    memcpy(e->p, in->bytes + from, in->len - from);
+    e->p += in->len - from;
+    /* The register in an immediate: there are eight. */
+    if (in->code != CODE_64 && in->imm_register)
+        e->p[-1] &= 0x7f;
+}
+
+/* VEX up to the opcode, of three bytes; what does not count outside 64-bit code is as it has to be.
+ * Returns where the opcode is. */
+static unsigned put_vex(struct emit *e, const struct insn *in, u8 x_b, u8 x_b_value)
+{
+    const u8 *v = in->bytes + in->opcode_off;
+    bool two = v[0] == 0xc5;
+    u8 b2 = two ? (u8)((v[1] & 0x80) | 0x61) : v[1], b3 = two ? v[1] & 0x7f : v[2];
+    if (in->code != CODE_64) {
+        b2 |= 0xe0;
+        b3 |= 0x40;
+        if (in->small)
+            b3 &= 0x7f; /* W */
+    }
+    e1(e, 0xc4);
+    e1(e, (u8)((b2 & ~x_b) | x_b_value));
+    e1(e, b3);
+    return in->opcode_off + (two ? 2u : 3u);
+}
 
 /* A register-only form as it is, without the prefixes that mean nothing or something else here. */
 void put_copy(struct emit *e, const struct insn *in)
 {
-    CHECK(in->code == CODE_64, "code of kind %u copied", in->code);
     if (in->encoding != 0) {
-        memcpy(e->p, in->bytes + in->opcode_off, in->len - in->opcode_off);
-        e->p += in->len - in->opcode_off;
+        put_rest(e, in, in->code == CODE_64 ? in->opcode_off : put_vex(e, in, 0, 0));
         return;
     }
     put_prefixes(e, in);
-    memcpy(e->p, in->bytes + in->prefix_end, in->len - in->prefix_end);
-    e->p += in->len - in->prefix_end;
+    u8 op = in->bytes[in->prefix_end];
+    if (in->code != CODE_64 && (op & 0xf0) == 0x40 && in->map == 0) { /* INC, DEC */
+        e1(e, 0xff);
+        e1(e, (u8)(0xc0 | (op & 15)));
+        return;
+    }
+    u8 *at = e->p;
+    put_rest(e, in, in->prefix_end);
+    if (in->code != CODE_64 && op == 0x82 && in->map == 0)
+        *at = 0x80;
 }
 
 /* The instruction with its memory operand replaced by [base + index + disp]. */
 static void put_patched_at(struct emit *e, const struct insn *in, int base, int index, i32 disp)
 {
-    CHECK(in->code == CODE_64, "code of kind %u copied", in->code);
     if (in->encoding == 0) {
         put_prefixes(e, in);
         if (!in->modrm_off) { /* MOV moffs */
@@ -53,30 +91,18 @@ static void put_patched_at(struct emit *e, const struct insn *in, int base, int 
             rex |= 0x40;
         if (rex)
             e1(e, rex);
+        u8 *at = e->p;
         memcpy(e->p, in->bytes + in->opcode_off, in->modrm_off - in->opcode_off);
         e->p += in->modrm_off - in->opcode_off;
+        if (in->code != CODE_64 && in->map == 0 && *at == 0x82)
+            *at = 0x80;
     } else {
-        const u8 *v = in->bytes + in->opcode_off;
-        u8 b2, b3;
-        if (v[0] == 0xc5) {
-            b2 = (u8)((v[1] & 0x80) | 0x61);
-            b3 = v[1] & 0x7f;
-            v += 2;
-        } else {
-            b2 = v[1];
-            b3 = v[2];
-            v += 3;
-        }
-        b2 = (u8)((b2 & ~0x60) | (index >= 8 ? 0 : 0x40) | (base >= 8 ? 0 : 0x20));
-        e1(e, 0xc4);
-        e1(e, b2);
-        e1(e, b3);
-        while (v < in->bytes + in->modrm_off)
-            e1(e, *v++);
+        u8 x_b = (u8)((index >= 8 ? 0 : 0x40) | (base >= 8 ? 0 : 0x20));
+        for (unsigned v = put_vex(e, in, 0x60, x_b); v < in->modrm_off; v++)
+            e1(e, in->bytes[v]);
     }
     e_modrm(e, in->bytes[in->modrm_off] >> 3 & 7, base, index, 1, disp);
-    memcpy(e->p, in->bytes + in->disp_end, in->len - in->disp_end);
-    e->p += in->len - in->disp_end;
+    put_rest(e, in, in->disp_end);
 }
 
 /* The same, by [base]. */
@@ -204,7 +230,7 @@ void put_ea(struct tr *t, const struct insn *in, unsigned i, int reg, int tmp, b
     }
     if (seg) {
         e_load(e, tmp, OFF(c.cpu.seg_base) + 8 * (size_t)in->seg);
-        e_lea(e, reg, reg, tmp, 1, 0);
+        e_mem(e, in->code == CODE_64, 0x8d, reg, reg, tmp, 1, 0); /* lea */
     }
 }
 
@@ -394,7 +420,7 @@ static bool has_stack_check(const struct tr *t, unsigned i, unsigned size)
 static bool is_stack(const struct tr *t, unsigned i, int base)
 {
     const struct insn *in = &t->in[i];
-    return base == RSP && in->index < 0 && in->addrsize == 8 && !seg_has_base(in->seg) &&
+    return base == RSP && in->index < 0 && in->addrsize == tr_word(t) && !seg_has_base(in->seg) &&
            !in->high8 && in->disp >= -(1 << 30) && in->disp <= 1 << 30 &&
            has_stack_check(t, i, in->mem_size);
 }
@@ -471,13 +497,15 @@ void put_gen(struct tr *t, const struct insn *in, unsigned i)
 void put_lea(struct tr *t, const struct insn *in, unsigned i)
 {
     struct emit *e = &t->e;
-    if (!in->rip_rel) {
+    /* What is an address alone in other code is relative to RIP in 64-bit code. */
+    bool constant = in->rip_rel || (in->code != CODE_64 && in->base < 0 && in->index < 0);
+    if (!constant) {
         if (in->addrsize == 4)
             e1(e, 0x67);
         put_copy(e, in);
         return;
     }
-    u64 v = tr_next(t, i) + (u64)in->disp;
+    u64 v = (u64)in->disp + (in->rip_rel ? tr_next(t, i) : 0);
     if (in->addrsize == 4)
         v = (u32)v;
     if (in->opsize == 2) {
@@ -499,23 +527,28 @@ struct word {
 /* The word at [base + disp]: checked. Clobbers s1 and s2. */
 static struct word put_word(struct tr *t, unsigned i, int base, i32 disp, bool write)
 {
-    if (has_stack_check(t, i, 8)) {
-        put_stack(t, i, base, disp, 8, write);
+    if (has_stack_check(t, i, tr_word(t))) {
+        put_stack(t, i, base, disp, tr_word(t), write);
         return (struct word){base, t->s1, disp};
     }
     e_lea(&t->e, t->s1, base, NOREG, 1, disp);
-    put_check(t, i, 8, write, false, 0);
+    put_check(t, i, tr_word(t), write, false, 0);
     return (struct word){t->s1, NOREG, 0};
 }
 
 static void put_word_op(struct tr *t, u8 op, int reg, const struct word *w)
 {
-    e_mem(&t->e, 1, op, reg, w->base, w->index, 1, w->disp);
+    e_mem(&t->e, tr_word(t) == 8, op, reg, w->base, w->index, 1, w->disp);
+}
+
+static void put_sp_moved(struct tr *t, i32 by)
+{
+    e_mem(&t->e, tr_word(t) == 8, 0x8d, RSP, RSP, NOREG, 1, by); /* lea */
 }
 
 static void put_word_imm(struct tr *t, u64 v, const struct word *w)
 {
-    if ((u64)(i64)(i32)v == v) {
+    if (tr_word(t) == 4 || (u64)(i64)(i32)v == v) {
         put_word_op(t, 0xc7, 0, w);
         e4(&t->e, (u32)v);
     } else {
@@ -528,11 +561,11 @@ void put_push(struct tr *t, const struct insn *in, unsigned i)
 {
     struct emit *e = &t->e;
     if (in->mem) {
-        put_operand(t, in, i, 8, false);
-        e_mem(e, 1, 0x8b, t->s1, t->s1, NOREG, 1, 0);
+        put_operand(t, in, i, tr_word(t), false);
+        e_mem(e, tr_word(t) == 8, 0x8b, t->s1, t->s1, NOREG, 1, 0);
         e_store(e, t->s1, OFF(tmp));
     }
-    struct word w = put_word(t, i, RSP, -8, true);
+    struct word w = put_word(t, i, RSP, -(i32)tr_word(t), true);
     if (in->mem) {
         e_load(e, t->s2, OFF(tmp));
         put_word_op(t, 0x89, t->s2, &w);
@@ -541,7 +574,7 @@ void put_push(struct tr *t, const struct insn *in, unsigned i)
     } else {
         put_word_op(t, 0x89, in->reg0, &w);
     }
-    e_lea(e, RSP, RSP, NOREG, 1, -8);
+    put_sp_moved(t, -(i32)tr_word(t));
 }
 
 void put_pop(struct tr *t, const struct insn *in, unsigned i)
@@ -549,14 +582,14 @@ void put_pop(struct tr *t, const struct insn *in, unsigned i)
     struct word w = put_word(t, i, RSP, 0, false);
     put_word_op(t, 0x8b, in->reg0, &w);
     if (in->reg0 != RSP)
-        e_lea(&t->e, RSP, RSP, NOREG, 1, 8);
+        put_sp_moved(t, (i32)tr_word(t));
 }
 
 void put_leave(struct tr *t, unsigned i)
 {
     struct emit *e = &t->e;
     struct word w = put_word(t, i, RBP, 0, false);
-    e_lea(e, t->s2, RBP, NOREG, 1, 8);
+    e_mem(e, tr_word(t) == 8, 0x8d, t->s2, RBP, NOREG, 1, (i32)tr_word(t)); /* lea */
     put_word_op(t, 0x8b, RBP, &w);
     e_mov(e, RSP, t->s2);
 }
@@ -565,10 +598,10 @@ void put_leave(struct tr *t, unsigned i)
 void put_target(struct tr *t, const struct insn *in, unsigned i)
 {
     if (in->mem) {
-        put_operand(t, in, i, 8, false);
-        e_mem(&t->e, 1, 0x8b, t->s1, t->s1, NOREG, 1, 0);
+        put_operand(t, in, i, tr_word(t), false);
+        e_mem(&t->e, tr_word(t) == 8, 0x8b, t->s1, t->s1, NOREG, 1, 0);
     } else {
-        e_mov(&t->e, t->s1, in->reg0);
+        e_rr(&t->e, tr_word(t) == 8, 0x89, in->reg0, t->s1); /* mov */
     }
 }
 
@@ -581,11 +614,11 @@ void put_call(struct tr *t, const struct insn *in, unsigned i)
         put_target(t, in, i);
         e_store(e, t->s1, OFF(tmp));
     }
-    struct word w = put_word(t, i, RSP, -8, true);
+    struct word w = put_word(t, i, RSP, -(i32)tr_word(t), true);
     put_word_imm(t, next, &w); /* before a non-canonical target faults: run.c takes RSP back */
-    e_lea(e, RSP, RSP, NOREG, 1, -8);
+    put_sp_moved(t, -(i32)tr_word(t));
     if (direct) {
-        put_edge(t, next + (u64)in->imm, 0);
+        put_edge(t, tr_target(t, i), 0);
     } else {
         e_load(e, t->s1, OFF(tmp));
         put_indirect(t, i);
@@ -594,10 +627,9 @@ void put_call(struct tr *t, const struct insn *in, unsigned i)
 
 void put_ret(struct tr *t, const struct insn *in, unsigned i)
 {
-    struct emit *e = &t->e;
     struct word w = put_word(t, i, RSP, 0, false);
     put_word_op(t, 0x8b, t->s1, &w);
-    e_lea(e, RSP, RSP, NOREG, 1, 8 + (in->op0_kind == OP_IMM ? (i32)(u16)in->imm : 0));
+    put_sp_moved(t, (i32)tr_word(t) + (in->op0_kind == OP_IMM ? (i32)(u16)in->imm : 0));
     put_indirect(t, i);
 }
 
@@ -609,7 +641,7 @@ void put_jcc(struct tr *t, const struct insn *in, unsigned i)
         e_lea(&t->e, t->s1, t->s1, NOREG, 1, 1);
         e_store(&t->e, t->s1, OFF(c.branches));
     }
-    u64 target = next + (u64)in->imm;
+    u64 target = tr_target(t, i);
     u8 *taken = e_jcc(&t->e, in->cond);
     if (!(t->loaded | t->spilled) && tr_linkable(t, target)) {
         note_link(t, taken, target, 1);

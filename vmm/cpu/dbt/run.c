@@ -122,12 +122,24 @@ static struct insn *block_insn(struct dbt *d, const struct block *b, unsigned i)
     return icache_get(&d->c, key);
 }
 
+/*
+ * Is code of this mode translated? Outside 64-bit mode flat 32-bit code of CPL 3 is. It uses RSP
+ * and RBP as addresses: nothing that it does sets their upper halves.
+ */
+static bool is_translated(const struct core *c)
+{
+    const u32 flat = (u32)CODE_32 << MODE_CODE_SHIFT | MODE_FLAT;
+    return is_64bit(c) || ((c->mode & (MODE_CODE | MODE_FLAT)) == flat && c->cpl == 3 &&
+                           !((c->cpu.gpr[RSP] | c->cpu.gpr[RBP]) >> 32));
+}
+
 /* The block at RIP, translated if need be. NULL: run one instruction by hand. */
 static struct block *lookup(struct dbt *d, int *result, bool remember)
 {
     u64 lin = code_linear(&d->c, d->c.cpu.rip);
     *result = DONE;
-    if (runs_alone(&d->c, lin))
+    /* In the last page of 32 bits addresses begin anew. */
+    if (runs_alone(&d->c, lin) || (!is_64bit(&d->c) && lin >= 0xfffff000))
         return NULL;
     u32 bi = jc_find(d, lin);
     if (LIKELY(bi))
@@ -390,7 +402,7 @@ enum engine_exit dbt_run_insns(struct core *c, u64 n, struct err *err)
         }
         /* Blocks do not clear RF: the instruction after an IRET that set it runs by hand. */
         bool by_hand = d->c.careful_only || d->near_stop || d->c.budget < FAST_MIN ||
-                       (d->c.cpu.rflags & FL_RF) ||
+                       (d->c.cpu.rflags & FL_RF) || !is_translated(&d->c) ||
                        (d->c.want && d->c.shadow_pos == position(&d->c));
         struct block *b = NULL;
         if (!by_hand) {

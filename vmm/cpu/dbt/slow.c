@@ -3,6 +3,7 @@
 
 #include "cpu/x86/debug.h"
 #include "cpu/x86/fpu.h"
+#include "cpu/x86/mode.h"
 #include "cpu/x86/tlb.h"
 
 /* A page with watched bytes, right after mmu_fill: an access beside them needs no look. NULL:
@@ -16,7 +17,7 @@ static u8 *beside_watched(struct core *d, u64 va, unsigned size, enum access acc
     if (!host)
         return NULL;
     u64 index = ram_page_index(d->ram, gpa[0]);
-    struct page *pg = &d->pages[index];
+    struct page *pg = &d->shared->pages[index];
     if (acc == ACC_W) {
         if ((pg->flags & (PG_CODE | PG_PT)) || ram_is_rom(gpa[0]))
             return NULL;
@@ -43,7 +44,8 @@ u64 slow_mem(struct dbt *d)
     d->c.st.slow_mem++;
     unsigned size = d->tmp2 & 0xff;
     enum access acc = d->tmp2 & SLOW_WRITE ? ACC_W : ACC_R;
-    if (!is_canonical(va) || (va & (PAGE_SIZE - 1)) + size > PAGE_SIZE)
+    if (!is_canonical(va) || (!is_64bit(&d->c) && va >> 32) ||
+        (va & (PAGE_SIZE - 1)) + size > PAGE_SIZE)
         return 0;
     /* What comes before the page walk must leave no accessed bits. */
     if (((d->tmp2 & SLOW_ALIGN) && (va & (size - 1))) ||

@@ -152,6 +152,25 @@ static inline u64 tr_next(const struct tr *t, unsigned i)
     return tr_lin(t, i) + t->in[i].len;
 }
 
+/* Where its direct branch goes. */
+static inline u64 tr_target(const struct tr *t, unsigned i)
+{
+    u64 to = tr_next(t, i) + (u64)t->in[i].imm;
+    return t->in[i].code == CODE_64 ? to : (u32)to;
+}
+
+/* Bytes of what is pushed and popped. */
+static inline unsigned tr_word(const struct tr *t)
+{
+    return t->in[0].code == CODE_64 ? 8 : 4;
+}
+
+/* Are near branches, pushes and pops of the usual size? */
+static inline bool tr_usual_size(const struct insn *in)
+{
+    return in->opsize == (in->code == CODE_64 ? 8 : 4);
+}
+
 /* Arithmetic flags in front of a check: free to clobber, to be kept, or in AX already. */
 enum flags_state { FLAGS_DEAD, FLAGS_LIVE, FLAGS_SAVED };
 

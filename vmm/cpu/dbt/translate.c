@@ -30,10 +30,18 @@ static bool fpu_ready(const struct dbt *d, const struct insn *in)
     }
 }
 
+/* Outside 64-bit code: is its operand where no segment has a say, and written as 64-bit code has
+ * it?
+ */
+static bool reaches(const struct dbt *d, const struct insn *in)
+{
+    return in->addrsize == 4 && (d->c.mode & mode_open(in->seg));
+}
+
 /* Must exec() run it? */
 static bool is_tail(const struct dbt *d, const struct insn *in)
 {
-    if (!fpu_ready(d, in))
+    if (!fpu_ready(d, in) || (in->code != CODE_64 && in->has_mem && !reaches(d, in)))
         return true;
     switch (in->treat) {
     case T_GEN:
@@ -41,13 +49,13 @@ static bool is_tail(const struct dbt *d, const struct insn *in)
         return in->mem && in->high8 && tr_low_register(in->use) < 0;
     case T_NOP:
     case T_LEA: return false;
-    case T_PUSH: return in->opsize != 8 || in->op0_kind == OP_SREG;
-    case T_POP: return in->opsize != 8 || in->op0_kind != OP_GPR;
+    case T_PUSH: return !tr_usual_size(in) || in->op0_kind == OP_SREG;
+    case T_POP: return !tr_usual_size(in) || in->op0_kind != OP_GPR;
     case T_LEAVE:
     case T_RET:
     case T_CALL:
-    case T_JMP: return in->opsize != 8;
-    case T_JCC: return in->opsize != 8;
+    case T_JMP:
+    case T_JCC: return !tr_usual_size(in);
     case T_HELP: return !tr_inlined(d, in);
     default: return true;
     }
@@ -232,7 +240,7 @@ static void put_insn(struct tr *t, unsigned i)
         if (t->way[i] != WAY_END)
             break;
         if (in->op0_kind == OP_IMM) {
-            put_edge(t, tr_next(t, i) + (u64)in->imm, 0);
+            put_edge(t, tr_target(t, i), 0);
         } else {
             put_target(t, in, i);
             put_indirect(t, i);

@@ -34,6 +34,14 @@ static void kvm_stats(const struct engine *e, struct machine_stats *out)
     out->kvm_entries = k->free ? k->free->entries : 0;
 }
 
+/* What it translates is no code of the guest's. */
+static int no_code_log(struct engine *e, const struct engine_code_log *log)
+{
+    (void)e;
+    (void)log;
+    return -ENOTSUP;
+}
+
 /* Guest-physical memory as board/ram.h maps it. */
 static int add_ram(struct kvm *k, const struct ram *ram, struct err *err)
 {
@@ -118,7 +126,7 @@ int engine_kvm_create(struct engine **out, const struct engine_config *config, c
     k->ops = core_ops;
     k->ops.destroy = kvm_destroy;
     k->ops.stats = kvm_stats;
-    k->ops.set_code_log = NULL; /* what it translates is no code of the guest's */
+    k->ops.set_code_log = no_code_log;
     k->core->base.ops = &k->ops;
     k->ops.run = kvm_run_steps;
     if (k->free)

@@ -12,7 +12,6 @@
 #include <sys/ioctl.h>
 
 #include "cpu/x86/except.h"
-#include "cpu/x86/place.h"
 #include "cpu/x86/run.h"
 #include "cpu/x86/tlb.h"
 
@@ -256,7 +255,7 @@ static void collect(struct kvm *k)
             for (u64 bits = f->bitmap[w]; bits; bits &= bits - 1) {
                 u64 page = 64 * w + (u64)__builtin_ctzll(bits);
                 if (page < pages)
-                    note_written(d, &d->pages[first + page], first + page);
+                    note_written(d, &d->shared->pages[first + page], first + page);
             }
     }
     f->dirty_at = f->entries;

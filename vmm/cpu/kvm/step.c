@@ -288,7 +288,7 @@ static bool two_segments(const struct insn *in)
 /* false: it is the core's. */
 static bool plan(struct core *d, const struct insn *in, struct plan *p)
 {
-    if (two_segments(in))
+    if (!is_64bit(d) || two_segments(in))
         return false;
     switch (in->treat) {
     case T_GEN: return plan_general(d, in, p);

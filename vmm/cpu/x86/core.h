@@ -32,6 +32,11 @@
 #define MODE_SMAP       0x100u
 #define MODE_CODE       0x600u /* enum code_size */
 #define MODE_CODE_SHIFT 9
+/* Outside 64-bit mode: CS, SS, DS and ES are all of memory from 0 on, and may be read and written.
+ */
+#define MODE_FLAT 0x800u
+#define MODE_FS   0x1000u /* ... and FS from its base on */
+#define MODE_GS   0x2000u
 
 #define MAX_FILLED 65536u
 
@@ -134,6 +139,15 @@ struct translator {
     enum engine_exit (*run_insns)(struct core *d, u64 n, struct err *err);
 };
 
+/* What is the machine's and no single vCPU's: its pages, and instructions as they were decoded. */
+struct shared {
+    u64 npages;
+    struct page *pages;
+    u32 *written; /* pages, since they were last asked for; NULL: not tracked */
+    u64 nwritten;
+    struct insn *icache;
+};
+
 struct core {
     struct engine base;
     struct vcpu cpu; /* gpr[] are the register slots of translated code */
@@ -154,6 +168,9 @@ struct core {
     struct fault fault;
     u32 mode;
     u32 idx; /* mode & MODE_IDX */
+    /* Of CPL 3 and of the others: the mode, but for those bits and MODE_CPL0, in which addresses
+     * were looked up that translator.forget() has not been told of. */
+    u32 looked_up[2];
     u8 cpl;
     bool careful_only; /* TF, debug registers, AC checks, trace */
     bool ac_check;
@@ -190,11 +207,7 @@ struct core {
     bool logging; /* accesses are those of an instruction that is traced */
     struct debug debug;
     gpa_t filled_gpa; /* of the last mmu_fill whose walk succeeded */
-    u64 npages;
-    struct page *pages;
-    u32 *written; /* NULL: not tracked */
-    u64 nwritten;
-    struct insn *icache;
+    struct shared *shared;
     struct machine_stats st;
     struct err err;
     void *xs_park; /* 64-byte aligned host XSAVE area */
@@ -265,6 +278,10 @@ static inline int raise_error(struct core *d, unsigned vector, u32 error)
     d->fault = (struct fault){.vector = (u8)vector, .has_error = true, .error = error};
     return FAULT;
 }
+
+/* The core's own of the calls of cpu/engine.h. */
+#define ASK(result, name, parameters, arguments) result core_##name parameters;
+#include "cpu/engine_calls.def"
 
 #define TRY(x)                                                                                     \
     do {                                                                                           \

@@ -1,5 +1,5 @@
 /*
- * Delivery of exceptions and interrupts through the IDT in 64-bit mode, and the instructions that
+ * Delivery of exceptions and interrupts through the IDT in long mode, and the instructions that
  * enter and leave handlers: INT n, IRET, SYSCALL, SYSRET, SYSENTER, SYSEXIT. SDM vol. 3, 6.8 to
  * 6.15; vol. 2 for the instructions.
  */
@@ -16,15 +16,6 @@
 #include "cpu/x86/park.h"
 #include "cpu/x86/seg.h"
 #include "cpu/x86/tlb.h"
-
-static int not_64bit(struct core *d, u16 sel)
-{
-    return REPORT(
-        d,
-        "the guest enters compatibility mode (CS %04x, RIP %llx, position %llu): 32-bit code "
-        "is not supported yet",
-        sel, (unsigned long long)d->cpu.rip, (unsigned long long)unit_position(d));
-}
 
 /*
  * Delivers `vector`; the pushed RIP is cpu.rip. DONE, FAULT (nothing changed, d->fault set) or a
@@ -54,7 +45,7 @@ static int deliver(struct core *d, unsigned vector, bool has_error, u32 error, b
     if (!(cs.attr & ATTR_P))
         return raise_error(d, EXC_NP, (sel & ~3u) | ext);
     unsigned cpl = cs.attr & 4 ? d->cpl : ATTR_DPL(cs.attr);
-    u64 rsp = get_sp(d);
+    u64 rsp = c->gpr[RSP]; /* handlers are 64-bit code */
     if (gate.ist)
         TRY(tss_stack(d, 0x1c + 8u * gate.ist, &rsp));
     else if (cpl < d->cpl)
@@ -70,21 +61,21 @@ static int deliver(struct core *d, unsigned vector, bool has_error, u32 error, b
     frame[n++] = c->rip;
     frame[n++] = c->seg_sel[SEG_CS];
     frame[n++] = flags;
-    frame[n++] = get_sp(d);
+    frame[n++] = c->gpr[RSP];
     frame[n++] = c->seg_sel[SEG_SS];
     u64 top = rsp - 8 * n;
     if (!is_canonical(top) || !is_canonical(rsp - 1))
         return raise_error(d, EXC_SS, ext);
-    if (!code_reachable(d, rip))
+    if (!is_canonical(rip))
         return raise_error(d, EXC_GP, ext);
     /* Pushed from the top down, so that a fault names the address the CPU would have met first. */
     for (unsigned i = n; i-- > 0;)
-        TRY(cpl == 3 ? mem_write(d, SEG_DS, top + 8 * i, 8, &frame[i])
+        TRY(cpl == 3 ? user_write(d, top + 8 * i, 8, &frame[i])
                      : sys_write(d, top + 8 * i, 8, &frame[i]));
     if (cpl < d->cpl)
         set_flat(d, SEG_SS, (u16)cpl, 0);
     load_seg_cache(d, SEG_CS, (u16)((sel & ~3u) | cpl), &cs);
-    set_sp(d, top);
+    c->gpr[RSP] = top;
     c->rip = rip;
     c->rflags &= ~(u64)(FL_TF | FL_NT | FL_RF | FL_VM);
     if (gate.type == GATE_INTERRUPT)
@@ -208,7 +199,10 @@ HELPER(int)
     u64 rip = c->rip;
     unsigned vector = in->mnemonic == ZYDIS_MNEMONIC_INT3   ? EXC_BP
                       : in->mnemonic == ZYDIS_MNEMONIC_INT1 ? EXC_DB
+                      : in->mnemonic == ZYDIS_MNEMONIC_INTO ? EXC_OF
                                                             : (u8)in->imm;
+    if (in->mnemonic == ZYDIS_MNEMONIC_INTO && !(d->flags & FL_OF))
+        return DONE;
     c->rip = d->next;
     d->push_rf = false;
     d->tf_now = true; /* delivery clears TF: no single-step trap after it */
@@ -267,8 +261,8 @@ int return_far(struct core *d, u16 cs_sel, u64 rip, u16 ss_sel, u64 rsp, bool st
         }
     }
     if (!(cs.attr & ATTR_L))
-        return not_64bit(d, cs_sel);
-    if (!code_reachable(d, rip))
+        rip = (u32)rip;
+    if (!code_in(cs.attr, cs.limit, rip))
         return raise_error(d, EXC_GP, 0);
     load_seg_cache(d, SEG_CS, cs_sel, &cs);
     if (stack) {
@@ -276,7 +270,8 @@ int return_far(struct core *d, u16 cs_sel, u64 rip, u16 ss_sel, u64 rsp, bool st
             set_flat(d, SEG_SS, ss_sel, 0);
         else
             load_seg_cache(d, SEG_SS, ss_sel, &ss);
-        set_sp(d, rsp);
+        /* To a 16-bit stack the upper bits stay the handler's. */
+        set_sp_of(d, rsp, cs.attr & ATTR_L ? 8 : d->cpu.seg_attr[SEG_SS] & ATTR_DB ? 4 : 2);
     }
     if (rpl > d->cpl)
         drop_segments(d, rpl);
@@ -291,12 +286,16 @@ HELPER(iret)
     c->nmi_blocked = 0; /* even if it faults */
     if (c->rflags & FL_NT)
         return raise_error(d, EXC_GP, 0);
-    unsigned n = in->opsize;
-    u64 f[5], sp = get_sp(d);
-    for (unsigned i = 0; i < 5; i++)
+    unsigned n = in->opsize, old_cpl = d->cpl, width = stack_width(d);
+    u64 f[5] = {0}, sp = get_sp(d);
+    bool stack = true;
+    for (unsigned i = 0; i < 5 && stack; i++) {
         TRY(stack_pop(d, &sp, n, &f[i]));
-    unsigned old_cpl = d->cpl;
-    TRY(return_far(d, (u16)f[1], f[0], (u16)f[4], f[3], true));
+        stack = i < 2 || is_64bit(d) || (f[1] & 3) > old_cpl;
+    }
+    TRY(return_far(d, (u16)f[1], f[0], (u16)f[4], f[3], stack));
+    if (!stack)
+        set_sp_of(d, sp, width);
     u64 change = FL_ARITH | FL_TF | FL_DF | FL_NT;
     if (n > 2)
         change |= FL_RF | FL_AC | FL_ID;
@@ -316,7 +315,7 @@ HELPER(iret)
 HELPER(syscall)
 {
     struct vcpu *c = &d->cpu;
-    if (!(c->efer & EFER_SCE))
+    if (!(c->efer & EFER_SCE) || !is_64bit(d))
         return raise_fault(d, EXC_UD);
     c->gpr[RCX] = d->next;
     c->gpr[R11] = get_rflags(d) & ~(u64)FL_RF;
@@ -331,21 +330,27 @@ HELPER(syscall)
     return DONE;
 }
 
+/* CS and SS of SYSRET and SYSEXIT: flat, of ring 3. */
+static void set_user_segments(struct core *d, unsigned cs, unsigned ss, bool wide)
+{
+    set_flat(d, SEG_CS, (u16)(cs | 3),
+             ATTR_P | ATTR_S | (wide ? ATTR_L : ATTR_DB) | ATTR_G | 3 << 5 | 0xb);
+    set_flat(d, SEG_SS, (u16)(ss | 3), ATTR_P | ATTR_S | ATTR_DB | ATTR_G | 3 << 5 | 3);
+}
+
 HELPER(sysret)
 {
     struct vcpu *c = &d->cpu;
-    if (!(c->efer & EFER_SCE))
+    if (!(c->efer & EFER_SCE) || !is_64bit(d))
         return raise_fault(d, EXC_UD);
     if (d->cpl != 0)
         return raise_error(d, EXC_GP, 0);
-    if (in->opsize != 8)
-        return not_64bit(d, (u16)(c->star >> 48 | 3));
-    if (!code_reachable(d, c->gpr[RCX]))
+    bool wide = in->opsize == 8;
+    if (wide && !is_canonical(c->gpr[RCX]))
         return raise_error(d, EXC_GP, 0);
     u16 sel = (u16)(c->star >> 48);
-    set_flat(d, SEG_CS, (u16)((sel + 16) | 3), ATTR_P | ATTR_S | ATTR_L | ATTR_G | 3 << 5 | 0xb);
-    set_flat(d, SEG_SS, (u16)((sel + 8) | 3), ATTR_P | ATTR_S | ATTR_DB | ATTR_G | 3 << 5 | 3);
-    d->next = c->gpr[RCX];
+    set_user_segments(d, sel + (wide ? 16u : 0), sel + 8u, wide);
+    d->next = wide ? c->gpr[RCX] : (u32)c->gpr[RCX];
     set_cpl(d, 3, d->next);
     set_rflags(d, (c->gpr[R11] & 0x3c7fd7) | 2);
     mmu_mode_changed(d);
@@ -361,7 +366,7 @@ HELPER(sysenter)
     u16 sel = c->sysenter_cs & 0xfffc;
     set_flat(d, SEG_CS, sel, ATTR_P | ATTR_S | ATTR_L | ATTR_G | 0xb);
     set_flat(d, SEG_SS, (u16)(sel + 8), ATTR_P | ATTR_S | ATTR_DB | ATTR_G | 3);
-    set_sp(d, c->sysenter_esp);
+    c->gpr[RSP] = c->sysenter_esp;
     d->next = c->sysenter_eip;
     set_cpl(d, 0, d->next);
     mmu_mode_changed(d);
@@ -374,14 +379,12 @@ HELPER(sysexit)
     if (!(c->sysenter_cs & 0xfffc) || d->cpl != 0)
         return raise_error(d, EXC_GP, 0);
     u16 sel = c->sysenter_cs & 0xfffc;
-    if (in->opsize != 8)
-        return not_64bit(d, (u16)((sel + 16) | 3));
-    if (!is_canonical(c->gpr[RCX]) || !code_reachable(d, c->gpr[RDX]))
+    bool wide = in->opsize == 8;
+    if (wide && (!is_canonical(c->gpr[RCX]) || !is_canonical(c->gpr[RDX])))
         return raise_error(d, EXC_GP, 0);
-    set_flat(d, SEG_CS, (u16)((sel + 32) | 3), ATTR_P | ATTR_S | ATTR_L | ATTR_G | 3 << 5 | 0xb);
-    set_flat(d, SEG_SS, (u16)((sel + 40) | 3), ATTR_P | ATTR_S | ATTR_DB | ATTR_G | 3 << 5 | 3);
-    set_sp(d, c->gpr[RCX]);
-    d->next = c->gpr[RDX];
+    set_user_segments(d, sel + (wide ? 32u : 16u), sel + (wide ? 40u : 24u), wide);
+    c->gpr[RSP] = wide ? c->gpr[RCX] : (u32)c->gpr[RCX];
+    d->next = wide ? c->gpr[RDX] : (u32)c->gpr[RDX];
     set_cpl(d, 3, d->next);
     mmu_mode_changed(d);
     return DONE;

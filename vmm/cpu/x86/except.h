@@ -6,14 +6,7 @@
 
 int deliver_fault(struct core *d); /* d->fault: double fault and shutdown logic */
 
-/* As engine.h has them. */
-bool core_can_interrupt(const struct engine *e);
-bool core_can_nmi(const struct engine *e);
-
 /* An interrupt or NMI that is wanted (engine_want_window) can be taken now. */
 bool core_takes_wanted(const struct core *d);
-
-int core_interrupt(struct engine *e, u8 vector);
-int core_nmi(struct engine *e);
 
 #endif

@@ -14,11 +14,6 @@
 #include "cpu/x86/park.h"
 #include "cpu/x86/seg.h"
 
-static u64 mask_of(unsigned size)
-{
-    return size >= 8 ? ~0ull : (1ull << 8 * size) - 1;
-}
-
 u64 insn_offset(struct core *d, const struct insn *in)
 {
     u64 ea = (u64)in->disp;
@@ -28,9 +23,7 @@ u64 insn_offset(struct core *d, const struct insn *in)
         ea += d->cpu.gpr[in->base];
     if (in->index >= 0)
         ea += d->cpu.gpr[in->index] * in->scale;
-    if (in->addrsize == 4)
-        ea = (u32)ea;
-    return ea;
+    return low_bytes(ea, in->addrsize);
 }
 
 u64 insn_linear(struct core *d, const struct insn *in)
@@ -156,17 +149,19 @@ static int exec_push(struct core *d, struct insn *in)
         v = d->cpu.seg_sel[in->sreg];
     else
         v = d->cpu.gpr[in->reg0];
-    TRY(stack_push(d, &sp, v, size));
+    if (in->op0_kind == OP_SREG && size == 4) { /* two bytes are written */
+        sp = sp_moved(d, sp, -4);
+        TRY(mem_write(d, SEG_SS, sp, 2, &v));
+    } else {
+        TRY(stack_push(d, &sp, v, size));
+    }
     set_sp(d, sp);
     return DONE;
 }
 
 static void set_gpr(struct core *d, int r, u64 v, unsigned size)
 {
-    if (size >= 4)
-        d->cpu.gpr[r] = size == 4 ? (u32)v : v;
-    else
-        d->cpu.gpr[r] = (d->cpu.gpr[r] & ~mask_of(size)) | (v & mask_of(size));
+    d->cpu.gpr[r] = reg_written(d->cpu.gpr[r], v, size);
 }
 
 static int exec_pop(struct core *d, struct insn *in)
@@ -183,18 +178,22 @@ static int exec_pop(struct core *d, struct insn *in)
             set_sp(d, sp);
         return r;
     }
-    if (in->op0_kind == OP_SREG)
-        TRY(load_seg(d, in->sreg, (u16)v));
+    if (in->op0_kind == OP_SREG) {
+        unsigned width = stack_width(d);
+        TRY(load_seg_insn(d, in->sreg, (u16)v));
+        set_sp_of(d, above, width);
+        return DONE;
+    }
     set_sp(d, above);
-    if (in->op0_kind != OP_SREG)
-        set_gpr(d, in->reg0, v, size);
+    set_gpr(d, in->reg0, v, size);
     return DONE;
 }
 
 /* Of a branch by a distance. */
 static u64 relative(const struct core *d, const struct insn *in)
 {
-    return d->next + (u64)in->imm;
+    u64 target = d->next + (u64)in->imm;
+    return is_64bit(d) ? target : low_bytes(target, in->opsize == 2 ? 2 : 4);
 }
 
 static int exec_call(struct core *d, struct insn *in, bool call)
@@ -205,7 +204,7 @@ static int exec_call(struct core *d, struct insn *in, bool call)
     else if (in->mem)
         TRY(mem_read(d, in->seg, insn_offset(d, in), in->stack, &target));
     else
-        target = d->cpu.gpr[in->reg0];
+        target = low_bytes(d->cpu.gpr[in->reg0], in->stack);
     if (!call)
         return branch_to(d, target);
     /* The push comes first: its faults win over a non-canonical target's, and it stays behind. */
@@ -244,12 +243,14 @@ static bool condition(const struct core *d, unsigned cc)
 
 static int exec_loop(struct core *d, struct insn *in)
 {
-    u64 rcx = d->cpu.gpr[RCX];
-    bool taken;
-    if (in->mnemonic == ZYDIS_MNEMONIC_JRCXZ || in->mnemonic == ZYDIS_MNEMONIC_JECXZ) {
-        taken = (rcx & mask_of(in->addrsize)) == 0;
+    u64 rcx = low_bytes(d->cpu.gpr[RCX], in->addrsize);
+    bool taken, counts = in->mnemonic == ZYDIS_MNEMONIC_LOOP ||
+                         in->mnemonic == ZYDIS_MNEMONIC_LOOPE ||
+                         in->mnemonic == ZYDIS_MNEMONIC_LOOPNE;
+    if (!counts) {
+        taken = rcx == 0;
     } else {
-        rcx = (rcx - 1) & mask_of(in->addrsize);
+        rcx = low_bytes(rcx - 1, in->addrsize);
         taken = rcx != 0;
         if (in->mnemonic == ZYDIS_MNEMONIC_LOOPE)
             taken = taken && (d->flags & FL_ZF);
@@ -258,14 +259,14 @@ static int exec_loop(struct core *d, struct insn *in)
     }
     if (taken)
         TRY(branch_to(d, relative(d, in)));
-    if (in->mnemonic != ZYDIS_MNEMONIC_JRCXZ && in->mnemonic != ZYDIS_MNEMONIC_JECXZ)
-        d->cpu.gpr[RCX] = rcx;
+    if (counts)
+        set_gpr(d, RCX, rcx, in->addrsize);
     return DONE;
 }
 
 static int exec_leave(struct core *d, struct insn *in)
 {
-    u64 v, sp = d->cpu.gpr[RBP];
+    u64 v, sp = low_bytes(d->cpu.gpr[RBP], stack_width(d));
     TRY(stack_pop(d, &sp, in->stack, &v));
     set_sp(d, sp);
     set_gpr(d, RBP, v, in->stack);
@@ -291,7 +292,7 @@ static int unsupported(struct core *d, const struct insn *in)
 
 int exec_begin(struct core *d, struct insn *in)
 {
-    d->next = d->cpu.rip + in->len;
+    d->next = rip_moved(d, d->cpu.rip, in->len);
     if (in->treat == T_UD) {
         if (d->cpl == 3 && d->env->lacking) {
             core_park(d);
@@ -316,9 +317,7 @@ int exec(struct core *d, struct insn *in)
             ea += d->cpu.gpr[in->base];
         if (in->index >= 0)
             ea += d->cpu.gpr[in->index] * in->scale;
-        if (in->addrsize == 4)
-            ea = (u32)ea;
-        set_gpr(d, in->reg0, ea, in->opsize);
+        set_gpr(d, in->reg0, low_bytes(ea, in->addrsize), in->opsize);
         return DONE;
     }
     case T_PROBE: {
@@ -352,9 +351,7 @@ HELPER(bits)
     else if (size == 4)
         index = (i32)index;
     u64 ea = insn_offset(d, in);
-    ea += (u64)((index >> 3) & ~(i64)(size - 1));
-    if (in->addrsize == 4)
-        ea = (u32)ea;
+    ea = low_bytes(ea + (u64)((index >> 3) & ~(i64)(size - 1)), in->addrsize);
     bool write = in->mnemonic != ZYDIS_MNEMONIC_BT;
     struct operand op = {
         .off = ea, .len = size, .seg = in->seg, .acc = write ? ACC_W : ACC_R, .read = true};
@@ -388,8 +385,8 @@ HELPER(bits)
 HELPER(enter)
 {
     unsigned size = in->stack, level = in->imm2 & 31, alloc = (u16)in->imm;
-    u64 sp = get_sp(d), bp = d->cpu.gpr[RBP], v;
-    TRY(stack_push(d, &sp, bp, size));
+    u64 sp = get_sp(d), bp = low_bytes(d->cpu.gpr[RBP], stack_width(d)), v;
+    TRY(stack_push(d, &sp, d->cpu.gpr[RBP], size));
     u64 frame = sp;
     for (unsigned i = 1; i < level; i++) {
         bp = sp_moved(d, bp, -(i64)size);
@@ -408,9 +405,7 @@ HELPER(enter)
 
 HELPER(xlat)
 {
-    u64 ea = d->cpu.gpr[RBX] + (u8)d->cpu.gpr[RAX];
-    if (in->addrsize == 4)
-        ea = (u32)ea;
+    u64 ea = low_bytes(d->cpu.gpr[RBX] + (u8)d->cpu.gpr[RAX], in->addrsize);
     u8 v;
     TRY(mem_read(d, in->seg, ea, 1, &v));
     set_gpr(d, RAX, v, 1);

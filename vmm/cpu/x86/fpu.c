@@ -182,6 +182,13 @@ HELPER(x87_env)
     return DONE;
 }
 
+/* What instructions see of XMM, or of the upper halves of YMM: outside 64-bit code eight of them.
+ */
+static unsigned vector_bytes(const struct core *d)
+{
+    return is_64bit(d) ? 256 : 128;
+}
+
 /* The legacy region as FXSAVE/XSAVE store it: 64-bit pointers with REX.W, else 32-bit ones. */
 static void legacy_image(const struct core *d, const struct insn *in, u8 *out)
 {
@@ -217,7 +224,7 @@ HELPER(fxsave)
     TRY(mem_check(d, in->seg, ea + 511, 1, ACC_W));
     TRY(mem_check(d, in->seg, ea, 512, ACC_W));
     if (d->cpu.cr4 & CR4_OSFXSR)
-        return mem_write(d, in->seg, ea, 416, img);
+        return mem_write(d, in->seg, ea, 160 + vector_bytes(d), img);
     return mem_write(d, in->seg, ea, 160, img);
 }
 
@@ -265,7 +272,7 @@ HELPER(fxrstor)
     u8 *x = d->cpu.xsave;
     if (sse) {
         put32(x + 24, *(u32 *)(img + 24));
-        for (unsigned i = 160; i < 416; i += 8)
+        for (unsigned i = 160; i < 160 + vector_bytes(d); i += 8)
             put64(x + i, get64(img + i));
     }
     put64(x + 512, in_use(x));
@@ -279,6 +286,12 @@ static int check_xsave(struct core *d)
     return d->cpu.cr0 & CR0_TS ? raise_fault(d, EXC_NM) : DONE;
 }
 
+/* Up to the last component: what the segment has to have. */
+static unsigned xsave_bytes(const struct core *d, u64 rfbm)
+{
+    return 576 + (rfbm & XF_AVX ? vector_bytes(d) : 0);
+}
+
 /* XSAVE, standard format (SDM vol. 1, 13.7). */
 HELPER(xsave)
 {
@@ -287,21 +300,23 @@ HELPER(xsave)
     TRY(check_alignment(d, insn_linear(d, in), 63, in->seg));
     u64 *r = d->cpu.gpr;
     u64 rfbm = ((u32)r[RAX] | r[RDX] << 32) & d->cpu.xcr0;
+    unsigned n = vector_bytes(d);
     core_park(d);
     const u8 *x = d->cpu.xsave;
     u8 img[416];
     legacy_image(d, in, img);
     u64 bv;
+    TRY(check_segment(d, in->seg, ea, xsave_bytes(d, rfbm), ACC_W));
     TRY(mem_check(d, in->seg, ea + 575, 1, ACC_W)); /* this order shows in CR2 */
     if (rfbm & XF_X87)
         TRY(mem_check(d, in->seg, ea, 160, ACC_W));
     if (rfbm & (XF_SSE | XF_AVX))
         TRY(mem_check(d, in->seg, ea + 24, 8, ACC_W));
     if (rfbm & XF_SSE)
-        TRY(mem_check(d, in->seg, ea + 160, 256, ACC_W));
+        TRY(mem_check(d, in->seg, ea + 160, n, ACC_W));
     TRY(mem_check(d, in->seg, ea + 512, 8, ACC_W));
     if (rfbm & XF_AVX)
-        TRY(mem_check(d, in->seg, ea + 576, 256, ACC_W));
+        TRY(mem_check(d, in->seg, ea + 576, n, ACC_W));
     TRY(mem_read(d, in->seg, ea + 512, 8, &bv));
     if (rfbm & XF_X87) {
         TRY(mem_write(d, in->seg, ea, 24, img));
@@ -310,9 +325,9 @@ HELPER(xsave)
     if (rfbm & (XF_SSE | XF_AVX))
         TRY(mem_write(d, in->seg, ea + 24, 8, img + 24));
     if (rfbm & XF_SSE)
-        TRY(mem_write(d, in->seg, ea + 160, 256, img + 160));
+        TRY(mem_write(d, in->seg, ea + 160, n, img + 160));
     if (rfbm & XF_AVX)
-        TRY(mem_write(d, in->seg, ea + 576, 256, x + 576));
+        TRY(mem_write(d, in->seg, ea + 576, n, x + 576));
     bv = (bv & ~rfbm) | (get64(x + 512) & rfbm);
     return mem_write(d, in->seg, ea + 512, 8, &bv);
 }
@@ -326,6 +341,8 @@ HELPER(xrstor)
     u64 *r = d->cpu.gpr;
     u64 rfbm = ((u32)r[RAX] | r[RDX] << 32) & d->cpu.xcr0;
     u8 head[64], img[416], avx[256];
+    unsigned n = vector_bytes(d);
+    TRY(check_segment(d, in->seg, ea, xsave_bytes(d, rfbm), ACC_R));
     TRY(mem_check(d, in->seg, ea + 520, 8, ACC_R)); /* XCOMP_BV first: CR2 */
     TRY(mem_read(d, in->seg, ea + 512, 64, head));
     u64 bv = get64(head);
@@ -340,9 +357,9 @@ HELPER(xrstor)
     if (bv & ~d->cpu.xcr0)
         return raise_error(d, EXC_GP, 0);
     if (rfbm & bv & XF_SSE)
-        TRY(mem_read(d, in->seg, ea + 160, 256, img + 160));
+        TRY(mem_read(d, in->seg, ea + 160, n, img + 160));
     if (rfbm & bv & XF_AVX)
-        TRY(mem_read(d, in->seg, ea + 576, 256, avx));
+        TRY(mem_read(d, in->seg, ea + 576, n, avx));
     if ((rfbm & (XF_SSE | XF_AVX)) && (*(u32 *)(img + 24) & 0xffff0000u))
         return raise_error(d, EXC_GP, 0);
     core_park(d);
@@ -360,17 +377,17 @@ HELPER(xrstor)
         put32(x + 24, *(u32 *)(img + 24));
     if (rfbm & XF_SSE) {
         if (bv & XF_SSE)
-            for (unsigned i = 160; i < 416; i += 8)
-                put64(x + i, get64(img + i));
+            for (unsigned i = 0; i < n; i += 8)
+                put64(x + 160 + i, get64(img + 160 + i));
         else
-            zero(x + 160, 256);
+            zero(x + 160, n);
     }
     if (rfbm & XF_AVX) {
         if (bv & XF_AVX)
-            for (unsigned i = 0; i < 256; i += 8)
+            for (unsigned i = 0; i < n; i += 8)
                 put64(x + 576 + i, get64(avx + i));
         else
-            zero(x + 576, 256);
+            zero(x + 576, n);
     }
     put64(x + 512, in_use(x));
     return DONE;

@@ -36,12 +36,13 @@ static struct insn *get(struct core *d, struct insn *in, const u8 key[16])
 
 struct insn *icache_get(struct core *d, const u8 key[16])
 {
-    return get(d, &d->icache[hash_key(key) >> (64 - ICACHE_BITS)], key);
+    return get(d, &d->shared->icache[hash_key(key) >> (64 - ICACHE_BITS)], key);
 }
 
 const struct insn *icache_look(struct core *d, const u8 key[16])
 {
-    return get(d, &d->icache[(1u << ICACHE_BITS) + (hash_key(key) >> (64 - AHEAD_BITS))], key);
+    return get(d, &d->shared->icache[(1u << ICACHE_BITS) + (hash_key(key) >> (64 - AHEAD_BITS))],
+               key);
 }
 
 bool ends_scan(const struct insn *in)

@@ -43,7 +43,7 @@ static const struct {
 };
 
 /* MOV and MOVSD/CMPSD name two things each; they are told apart below. */
-enum { T_MOV = 64, T_MOVSD };
+enum { T_MOV = 64, T_MOVSD, T_GEN64 };
 
 struct insn_row {
     u8 treat;
@@ -77,7 +77,11 @@ static int gpr_of(ZydisRegister r)
 static const struct {
     ZydisMachineMode machine;
     ZydisStackWidth stack;
-} zydis_modes[CODE_SIZES] = {[CODE_64] = {ZYDIS_MACHINE_MODE_LONG_64, ZYDIS_STACK_WIDTH_64}};
+} zydis_modes[CODE_SIZES] = {
+    [CODE_64] = {ZYDIS_MACHINE_MODE_LONG_64, ZYDIS_STACK_WIDTH_64},
+    [CODE_32] = {ZYDIS_MACHINE_MODE_LONG_COMPAT_32, ZYDIS_STACK_WIDTH_32},
+    [CODE_16] = {ZYDIS_MACHINE_MODE_LONG_COMPAT_16, ZYDIS_STACK_WIDTH_16},
+};
 
 static void decoder_for(enum cpu_model model, enum code_size code, ZydisDecoder *dec)
 {
@@ -125,6 +129,7 @@ static u8 kind_of(const ZydisDecodedOperand *o, struct insn *in)
             return OP_DR;
         }
         return OP_OTHER;
+    case ZYDIS_OPERAND_TYPE_POINTER: return OP_FAR;
     default: return OP_OTHER;
     }
 }
@@ -144,15 +149,15 @@ static void take_memory(struct insn *in, const ZydisDecodedInstruction *zi,
         in->disp = zi->raw.disp.value;
     }
     in->rip_rel = o->mem.base == ZYDIS_REGISTER_RIP || o->mem.base == ZYDIS_REGISTER_EIP;
-    switch (o->mem.segment) {
-    case ZYDIS_REGISTER_FS: in->seg = SEG_FS; break;
-    case ZYDIS_REGISTER_GS: in->seg = SEG_GS; break;
-    default:
-        /* CS, DS, ES and SS overrides are ignored in 64-bit mode, but RSP and RBP bases still
-         * fault with #SS (SDM vol. 1, 3.3.7.1). */
+    in->seg = o->mem.segment >= ZYDIS_REGISTER_ES && o->mem.segment <= ZYDIS_REGISTER_GS
+                  ? (u8)(o->mem.segment - ZYDIS_REGISTER_ES)
+                  : SEG_DS;
+    if (zi->attributes & ZYDIS_ATTRIB_HAS_NOTRACK) /* DS, where there are no shadow stacks */
+        in->seg = SEG_DS;
+    /* CS, DS, ES and SS overrides are ignored in 64-bit mode, but RSP and RBP bases still fault
+     * with #SS (SDM vol. 1, 3.3.7.1). */
+    if (in->code == CODE_64 && in->seg != SEG_FS && in->seg != SEG_GS)
         in->seg = in->base == RSP || in->base == RBP ? SEG_SS : SEG_DS;
-        break;
-    }
     if (o->mem.type != ZYDIS_MEMOP_TYPE_MEM)
         return; /* LEA, VSIB, MIB: no access as it stands */
     if (o->actions & ZYDIS_OPERAND_ACTION_MASK_READ)
@@ -174,6 +179,22 @@ static bool has_vector(const ZydisDecodedInstruction *zi, const ZydisDecodedOper
             return true;
     }
     return false;
+}
+
+/* Would VEX.W make a general register, or an integer in memory, one of 64 bits? */
+static bool takes_register(const ZydisDecodedInstruction *zi, const ZydisDecodedOperand *op)
+{
+    for (int i = 0; i < zi->operand_count; i++)
+        if (op[i].type == ZYDIS_OPERAND_TYPE_REGISTER && gpr_of(op[i].reg.value) >= 0)
+            return true;
+    switch (zi->mnemonic) {
+    case ZYDIS_MNEMONIC_VMOVD:
+    case ZYDIS_MNEMONIC_VPINSRD:
+    case ZYDIS_MNEMONIC_VPEXTRD:
+    case ZYDIS_MNEMONIC_VCVTSI2SS:
+    case ZYDIS_MNEMONIC_VCVTSI2SD: return true;
+    default: return false;
+    }
 }
 
 /* Which control bits gate it (SDM vol. 3, tables 13-1 and 13-2). Integer instructions that came
@@ -390,6 +411,8 @@ static void take_treatment(struct insn *in, const ZydisDecodedInstruction *zi,
         bool system = in->op0_kind == OP_SREG || in->op0_kind == OP_CR || in->op0_kind == OP_DR ||
                       in->op1_kind == OP_SREG || in->op1_kind == OP_CR || in->op1_kind == OP_DR;
         in->treat = system ? T_HELP : T_GEN;
+    } else if (in->treat == T_GEN64) {
+        in->treat = in->code == CODE_64 ? T_GEN : T_HELP;
     } else if (in->treat == T_BITS) {
         in->treat = in->mem && in->op1_kind == OP_GPR ? T_HELP : T_GEN;
     }
@@ -406,11 +429,30 @@ static void take_treatment(struct insn *in, const ZydisDecodedInstruction *zi,
             in->treat = T_HELP;
     }
     bool near = in->treat == T_CALL || in->treat == T_JMP || in->treat == T_RET;
-    const struct code_mode *mode = &code_modes[in->code];
-    in->stack = near ? mode->branch : in->opsize == 2 ? 2 : mode->push;
+    in->stack = in->opsize == 2 ? 2 : 4;
+    if (in->code == CODE_64 && (near || in->stack == 4))
+        in->stack = 8;
     /* More than one explicit access, or one the rewrite cannot express. */
     if (in->treat == T_GEN && in->has_mem && in->mem_size == 0)
         in->treat = T_NONE;
+}
+
+/* The segment of what is DS:... by default. */
+static u8 override(const ZydisDecodedInstruction *zi, unsigned code)
+{
+    static const struct {
+        u64 attribute;
+        u8 seg;
+        bool always;
+    } rows[] = {{ZYDIS_ATTRIB_HAS_SEGMENT_FS, SEG_FS, true},
+                {ZYDIS_ATTRIB_HAS_SEGMENT_GS, SEG_GS, true},
+                {ZYDIS_ATTRIB_HAS_SEGMENT_CS, SEG_CS, false},
+                {ZYDIS_ATTRIB_HAS_SEGMENT_SS, SEG_SS, false},
+                {ZYDIS_ATTRIB_HAS_SEGMENT_ES, SEG_ES, false}};
+    for (unsigned i = 0; i < ARRAY_SIZE(rows); i++)
+        if ((zi->attributes & rows[i].attribute) && (rows[i].always || code != CODE_64))
+            return rows[i].seg;
+    return SEG_DS;
 }
 
 void insn_decode(enum cpu_model model, enum code_size code, const u8 bytes[15], unsigned avail,
@@ -437,9 +479,7 @@ void insn_decode(enum cpu_model model, enum code_size code, const u8 bytes[15], 
     in->mnemonic = (u16)zi.mnemonic;
     in->opsize = zi.operand_width / 8;
     in->addrsize = zi.address_width / 8;
-    in->seg = zi.attributes & ZYDIS_ATTRIB_HAS_SEGMENT_FS   ? SEG_FS
-              : zi.attributes & ZYDIS_ATTRIB_HAS_SEGMENT_GS ? SEG_GS
-                                                            : SEG_DS;
+    in->seg = override(&zi, in->code);
     take_prefixes(in, &zi);
     take_layout(in, &zi);
     for (int i = 0; i < zi.operand_count; i++) {
@@ -460,6 +500,10 @@ void insn_decode(enum cpu_model model, enum code_size code, const u8 bytes[15], 
             in->reg0 = (i8)gpr_of(op[0].reg.value);
         if (in->op0_kind == OP_IMM)
             in->imm = op[0].imm.value.s;
+        if (in->op0_kind == OP_FAR) {
+            in->imm = op[0].ptr.offset;
+            in->imm2 = op[0].ptr.segment;
+        }
     }
     if (zi.operand_count_visible > 1) {
         in->op1_kind = kind_of(&op[1], in);
@@ -491,6 +535,12 @@ void insn_decode(enum cpu_model model, enum code_size code, const u8 bytes[15], 
     in->fpu_nowait = x87_control(zi.mnemonic);
     in->fpu_wait = has_vector(&zi, op, true) || (in->needs == N_X87 && x87_waits(zi.mnemonic));
     in->align = alignment(in, &zi);
+    in->fixed_size =
+        (in->needs >= N_X87 && in->needs <= N_AVX) || zi.mnemonic == ZYDIS_MNEMONIC_MOVNTI;
+    in->small = takes_register(&zi, op);
+    in->imm_register = zi.mnemonic == ZYDIS_MNEMONIC_VBLENDVPS ||
+                       zi.mnemonic == ZYDIS_MNEMONIC_VBLENDVPD ||
+                       zi.mnemonic == ZYDIS_MNEMONIC_VPBLENDVB;
     if (in->needs == N_X87 && zi.opcode >= 0xd8 && zi.opcode <= 0xdf)
         in->fop = (u16)((zi.opcode & 7) << 8 | in->bytes[in->modrm_off]);
 }

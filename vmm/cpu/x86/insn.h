@@ -33,13 +33,7 @@ enum treat {
 enum needs { N_BASE, N_X87, N_MMX, N_SSE, N_AVX, N_V3, N_ABSENT };
 
 /* What code is written for: it decides what bytes mean. */
-enum code_size { CODE_64, CODE_SIZES };
-
-struct code_mode {
-    u8 push;   /* bytes that a push of anything but 16 bits moves */
-    u8 branch; /* bytes of a near return address */
-};
-static const struct code_mode code_modes[CODE_SIZES] = {[CODE_64] = {.push = 8, .branch = 8}};
+enum code_size { CODE_64, CODE_32, CODE_16, CODE_SIZES };
 
 struct core;
 struct insn;
@@ -63,7 +57,7 @@ struct insn {
     u8 stack;       /* bytes that a push, a pop or a near branch moves */
     i8 base, index; /* general registers; -1 none */
     u8 scale;
-    u8 seg;      /* SEG_FS, SEG_GS, SEG_SS (stack fault) or SEG_DS */
+    u8 seg;      /* 64-bit code: SEG_FS, SEG_GS, SEG_SS (stack fault) or SEG_DS */
     u8 rip_rel;  /* disp is relative to the next instruction */
     u8 mem;      /* explicit memory operand: MEM_R | MEM_W; 0 none */
     u8 mem_size; /* bytes, up to 64; 0: larger or none */
@@ -73,9 +67,12 @@ struct insn {
     u8 prefix_end; /* offset of REX/VEX/opcode: first byte after legacy prefixes */
     u8 opcode_off, modrm_off, disp_end, opcode, map, encoding;
     u8 rex;
-    u8 keep[4]; /* legacy prefixes to keep, zero-terminated */
-    u8 high8;   /* names AH..DH: no REX may be added */
-    u8 rep;     /* 0, 0xf2, 0xf3 */
+    u8 keep[4];      /* legacy prefixes to keep, zero-terminated */
+    u8 fixed_size;   /* no 66h makes its operands smaller */
+    u8 imm_register; /* the immediate's upper half is a register */
+    u8 small;        /* outside 64-bit code its integer has 32 bits, whatever VEX.W says */
+    u8 high8;        /* names AH..DH: no REX may be added */
+    u8 rep;          /* 0, 0xf2, 0xf3 */
     u8 lock;
     i8 reg0; /* first visible operand if a general register */
     i8 reg1;
@@ -89,15 +86,15 @@ struct insn {
     u16 test, kill; /* arithmetic flags read; surely overwritten */
     u16 fop;
     i64 disp;
-    i64 imm;
-    u64 imm2;
+    i64 imm;  /* of a far pointer the offset, */
+    u64 imm2; /* and the selector */
     helper_fn *help;
     u32 snippet;  /* offset in the code cache; it is there if */
     u32 snip_gen; /* its region's `gen` is this (dbt/dbt.h), 0 none yet */
     u16 snip_loaded, snip_spilled;
 };
 
-enum op_kind { OP_NONE, OP_GPR, OP_MEM, OP_IMM, OP_SREG, OP_CR, OP_DR, OP_OTHER };
+enum op_kind { OP_NONE, OP_GPR, OP_MEM, OP_IMM, OP_SREG, OP_CR, OP_DR, OP_OTHER, OP_FAR };
 
 /* Decodes bytes (15 readable, `avail` of them the guest's) of such code for the model into *in.
  * Calls Zydis: park first. */

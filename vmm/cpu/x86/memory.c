@@ -53,6 +53,13 @@ static void watch(struct core *d, u64 va, unsigned len, const gpa_t gpa[2], bool
     }
 }
 
+/* Where the second part of an access begins: linear addresses end at 4 GiB outside 64-bit mode. */
+static u64 second_page(const struct core *d, u64 va)
+{
+    u64 page = (va | (PAGE_SIZE - 1)) + 1;
+    return is_64bit(d) ? page : (u32)page;
+}
+
 /* One part of an access, inside a page: the physical address. Uses and fills the TLB. */
 static int translate_part(struct core *d, u64 va, enum access acc, unsigned idx, gpa_t *gpa,
                           u8 **host)
@@ -114,7 +121,7 @@ static void page_store(struct core *d, gpa_t gpa, unsigned len, const u8 *in)
         return;
     u8 *host = ram_ptr(d->ram, gpa, len);
     u64 index = ram_page_index(d->ram, gpa);
-    struct page *pg = &d->pages[index];
+    struct page *pg = &d->shared->pages[index];
     note_written(d, pg, index);
     if (UNLIKELY(pg->flags & (PG_CODE | PG_PT))) {
         if (pg->flags & PG_PT)
@@ -133,7 +140,8 @@ static void own_page(struct core *d, gpa_t gpa)
     if (!d->executing)
         return;
     bool own = (gpa & ~(u64)(PAGE_SIZE - 1)) == d->code_page;
-    if (!own && ram_ptr(d->ram, gpa, 1) && (d->pages[ram_page_index(d->ram, gpa)].flags & PG_PT))
+    if (!own && ram_ptr(d->ram, gpa, 1) &&
+        (d->shared->pages[ram_page_index(d->ram, gpa)].flags & PG_PT))
         own = mmu_on_path(d, code_linear(d, d->cpu.rip), gpa);
     if (UNLIKELY(own))
         flags_make_visible(d);
@@ -174,7 +182,7 @@ static int read_idx(struct core *d, u64 va, unsigned len, u8 *out, unsigned seg,
     u8 *host[2];
     TRY(translate_part(d, va, ACC_R, idx, &gpa[0], &host[0]));
     if (n < len)
-        TRY(translate_part(d, va + n, ACC_R, idx, &gpa[1], &host[1]));
+        TRY(translate_part(d, second_page(d, va), ACC_R, idx, &gpa[1], &host[1]));
     if (UNLIKELY(d->watching))
         watch(d, va, len, gpa, false);
     load_part(d, gpa[0], host[0], n, out);
@@ -197,7 +205,7 @@ static int write_idx(struct core *d, u64 va, unsigned len, const u8 *in, unsigne
     u8 *host[2];
     TRY(translate_part(d, va, ACC_W, idx, &gpa[0], &host[0]));
     if (n < len) {
-        TRY(translate_part(d, va + n, ACC_W, idx, &gpa[1], &host[1]));
+        TRY(translate_part(d, second_page(d, va), ACC_W, idx, &gpa[1], &host[1]));
         /* The second walk may have made the first page a table or code. */
         host[0] = host[1] = NULL;
     }
@@ -238,32 +246,44 @@ static int align_check(struct core *d, u64 va, unsigned len, unsigned seg)
 int mem_read(struct core *d, unsigned seg, u64 off, unsigned len, void *out)
 {
     u64 va = linear(d, seg, off);
+    TRY(check_segment(d, seg, off, len, ACC_R));
     TRY(align_check(d, va, len, seg));
     TRY(read_idx(d, va, len, out, seg, d->idx));
     note_access(d, va, len, out, false);
     return DONE;
 }
 
-int mem_write(struct core *d, unsigned seg, u64 off, unsigned len, const void *in)
+static int write_linear(struct core *d, u64 va, unsigned len, const void *in, unsigned seg)
 {
-    u64 va = linear(d, seg, off);
     TRY(align_check(d, va, len, seg));
     TRY(write_idx(d, va, len, in, seg, d->idx));
     note_access(d, va, len, in, true);
     return DONE;
 }
 
+int mem_write(struct core *d, unsigned seg, u64 off, unsigned len, const void *in)
+{
+    TRY(check_segment(d, seg, off, len, ACC_W));
+    return write_linear(d, linear(d, seg, off), len, in, seg);
+}
+
+int user_write(struct core *d, u64 va, unsigned len, const void *in)
+{
+    return write_linear(d, va, len, in, SEG_DS);
+}
+
 /* Would the access fault? Sets accessed and dirty bits as the access would. */
 int mem_check(struct core *d, unsigned seg, u64 off, unsigned len, enum access acc)
 {
     u64 va = linear(d, seg, off);
+    TRY(check_segment(d, seg, off, len, acc));
     TRY(align_check(d, va, len, seg));
     TRY(check_linear(d, va, len, seg));
     gpa_t gpa;
     u8 *host;
     TRY(translate_part(d, va, acc, d->idx, &gpa, &host));
     for (u64 p = (va | (PAGE_SIZE - 1)) + 1; p - va < len; p += PAGE_SIZE)
-        TRY(translate_part(d, p, acc, d->idx, &gpa, &host));
+        TRY(translate_part(d, is_64bit(d) ? p : (u32)p, acc, d->idx, &gpa, &host));
     return DONE;
 }
 
@@ -309,7 +329,7 @@ int stack_pop(struct core *d, u64 *sp, unsigned size, u64 *value)
 
 int stack_push_inner(struct core *d, u64 *sp, u64 value, unsigned size)
 {
-    u64 at = sp_moved(d, *sp, -(i64)size);
+    u64 at = *sp - size;
     if (!is_canonical(at))
         return raise_error(d, EXC_SS, 0);
     TRY(sys_write(d, at, size, &value));
@@ -324,15 +344,19 @@ static int operand_look(struct core *d, struct operand *op, u8 *host[2])
     u64 va = op->va = linear(d, op->seg, op->off);
     unsigned len = op->len;
     host[0] = host[1] = NULL;
+    unsigned first = len == 10 ? 8 : len; /* significand, then exponent */
+    TRY(check_segment(d, op->seg, op->off, first, op->acc));
     TRY(align_check(d, va, len, op->seg));
-    TRY(check_linear(d, va, len == 10 ? 8 : len, op->seg)); /* significand, then exponent */
+    TRY(check_linear(d, va, first, op->seg));
     unsigned left = PAGE_SIZE - (va & (PAGE_SIZE - 1));
     op->part = MIN(len, left);
     TRY(translate_part(d, va, op->acc, d->idx, &op->gpa[0], &host[0]));
-    if (len == 10)
+    if (len == 10) {
+        TRY(check_segment(d, op->seg, op->off, len, op->acc));
         TRY(check_linear(d, va, len, op->seg));
+    }
     if (op->part < len)
-        TRY(translate_part(d, va + op->part, op->acc, d->idx, &op->gpa[1], &host[1]));
+        TRY(translate_part(d, second_page(d, va), op->acc, d->idx, &op->gpa[1], &host[1]));
     if (UNLIKELY(d->watching)) {
         if (op->read || op->acc != ACC_W)
             watch(d, va, len, op->gpa, false);
@@ -399,7 +423,7 @@ int operand_close(struct core *d, struct operand *op)
 static void page_changed(struct core *d, gpa_t gpa)
 {
     u64 index = ram_page_index(d->ram, gpa);
-    struct page *pg = &d->pages[index];
+    struct page *pg = &d->shared->pages[index];
     note_written(d, pg, index);
     if (pg->flags & PG_CODE)
         d->translator->page_changed(d, gpa, PAGE_SIZE);

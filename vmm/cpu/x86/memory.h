@@ -7,12 +7,14 @@
 
 int mem_read(struct core *d, unsigned seg, u64 off, unsigned len, void *out);
 int mem_write(struct core *d, unsigned seg, u64 off, unsigned len, const void *in);
+/* By linear address, with the rights of the code that runs. */
+int user_write(struct core *d, u64 va, unsigned len, const void *in);
 int mem_check(struct core *d, unsigned seg, u64 off, unsigned len, enum access acc);
 int mem_check_image(struct core *d, unsigned seg, u64 off, unsigned len, enum access acc);
 /* Onto and from the stack of SS at *sp, which moves if nothing faults; RSP is the caller's. */
 int stack_push(struct core *d, u64 *sp, u64 value, unsigned size);
 int stack_pop(struct core *d, u64 *sp, unsigned size, u64 *value);
-/* Onto a stack that is about to be SS's, with the rights of the CPU itself. */
+/* Onto a stack of 64-bit code that is about to be SS's, with the rights of the CPU itself. */
 int stack_push_inner(struct core *d, u64 *sp, u64 value, unsigned size);
 int sys_read(struct core *d, u64 va, unsigned len, void *out);
 int sys_write(struct core *d, u64 va, unsigned len, const void *in);

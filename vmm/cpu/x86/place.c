@@ -1,5 +1,5 @@
 /* UNIT_BRANCH: instants between two positions (cpu/engine.h, struct engine_place). */
-#include "cpu/x86/place.h"
+#include "cpu/x86/core.h"
 
 #include <errno.h>
 #include <xxhash.h>

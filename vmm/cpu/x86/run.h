@@ -4,7 +4,6 @@
 
 #include "cpu/x86/core.h"
 
-void core_destroy(struct engine *e);
 /* What engine_dbt_create() gives; kvm/ replaces some of it. */
 extern const struct engine_ops core_ops;
 
@@ -13,7 +12,6 @@ static inline enum engine_exit core_run_insns(struct core *d, u64 n, struct err 
 {
     return d->translator->run_insns(d, n, err);
 }
-enum engine_exit core_run(struct engine *e, pos_t stop_at, struct err *err);
 static inline void translations_flush(struct core *d)
 {
     d->translator->flush(d);
@@ -22,13 +20,7 @@ static inline void translations_flush(struct core *d)
 /* state.c */
 int core_init(struct core *d, const struct engine_config *config, struct err *err);
 void core_fini(struct core *d);
-void core_sync(struct engine *e);
-void core_changed(struct engine *e);
 /* UNIT_BRANCH, a triple fault: some CPUs lose their registers then, so all do. */
 void core_shut_down(struct core *d);
-
-/* memory.c */
-void core_ram_written(struct engine *e, gpa_t gpa, u64 len);
-bool core_peek(struct engine *e, gva_t va, void *out, size_t len);
 
 #endif

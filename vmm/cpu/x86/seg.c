@@ -1,5 +1,5 @@
 /*
- * Segments in 64-bit mode: descriptors, segment loads, system segments, far branches and call
+ * Segments in long mode: descriptors, segment loads, system segments, far branches and call
  * gates, LAR/LSL/VERR/VERW. SDM vol. 3, chapters 3 and 5; vol. 2 for the instructions.
  */
 #include "cpu/x86/seg.h"
@@ -91,18 +91,22 @@ void load_seg_cache(struct core *d, unsigned seg, u16 sel, const struct desc *de
     d->cpu.seg_base[seg] = copy.base;
 }
 
-int load_seg(struct core *d, unsigned seg, u16 sel)
+/* Outside 64-bit mode the mode of code is made of them, too. */
+static void segments_changed(struct core *d)
 {
-    struct vcpu *c = &d->cpu;
+    if (!is_64bit(d))
+        mmu_mode_changed(d);
+}
+
+static int load_seg(struct core *d, unsigned seg, u16 sel)
+{
     if (seg == SEG_CS)
         return raise_fault(d, EXC_UD);
     if (!(sel & ~3u)) {
-        if (seg == SEG_SS && (d->cpl == 3 || (sel & 3) != d->cpl))
+        if (seg == SEG_SS && (!is_64bit(d) || d->cpl == 3 || (sel & 3) != d->cpl))
             return raise_error(d, EXC_GP, 0);
-        c->seg_sel[seg] = sel;
-        c->seg_attr[seg] = 0;
-        c->seg_limit[seg] = 0;
-        c->seg_base[seg] = 0;
+        set_flat(d, seg, sel, 0);
+        segments_changed(d);
         return DONE;
     }
     struct desc desc;
@@ -125,6 +129,17 @@ int load_seg(struct core *d, unsigned seg, u16 sel)
     }
     TRY(touch(d, &desc));
     load_seg_cache(d, seg, sel, &desc);
+    segments_changed(d);
+    return DONE;
+}
+
+int load_seg_insn(struct core *d, unsigned seg, u16 sel)
+{
+    TRY(load_seg(d, seg, sel));
+    if (seg == SEG_SS) {
+        d->shadow_pos = position(d) + 1;
+        d->mov_ss = true;
+    }
     return DONE;
 }
 
@@ -132,16 +147,15 @@ HELPER(load_far)
 {
     unsigned seg = in->mnemonic == ZYDIS_MNEMONIC_LFS   ? SEG_FS
                    : in->mnemonic == ZYDIS_MNEMONIC_LGS ? SEG_GS
+                   : in->mnemonic == ZYDIS_MNEMONIC_LDS ? SEG_DS
+                   : in->mnemonic == ZYDIS_MNEMONIC_LES ? SEG_ES
                                                         : SEG_SS;
     u64 ea = insn_offset(d, in), v = 0;
     u16 sel;
     TRY(mem_read(d, in->seg, ea, in->opsize, &v));
     TRY(mem_read(d, in->seg, ea + in->opsize, 2, &sel));
     TRY(load_seg(d, seg, sel));
-    if (in->opsize == 2)
-        d->cpu.gpr[in->reg0] = (d->cpu.gpr[in->reg0] & ~0xffffull) | v;
-    else
-        d->cpu.gpr[in->reg0] = v;
+    d->cpu.gpr[in->reg0] = reg_written(d->cpu.gpr[in->reg0], v, in->opsize);
     return DONE;
 }
 
@@ -154,16 +168,10 @@ static int check_target(struct core *d, const struct desc *cs, u16 sel, bool dir
     bool conforming = cs->attr & 4;
     if (direct && (conforming ? dpl > d->cpl : (sel & 3u) > d->cpl || dpl != d->cpl))
         return raise_error(d, EXC_GP, e);
-    if (!direct && dpl > d->cpl)
+    if (!direct && (dpl > d->cpl || !(cs->attr & ATTR_L)))
         return raise_error(d, EXC_GP, e);
     if (!(cs->attr & ATTR_P))
         return raise_error(d, EXC_NP, e);
-    if (!(cs->attr & ATTR_L)) {
-        return REPORT(d,
-                      "far branch to a 32-bit code segment (CS %04x, RIP %llx): not "
-                      "supported yet",
-                      sel, (unsigned long long)d->cpu.rip);
-    }
     return DONE;
 }
 
@@ -203,7 +211,7 @@ static int through_gate(struct core *d, u16 sel, const struct desc *desc, bool c
     TRY(read_desc(d, cs_sel, &cs, EXC_GP, cs_sel & ~3u));
     TRY(check_target(d, &cs, cs_sel, false));
     bool conforming = cs.attr & 4;
-    if (!code_reachable(d, rip))
+    if (!is_canonical(rip))
         return raise_error(d, EXC_GP, 0);
     unsigned cpl = d->cpl;
     if (!call) {
@@ -213,12 +221,11 @@ static int through_gate(struct core *d, u16 sel, const struct desc *desc, bool c
         cpl = ATTR_DPL(cs.attr);
         u64 sp;
         TRY(tss_stack(d, 4 + 8 * cpl, &sp));
-        u64 old = get_sp(d);
         TRY(stack_push_inner(d, &sp, c->seg_sel[SEG_SS], 8));
-        TRY(stack_push_inner(d, &sp, old, 8));
+        TRY(stack_push_inner(d, &sp, get_sp(d), 8));
         TRY(stack_push_inner(d, &sp, c->seg_sel[SEG_CS], 8));
         TRY(stack_push_inner(d, &sp, d->next, 8));
-        set_sp(d, sp);
+        c->gpr[RSP] = sp;
         set_flat(d, SEG_SS, (u16)cpl, 0);
     } else {
         u64 sp = get_sp(d);
@@ -248,17 +255,22 @@ HELPER(far_branch)
             TRY(stack_pop(d, &sp, n, &f[3]));
             TRY(return_far(d, (u16)f[1], f[0], (u16)f[3], f[2] + skip, true));
         } else {
+            unsigned width = stack_width(d);
             TRY(return_far(d, (u16)f[1], f[0], 0, 0, false));
-            set_sp(d, sp);
+            set_sp_of(d, sp, width);
         }
         mmu_mode_changed(d);
         return DONE;
     }
     bool call = in->mnemonic == ZYDIS_MNEMONIC_CALL;
-    u64 ea = insn_offset(d, in), rip = 0;
-    u16 sel;
-    TRY(mem_read(d, in->seg, ea, n, &rip));
-    TRY(mem_read(d, in->seg, ea + n, 2, &sel));
+    u64 rip = (u64)in->imm;
+    u16 sel = (u16)in->imm2;
+    if (in->op0_kind != OP_FAR) {
+        u64 ea = insn_offset(d, in);
+        rip = 0;
+        TRY(mem_read(d, in->seg, ea, n, &rip));
+        TRY(mem_read(d, in->seg, ea + n, 2, &sel));
+    }
     if (!(sel & ~3u))
         return raise_error(d, EXC_GP, 0);
     struct desc cs;
@@ -266,7 +278,7 @@ HELPER(far_branch)
     if (!(cs.attr & ATTR_S))
         return through_gate(d, sel, &cs, call);
     TRY(check_target(d, &cs, sel, true));
-    if (!code_reachable(d, rip))
+    if (!code_in(cs.attr, cs.limit, rip))
         return raise_error(d, EXC_GP, 0);
     if (call) {
         u64 sp = get_sp(d);
@@ -276,6 +288,7 @@ HELPER(far_branch)
     }
     load_seg_cache(d, SEG_CS, (u16)((sel & ~3u) | d->cpl), &cs);
     d->next = rip;
+    mmu_mode_changed(d);
     return DONE;
 }
 
@@ -364,10 +377,7 @@ HELPER(lar)
     if (!ok)
         return DONE;
     u64 v = lar ? desc.raw[0] >> 32 & 0x00ffff00 : desc.limit;
-    if (in->opsize == 2)
-        d->cpu.gpr[in->reg0] = (d->cpu.gpr[in->reg0] & ~0xffffull) | (v & 0xffff);
-    else
-        d->cpu.gpr[in->reg0] = v;
+    d->cpu.gpr[in->reg0] = reg_written(d->cpu.gpr[in->reg0], v, in->opsize);
     return DONE;
 }
 

@@ -25,7 +25,8 @@ struct gate {
 int read_idt_gate(struct core *d, unsigned vector, struct gate *out, u32 error);
 int read_desc(struct core *d, u16 sel, struct desc *out, unsigned vector, u32 error);
 void load_seg_cache(struct core *d, unsigned seg, u16 sel, const struct desc *desc);
-int load_seg(struct core *d, unsigned seg, u16 sel);
+/* What MOV and POP do: of SS, the next instruction is in its shadow. */
+int load_seg_insn(struct core *d, unsigned seg, u16 sel);
 /* Without a descriptor: base 0, no limit; attr 0: a null selector. */
 void set_flat(struct core *d, unsigned seg, u16 sel, u16 attr);
 /* The stack pointer at that offset of the TSS. */

@@ -14,7 +14,6 @@
 #include "cpu/x86/icache.h"
 #include "cpu/x86/mode.h"
 #include "cpu/x86/park.h"
-#include "cpu/x86/place.h"
 #include "cpu/x86/points.h"
 #include "cpu/x86/tlb.h"
 
@@ -40,6 +39,33 @@ static int create_park(struct core *d, struct err *err)
     return d->xs_park ? 0 : err_set(err, -ENOMEM, "out of memory");
 }
 
+static void shared_destroy(struct shared *s)
+{
+    if (!s)
+        return;
+    if (s->written)
+        munmap(s->written, s->npages * sizeof(*s->written));
+    if (s->pages)
+        munmap(s->pages, s->npages * sizeof(*s->pages));
+    if (s->icache)
+        munmap(s->icache, icache_bytes());
+    free(s);
+}
+
+static struct shared *shared_create(const struct ram *ram)
+{
+    struct shared *s = calloc(1, sizeof(*s));
+    if (!s)
+        return NULL;
+    s->npages = ram->size / PAGE_SIZE;
+    s->pages = map(s->npages * sizeof(*s->pages));
+    s->icache = map(icache_bytes());
+    if (s->pages && s->icache)
+        return s;
+    shared_destroy(s);
+    return NULL;
+}
+
 int core_init(struct core *d, const struct engine_config *config, struct err *err)
 {
     d->base.ops = &core_ops;
@@ -54,10 +80,8 @@ int core_init(struct core *d, const struct engine_config *config, struct err *er
     d->shadow_pos = NEVER;
     d->debug.pass = NEVER;
     vcpu_reset(&d->cpu);
-    d->npages = d->ram->size / PAGE_SIZE;
-    d->pages = map(sizeof(struct page) * d->npages);
-    d->icache = map(icache_bytes());
-    if (!d->pages || !d->icache)
+    d->shared = shared_create(d->ram);
+    if (!d->shared)
         return err_set(err, -ENOMEM, "out of memory for the engine's tables");
     tlb_init(d);
     park_init_image(d);
@@ -68,12 +92,7 @@ void core_fini(struct core *d)
 {
     core_debug_free(&d->debug);
     free((void *)d->trace.only);
-    if (d->written)
-        munmap(d->written, d->npages * sizeof(*d->written));
-    if (d->pages)
-        munmap(d->pages, sizeof(struct page) * d->npages);
-    if (d->icache)
-        munmap(d->icache, icache_bytes());
+    shared_destroy(d->shared);
     if (d->xs_park)
         munmap(d->xs_park, PARK_SIZE);
 }
@@ -135,47 +154,47 @@ void core_shut_down(struct core *d)
     core_changed(&d->base);
 }
 
-static struct vcpu *core_vcpu(struct engine *e)
+struct vcpu *core_vcpu(struct engine *e)
 {
     struct core *d = core_of(e);
     return &d->cpu;
 }
 
-static pos_t core_count(const struct engine *e)
+pos_t core_count(const struct engine *e)
 {
     const struct core *d = core_of_const(e);
     return unit_position(d);
 }
 
-static pos_t core_branches(const struct engine *e)
+pos_t core_branches(const struct engine *e)
 {
     return branch_position(core_of_const(e));
 }
 
-static void core_set_branches(struct engine *e, pos_t branches)
+void core_set_branches(struct engine *e, pos_t branches)
 {
     struct core *d = core_of(e);
     d->base_pos = branches - d->branches - d->events;
 }
 
-static void core_count_event(struct engine *e)
+void core_count_event(struct engine *e)
 {
     count_events(core_of(e), 1);
 }
 
-static void core_attention(struct engine *e)
+void core_attention(struct engine *e)
 {
     struct core *d = core_of(e);
     d->attention = true;
 }
 
-static void core_kick(struct engine *e)
+void core_kick(struct engine *e)
 {
     struct core *d = core_of(e);
     d->kicked = 1;
 }
 
-static void core_want_window(struct engine *e, bool interrupt, bool nmi)
+void core_want_window(struct engine *e, bool interrupt, bool nmi)
 {
     struct core *d = core_of(e);
     d->want_int = interrupt;
@@ -183,81 +202,66 @@ static void core_want_window(struct engine *e, bool interrupt, bool nmi)
     d->want = interrupt || nmi;
 }
 
-static bool core_linear_to_physical(struct engine *e, gva_t va, gpa_t *gpa)
+bool core_linear_to_physical(struct engine *e, gva_t va, gpa_t *gpa)
 {
     struct core *d = core_of(e);
     return mmu_peek(d, va, gpa);
 }
 
-static void core_stats(const struct engine *e, struct machine_stats *out)
+void core_stats(const struct engine *e, struct machine_stats *out)
 {
     const struct core *d = core_of_const(e);
     *out = d->st;
 }
 
-static int core_set_code_log(struct engine *e, const struct engine_code_log *log)
+bool core_lost(const struct engine *e, struct err *err)
+{
+    (void)e;
+    (void)err;
+    return false;
+}
+
+int core_verify(struct engine *e, struct err *err)
+{
+    (void)e;
+    (void)err;
+    return 0;
+}
+
+int core_set_code_log(struct engine *e, const struct engine_code_log *log)
 {
     struct core *d = core_of(e);
     d->translator->log_code(d, log);
     return 0;
 }
 
-static const u32 *core_written(const struct engine *e, size_t *n)
+const u32 *core_written(const struct engine *e, size_t *n)
 {
-    const struct core *d = core_of_const(e);
-    *n = d->nwritten;
-    return d->written;
+    const struct shared *s = core_of_const(e)->shared;
+    *n = s->nwritten;
+    return s->written;
 }
 
-static int core_written_reset(struct engine *e)
+int core_written_reset(struct engine *e)
 {
     struct core *d = core_of(e);
-    if (!d->written) {
-        void *p = mmap(NULL, d->npages * sizeof(*d->written), PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (p == MAP_FAILED)
+    struct shared *s = d->shared;
+    if (!s->written) {
+        s->written = map(s->npages * sizeof(*s->written));
+        if (!s->written)
             return -ENOMEM;
-        d->written = p;
-        for (u64 i = 0; i < d->npages; i++)
-            d->pages[i].flags |= PG_CLEAN;
+        for (u64 i = 0; i < s->npages; i++)
+            s->pages[i].flags |= PG_CLEAN;
     } else {
-        for (u64 i = 0; i < d->nwritten; i++)
-            d->pages[d->written[i]].flags |= PG_CLEAN;
+        for (u64 i = 0; i < s->nwritten; i++)
+            s->pages[s->written[i]].flags |= PG_CLEAN;
     }
-    d->nwritten = 0;
+    s->nwritten = 0;
     mmu_revoke_all_writes(d);
     return 0;
 }
 
 const struct engine_ops core_ops = {
-    .destroy = core_destroy,
-    .vcpu = core_vcpu,
-    .sync = core_sync,
-    .changed = core_changed,
-    .count = core_count,
-    .branches = core_branches,
-    .set_branches = core_set_branches,
-    .run = core_run,
-    .place = core_place,
-    .settle = core_settle,
-    .count_event = core_count_event,
-    .attention = core_attention,
-    .kick = core_kick,
-    .can_interrupt = core_can_interrupt,
-    .can_nmi = core_can_nmi,
-    .want_window = core_want_window,
-    .interrupt = core_interrupt,
-    .nmi = core_nmi,
-    .ram_written = core_ram_written,
-    .set_trace = core_set_trace,
-    .accesses = core_accesses,
-    .linear_to_physical = core_linear_to_physical,
-    .peek = core_peek,
-    .debug_set = core_debug_set,
-    .debug_hit = core_debug_hit,
-    .debug_pass = core_debug_pass,
-    .written = core_written,
-    .written_reset = core_written_reset,
-    .stats = core_stats,
-    .set_code_log = core_set_code_log,
+#define ASK(result, name, parameters, arguments) .name = core_##name,
+#include "cpu/engine_calls.def"
 };

@@ -35,6 +35,8 @@ static int fetch(struct core *d, struct insn **out)
     gpa_t gpa;
     const u8 *page;
     u64 lin = code_linear(d, d->cpu.rip);
+    if (UNLIKELY(!code_reachable(d, d->cpu.rip)))
+        return raise_error(d, EXC_GP, 0);
     TRY(fetch_page(d, lin, &gpa, &page));
     d->code_page = gpa & ~(u64)(PAGE_SIZE - 1);
     unsigned off = gpa & (PAGE_SIZE - 1), avail = MIN(15u, PAGE_SIZE - off);
@@ -44,7 +46,7 @@ static int fetch(struct core *d, struct insn **out)
     if (in->len == 0) {
         /* It goes on in the next page; unless that walk set an accessed bit in the first page. */
         const u8 *second;
-        TRY(fetch_page(d, lin + avail, &gpa, &second));
+        TRY(fetch_page(d, code_linear(d, d->cpu.rip + avail), &gpa, &second));
         icache_key(code_size(d), page + off, avail, key);
         in = icache_get(d, key);
         if (in->len == 0) {
@@ -57,6 +59,8 @@ static int fetch(struct core *d, struct insn **out)
         }
     }
     *out = in;
+    if (UNLIKELY(!is_64bit(d)) && !code_reachable(d, d->cpu.rip + in->len - 1))
+        return raise_error(d, EXC_GP, 0);
     return DONE;
 }
 

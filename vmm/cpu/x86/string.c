@@ -19,7 +19,7 @@ enum op { MOVS, STOS, LODS, SCAS, CMPS };
 
 static u64 addr_mask(const struct insn *in)
 {
-    return in->addrsize == 4 ? 0xffffffffull : ~0ull;
+    return low_bytes(~0ull, in->addrsize);
 }
 
 static enum op op_of(const struct insn *in)
@@ -38,10 +38,10 @@ static unsigned size_of(const struct insn *in)
     return in->opcode & 1 ? in->opsize : 1;
 }
 
-/* RSI/RDI/RCX with the address size's wrap: a 32-bit write clears the upper half. */
+/* RSI, RDI, RCX with the address size's wrap: a 32-bit write clears the upper half. */
 static void advance(struct core *d, const struct insn *in, int r, i64 by)
 {
-    d->cpu.gpr[r] = (d->cpu.gpr[r] + (u64)by) & addr_mask(in);
+    d->cpu.gpr[r] = reg_written(d->cpu.gpr[r], d->cpu.gpr[r] + (u64)by, in->addrsize);
 }
 
 /* Flags of CMP a, b at this size, by the CPU itself. */
@@ -76,10 +76,7 @@ static int once(struct core *d, const struct insn *in, enum op op, unsigned size
         break;
     case LODS:
         TRY(mem_read(d, in->seg, si, size, &a));
-        if (size == 8 || size == 4)
-            d->cpu.gpr[RAX] = a;
-        else
-            d->cpu.gpr[RAX] = (d->cpu.gpr[RAX] & ~((1ull << 8 * size) - 1)) | a;
+        d->cpu.gpr[RAX] = reg_written(d->cpu.gpr[RAX], a, size);
         advance(d, in, RSI, by);
         break;
     case SCAS:
@@ -141,7 +138,9 @@ SCANS(8, "q")
 static u64 together(const struct core *d, const struct insn *in, unsigned size, u64 n, u64 di,
                     const u64 *si)
 {
-    if ((d->cpu.rflags & FL_DF) || d->dr_active || d->ac_check || in->addrsize == 4)
+    u32 open = MODE_FLAT & mode_open(in->seg); /* of ES, and of the other one */
+    bool whole = is_64bit(d) ? in->addrsize == 8 : in->addrsize == 4 && (d->mode & open);
+    if ((d->cpu.rflags & FL_DF) || d->dr_active || d->ac_check || !whole)
         return 0;
     n = MIN(n, (PAGE_SIZE - (di & (PAGE_SIZE - 1))) / size);
     if (si)
@@ -172,9 +171,9 @@ static u64 scan(struct core *d, const struct insn *in, enum op op, unsigned size
     note_access(d, di, bytes, to, false);
     if (op == CMPS) {
         note_access(d, si, bytes, from, false);
-        d->cpu.gpr[RSI] += bytes;
+        advance(d, in, RSI, (i64)bytes);
     }
-    d->cpu.gpr[RDI] += bytes;
+    advance(d, in, RDI, (i64)bytes);
     return n;
 }
 
@@ -222,7 +221,7 @@ static u64 run(struct core *d, const struct insn *in, enum op op, unsigned size,
             __asm__ volatile("rep movsb" : "+D"(dst), "+S"(src), "+c"(c) : : "memory");
         }
         note_access(d, si, bytes, to, false);
-        d->cpu.gpr[RSI] += bytes;
+        advance(d, in, RSI, (i64)bytes);
     } else {
         u64 a = d->cpu.gpr[RAX], c = bytes / size;
         switch (size) {
@@ -233,7 +232,7 @@ static u64 run(struct core *d, const struct insn *in, enum op op, unsigned size,
         }
     }
     note_access(d, di, bytes, to, true);
-    d->cpu.gpr[RDI] += bytes;
+    advance(d, in, RDI, (i64)bytes);
     return bytes / size;
 }
 
@@ -244,7 +243,7 @@ HELPER(string)
     if (!in->rep)
         return once(d, in, op, size);
     u64 m = addr_mask(in);
-    if (in->addrsize == 4) {
+    if (in->addrsize == 4 && is_64bit(d)) {
         /* The CPU's own first step, seen when no iteration follows or the first one faults. */
         d->cpu.gpr[RCX] &= m;
         if (op == MOVS)
@@ -280,7 +279,7 @@ HELPER(string)
         bool zf = d->flags & FL_ZF;
         d->cpu.rflags &= ~(u64)FL_RF;
         rcx -= done;
-        d->cpu.gpr[RCX] = rcx;
+        advance(d, in, RCX, -(i64)done);
         bool stop = rcx == 0;
         if (op == SCAS || op == CMPS)
             stop = stop || zf != (in->rep == 0xf3);
@@ -345,7 +344,7 @@ HELPER(string_io)
         TRY(io_once(d, in, size, m));
         if (!in->rep)
             return DONE;
-        d->cpu.gpr[RCX] = ((d->cpu.gpr[RCX] & m) - 1);
+        advance(d, in, RCX, -1);
         if (!(d->cpu.gpr[RCX] & m))
             return DONE;
         d->budget--;

@@ -20,11 +20,7 @@ static int need_cpl0(struct core *d)
 
 static void set_reg(struct core *d, const struct insn *in, u64 v)
 {
-    u64 *r = &d->cpu.gpr[in->reg0];
-    if (in->opsize == 2)
-        *r = (*r & ~0xffffull) | (v & 0xffff);
-    else
-        *r = in->opsize == 4 ? (u32)v : v;
+    d->cpu.gpr[in->reg0] = reg_written(d->cpu.gpr[in->reg0], v, in->opsize);
 }
 
 /* CR4 bits of the models; the rest are reserved. */
@@ -96,7 +92,8 @@ static int move_cr(struct core *d, const struct insn *in, bool load)
     if (n != 0 && n != 2 && n != 3 && n != 4 && n != 8)
         return raise_fault(d, EXC_UD);
     TRY(need_cpl0(d));
-    u64 v = c->gpr[gpr];
+    unsigned width = is_64bit(d) ? 8 : 4;
+    u64 v = low_bytes(c->gpr[gpr], width);
     if (!load) {
         switch (n) {
         case 0: v = c->cr0; break;
@@ -108,7 +105,7 @@ static int move_cr(struct core *d, const struct insn *in, bool load)
             v = d->env->get_cr8(d->env->cpu);
             break;
         }
-        c->gpr[gpr] = v;
+        c->gpr[gpr] = low_bytes(v, width);
         return DONE;
     }
     switch (n) {
@@ -141,10 +138,10 @@ static int move_dr(struct core *d, const struct insn *in, bool load)
         return raise_fault(d, EXC_DB);
     }
     if (!load) {
-        c->gpr[in->reg0] = c->dr[n];
+        c->gpr[in->reg0] = low_bytes(c->dr[n], is_64bit(d) ? 8 : 4);
         return DONE;
     }
-    u64 v = c->gpr[in->reg1];
+    u64 v = low_bytes(c->gpr[in->reg1], is_64bit(d) ? 8 : 4);
     if (n >= 6 && (v >> 32))
         return raise_error(d, EXC_GP, 0);
     if (n == 6)
@@ -168,12 +165,7 @@ HELPER(mov_system)
             TRY(mem_read(d, in->seg, insn_offset(d, in), 2, &sel));
         else
             sel = (u16)d->cpu.gpr[in->reg1];
-        TRY(load_seg(d, in->sreg, sel));
-        if (in->sreg == SEG_SS) {
-            d->shadow_pos = position(d) + 1;
-            d->mov_ss = true;
-        }
-        return DONE;
+        return load_seg_insn(d, in->sreg, sel);
     }
     u64 sel = d->cpu.seg_sel[in->sreg];
     if (in->mem)
@@ -207,10 +199,12 @@ HELPER(clts)
 HELPER(lgdt)
 {
     TRY(need_cpl0(d));
-    u64 ea = insn_offset(d, in), base;
+    u64 ea = insn_offset(d, in), base = 0;
     u16 limit;
     TRY(mem_read(d, in->seg, ea, 2, &limit));
-    TRY(mem_read(d, in->seg, ea + 2, 8, &base));
+    TRY(mem_read(d, in->seg, ea + 2, is_64bit(d) ? 8 : 4, &base));
+    if (!is_64bit(d) && in->opsize == 2)
+        base &= 0xffffff;
     if (!is_canonical(base))
         return raise_error(d, EXC_GP, 0);
     if (in->mnemonic == ZYDIS_MNEMONIC_LGDT) {
@@ -235,7 +229,7 @@ HELPER(sgdt)
     u8 buf[10];
     *(u16 *)(void *)buf = gdt ? d->cpu.gdt_limit : d->cpu.idt_limit;
     *(u64 *)(void *)(buf + 2) = gdt ? d->cpu.gdt_base : d->cpu.idt_base;
-    return mem_write(d, in->seg, insn_offset(d, in), 10, buf);
+    return mem_write(d, in->seg, insn_offset(d, in), is_64bit(d) ? 10 : 6, buf);
 }
 
 /* SLDT, STR, SMSW */
@@ -402,11 +396,7 @@ HELPER(in)
     u32 v = d->env->pio_read(d->env->cpu, port, size);
     d->st.pio++;
     count_events(d, 1);
-    u64 *rax = &d->cpu.gpr[RAX];
-    if (size == 4)
-        *rax = v;
-    else
-        *rax = (*rax & ~((1ull << 8 * size) - 1)) | (v & ((1u << 8 * size) - 1));
+    d->cpu.gpr[RAX] = reg_written(d->cpu.gpr[RAX], v, size);
     return DONE;
 }
 

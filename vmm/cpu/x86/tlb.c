@@ -102,7 +102,7 @@ void mmu_revoke_all_writes(struct core *d)
             struct tlb_entry *t = &d->tlb[x][s];
             if (t->wtag == tlb_invalid(s))
                 continue;
-            d->pages[(u64)(t->host - d->ram->host) / PAGE_SIZE].flags &=
+            d->shared->pages[(u64)(t->host - d->ram->host) / PAGE_SIZE].flags &=
                 (u8) ~(PG_WTLB | PG_WMULTI);
             t->wtag = tlb_invalid(s);
         }
@@ -113,7 +113,7 @@ static void track_table(struct core *d, gpa_t table, unsigned level, u64 va)
     if (!ram_ptr(d->ram, table, PAGE_SIZE))
         return;
     u64 index = ram_page_index(d->ram, table);
-    struct page *pg = &d->pages[index];
+    struct page *pg = &d->shared->pages[index];
     const struct paging *mode = paging_of(d);
     u64 base = level == mode->levels ? 0 : va & ~((1ull << paging_shift(mode, level + 1)) - 1);
     if (!(pg->flags & PG_PT)) {
@@ -232,7 +232,7 @@ static u8 *fill(struct core *d, u64 va, enum access acc, unsigned idx)
     d->st.tlb_fills++;
     track_walk(d, va, &w);
     u64 index = ram_page_index(d->ram, w.gpa);
-    struct page *pg = &d->pages[index];
+    struct page *pg = &d->shared->pages[index];
     u64 page = va & ~(u64)(PAGE_SIZE - 1);
     gpa_t gpa = w.gpa & ~(u64)(PAGE_SIZE - 1);
     bool fast = w.writable && !(pg->flags & (PG_CODE | PG_PT)) && !ram_is_rom(w.gpa);
@@ -311,10 +311,33 @@ void mmu_set_cr3(struct core *d, u64 old, u64 cr3)
     track_table(d, b, paging_of(d)->levels, 0);
 }
 
+/* Outside 64-bit mode: which segments are all of memory, from 0 or from their base on, for reads
+ * and writes. */
+static u32 mode_of_segments(const struct vcpu *c)
+{
+    const u16 data = ATTR_P | ATTR_S | 2; /* writable, and not expand-down */
+    bool whole[6];
+    for (unsigned s = 0; s < ARRAY_SIZE(whole); s++)
+        whole[s] = c->seg_limit[s] == 0xffffffff && (c->seg_attr[s] & (data | 0xc)) == data;
+    bool flat = !c->seg_base[SEG_CS] && c->seg_limit[SEG_CS] == 0xffffffff &&
+                (c->seg_attr[SEG_SS] & ATTR_DB) && whole[SEG_SS] && !c->seg_base[SEG_SS] &&
+                whole[SEG_DS] && !c->seg_base[SEG_DS] && whole[SEG_ES] && !c->seg_base[SEG_ES];
+    return (flat ? MODE_FLAT : 0) | (whole[SEG_FS] ? MODE_FS : 0) | (whole[SEG_GS] ? MODE_GS : 0);
+}
+
+/* What CS says of code, in long mode (SDM vol. 3, 3.4.5), and what follows. */
+static u32 mode_of_code(const struct vcpu *c)
+{
+    u16 attr = c->seg_attr[SEG_CS];
+    if (attr & ATTR_L)
+        return (u32)CODE_64 << MODE_CODE_SHIFT;
+    u32 code = attr & ATTR_DB ? CODE_32 : CODE_16;
+    return code << MODE_CODE_SHIFT | mode_of_segments(c);
+}
+
 void mmu_mode_changed(struct core *d)
 {
     struct vcpu *c = &d->cpu;
-    u32 old = d->mode & ~(MODE_IDX | MODE_CPL0);
     unsigned idx = d->cpl == 3                                   ? IDX_USER
                    : !(c->cr4 & CR4_SMAP) || (c->rflags & FL_AC) ? IDX_SUPU
                                                                  : IDX_SUP;
@@ -333,7 +356,7 @@ void mmu_mode_changed(struct core *d)
         mode |= MODE_CPL0;
     if (c->cr4 & CR4_SMAP)
         mode |= MODE_SMAP;
-    mode |= CODE_64 << MODE_CODE_SHIFT;
+    mode |= mode_of_code(c);
     d->mode = mode;
     d->idx = idx;
     d->ac_check = d->cpl == 3 && (c->cr0 & CR0_AM) && (c->rflags & FL_AC);
@@ -343,7 +366,9 @@ void mmu_mode_changed(struct core *d)
                       (d->trace.before && !d->trace.n) || d->stepper || d->by_hand;
     /* CPL 0 and CPL 1, 2 share an index of the jump cache: leaving one for another forgets it. */
     bool inner = d->cpl == 1 || d->cpl == 2;
-    if ((mode & ~(MODE_IDX | MODE_CPL0)) != old || inner || d->was_inner) {
+    u32 now = mode & ~(MODE_IDX | MODE_CPL0), *looked_up = &d->looked_up[idx != IDX_USER];
+    if (now != *looked_up || inner || d->was_inner) {
+        *looked_up = now;
         d->translator->forget(d, 0, 0);
         forget_stack(d);
     }

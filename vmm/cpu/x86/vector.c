@@ -57,9 +57,8 @@ HELPER(maskmov)
     unsigned n = in->mnemonic == ZYDIS_MNEMONIC_MASKMOVQ ? 8 : 16;
     if (in->fpu_wait && fpu_pending(d))
         return raise_fault(d, EXC_MF);
-    u64 off = d->cpu.gpr[RDI];
-    if (in->addrsize == 4)
-        off = (u32)off;
+    u64 off = low_bytes(d->cpu.gpr[RDI], in->addrsize);
+    TRY(check_segment(d, in->seg, off, n, ACC_W));
     if (n == 16)
         TRY(mem_check(d, in->seg, off + 8, 8, ACC_W));
     struct operand op = {.off = off, .len = n, .seg = in->seg, .acc = ACC_W, .read = true};
@@ -139,9 +138,7 @@ static int gather(struct core *d, struct insn *in)
             continue;
         const u8 *ip = ymm(d, index, i * isize);
         i64 idx = qindex ? *(const i64 *)ip : *(const i32 *)ip;
-        u64 off = base + (u64)(idx * in->scale) + (u64)in->disp;
-        if (in->addrsize == 4)
-            off = (u32)off;
+        u64 off = low_bytes(base + (u64)(idx * in->scale) + (u64)in->disp, in->addrsize);
         u8 buf[8];
         fault = mem_read(d, in->seg, off, elem, buf);
         if (fault)
@@ -168,4 +165,15 @@ static int gather(struct core *d, struct insn *in)
 HELPER(gather)
 {
     return unaligned(d, in, gather);
+}
+
+/* VZEROALL and VZEROUPPER outside 64-bit code. */
+HELPER(vzero)
+{
+    unsigned from = vex_fields(in).l ? 0 : 16;
+    core_park(d);
+    for (unsigned r = 0; r < 8; r++)
+        for (unsigned b = from; b < 32; b++)
+            *ymm(d, r, b) = 0;
+    return DONE;
 }

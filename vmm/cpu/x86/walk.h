@@ -53,7 +53,7 @@ bool mmu_on_path(struct core *d, u64 va, gpa_t gpa);
 
 static inline struct page *page_at(struct core *d, gpa_t gpa)
 {
-    return &d->pages[ram_page_index(d->ram, gpa)];
+    return &d->shared->pages[ram_page_index(d->ram, gpa)];
 }
 
 /* A page is about to be written, or was. */
@@ -61,7 +61,7 @@ static inline void note_written(struct core *d, struct page *pg, u64 index)
 {
     if (UNLIKELY(pg->flags & PG_CLEAN)) {
         pg->flags &= (u8)~PG_CLEAN;
-        d->written[d->nwritten++] = (u32)index;
+        d->shared->written[d->shared->nwritten++] = (u32)index;
     }
 }
 
