@@ -445,6 +445,10 @@ static const char *excuse(const struct icase *c, const struct outcome *n, const 
         return NULL;
     if (same && ac && host_is(Q_AC_LATE) && e->vector == EXC_AC && stack_or_general(n))
         return host_text(Q_AC_LATE);
+    /* SDM vol. 3, 6.3: with a limit of 4 GiB the CPU may see one, or none. */
+    if (same && host_is(Q_END) && stack_or_general(n) && e->vector == EXC_PF &&
+        e->cr2 > UINT32_MAX - 64)
+        return host_text(Q_END);
     /* FXSAVE and its kin: SDM vol. 2 lets the CPU choose. */
     if (same && ac && (e->vector == EXC_AC) != (n->vector == EXC_AC) &&
         (e->vector == EXC_GP || n->vector == EXC_GP) && state_image(&f))
@@ -478,6 +482,16 @@ static const char *excuse(const struct icase *c, const struct outcome *n, const 
     /* Of several bytes that fault for different reasons, which is first. */
     if (host_is(Q_MASKMOV) && same && masked_move(&f) && n->vector == EXC_PF && stack_or_general(e))
         return host_text(Q_MASKMOV);
+    if (host_is(Q_MASKMOV) && same && masked_move(&f) && n->vector == EXC_PF &&
+        e->vector == EXC_PF && e->cr2 - n->cr2 < 32)
+        return host_text(Q_MASKMOV);
+    /* Which address a part of an operand has that lies around the end of 64 KiB. */
+    if (host_is(Q_END) && same && f.in.address_width == 16 && n->vector == EXC_PF &&
+        e->vector == EXC_PF && e->cr2 - n->cr2 == 0x10000)
+        return host_text(Q_END);
+    if (host_is(Q_BOUND) && same && f.in.mnemonic == ZYDIS_MNEMONIC_BOUND && e->vector == EXC_BR &&
+        n->vector >= EXC_SS && n->vector <= EXC_AC)
+        return host_text(Q_BOUND);
     if (same && xrstor(&f) && n->vector == EXC_PF &&
         (stack_or_general(e) || (host_is(Q_XRSTOR) && e->vector == EXC_PF && n->cr2 < e->cr2)))
         return host_text(Q_XRSTOR);
@@ -501,7 +515,17 @@ static const struct outcome *mend(const struct icase *c, const struct outcome *n
     bool int1, trap, flags, a32;
     struct faulting f;
 
-    if (n->kind != OUT_EXCEPTION || !c->decoded || c->sequence)
+    if (n->kind != OUT_EXCEPTION)
+        return n;
+    /* To a stack of 16 bits the host's kernel returns by one of its own (Linux's espfix, in the
+     * half terabyte at ffffff00_00000000), and some CPUs leave that in the half of RSP that such
+     * code cannot see. */
+    if (test_code != CODE_64 && n->st.gpr[RSP] >> 39 == 0xffffff0000000000 >> 39) {
+        memcpy(&out, n, sizeof out);
+        out.st.gpr[RSP] = (u32)n->st.gpr[RSP] | (c->st.gpr[RSP] >> 32 << 32);
+        n = &out;
+    }
+    if (!c->decoded || c->sequence)
         return n;
     f.in = c->insn;
     int1 = host_is(Q_INT1) && f.in.mnemonic == ZYDIS_MNEMONIC_INT1 && n->vector == EXC_DB &&
@@ -512,7 +536,8 @@ static const struct outcome *mend(const struct icase *c, const struct outcome *n
     a32 = host_is(Q_REP_A32) && repeated(&f) && f.in.address_width == 32;
     if (!int1 && !trap && !flags && !a32)
         return n;
-    memcpy(&out, n, sizeof out);
+    if (n != &out)
+        memcpy(&out, n, sizeof out);
     if (int1)
         out.st.rip += f.in.length;
     if (trap)

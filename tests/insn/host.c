@@ -7,6 +7,7 @@
 #include <cpuid.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include "tests/insn/insn.h"
 
 #define HOLE  (T_DATA + 3 * PAGE_SIZE) /* not mapped */
@@ -20,6 +21,7 @@ struct probe {
     u64 flags;
     u32 fcw;
     bool at_end; /* of the code, in front of a page that is not mapped */
+    bool code32; /* of 32 bits */
 };
 
 static bool quirk[Q_COUNT];
@@ -110,6 +112,11 @@ static bool more_mxcsr(const struct outcome *o)
     return o->st.xsave[28] != 0xff || o->st.xsave[29] != 0xff || o->st.xsave[30] || o->st.xsave[31];
 }
 
+static bool whole_slot(const struct outcome *o)
+{
+    return o->vector == EXC_BP && *(u32 *)(PLACE - 4) >> 16 == 0;
+}
+
 static bool taken(const struct outcome *o)
 {
     return o->st.rip == T_CODE + 6;
@@ -176,6 +183,14 @@ static const struct probe probes[Q_COUNT] = {
     [Q_LA57] = {"linear addresses have 57 bits", 2, {0x8b, 0x03}, is_pf, .rbx = 1ull << 50},
     [Q_LASS] = {"the kernel's addresses are #GP", 2, {0x8b, 0x03}, is_gp,
                 .rbx = 0xffff800000000000},
+    [Q_PUSH_SEG] = {"PUSH of a segment writes four bytes", 4, {0x6a, 0xff, 0x58, 0x0e},
+                    whole_slot, .code32 = true},
+    [Q_VEX_W] = {"VPINSRD and VPEXTRD with VEX.W are #UD in 32-bit code", 6,
+                 {0xc4, 0xe3, 0xf9, 0x22, 0xc0, 0x00}, is_ud, .code32 = true},
+    [Q_END] = {"an access around the end of 4 GiB is beyond each limit", 2, {0x8b, 0x03}, is_gp,
+               .rbx = 0xfffffffd, .code32 = true},
+    [Q_BOUND] = {"BOUND reads both bounds before it compares", 2, {0x62, 0x03}, is_pf,
+                 .rax = 0x80000000, .rbx = HOLE - 4, .code32 = true},
 };
 /* clang-format on */
 
@@ -197,9 +212,8 @@ static bool shown(const struct probe *p)
 {
     static struct outcome o;
     u64 at = p->at_end ? CODE_SIZE - p->len : 0;
-    struct cpu_state st = {.rip = T_CODE + at,
-                           .rflags = 0x202 | p->flags,
-                           .sel = {[SEG_CS] = 0x33, [SEG_SS] = 0x2b}};
+    struct cpu_state st = {
+        .rip = T_CODE + at, .rflags = 0x202 | p->flags, .sel = {[SEG_CS] = 0x33, [SEG_SS] = 0x2b}};
     u8 code[16];
     u32 bits = 0x80000000; /* a gather's first element, MASKMOVDQU's fourth byte */
     u16 fcw = (u16)(p->fcw ? p->fcw : 0x37f), far = 0x1234;
@@ -207,6 +221,10 @@ static bool shown(const struct probe *p)
     memset(code, 0xcc, sizeof code);
     memcpy(code, p->code, p->len);
     native_code(at, code, sizeof code);
+    if (p->code32) {
+        st.sel[SEG_CS] = 0x23;
+        st.sel[SEG_DS] = st.sel[SEG_ES] = 0x2b;
+    }
     memset((void *)(PLACE - 256), 0, 512);
     memcpy((void *)(PLACE + 64 + 4), &far, 2);
     st.gpr[RAX] = p->rax;
@@ -230,11 +248,13 @@ static bool shown(const struct probe *p)
 
 void host_probe(void)
 {
-    static const struct probe nop = {"", 1, {0x90}, runs};
+    static const struct probe nop = {"NOP", 1, {0x90}, runs, .rax = 0};
 
     stay_on_one_kind();
-    if (!shown(&nop)) /* else no quirk would ever show */
-        die("a NOP does not run natively: what the host does differently cannot be found out");
+    if (!shown(&nop)) { /* then no quirk would ever show */
+        fprintf(stderr, "insn: a NOP does not run natively\n");
+        exit(1);
+    }
     for (unsigned q = 0; q < Q_COUNT; q++) /* twice: a lost register is no quirk */
         quirk[q] = shown(&probes[q]) && shown(&probes[q]);
 }
@@ -271,6 +291,13 @@ static bool near_branch(const ZydisDecodedInstruction *in)
            in->meta.category == ZYDIS_CATEGORY_RET;
 }
 
+/* PUSH ES, CS, SS, DS; FS, GS. */
+static bool is_push_segment(const ZydisDecodedInstruction *in)
+{
+    return in->opcode_map == ZYDIS_OPCODE_MAP_0F ? (in->opcode & 0xf7) == 0xa0
+                                                 : (in->opcode & 0xe7) == 0x06;
+}
+
 const char *host_differs(const ZydisDecodedInstruction *in)
 {
     enum host_quirk q = Q_COUNT;
@@ -291,6 +318,13 @@ const char *host_differs(const ZydisDecodedInstruction *in)
               in->mnemonic == ZYDIS_MNEMONIC_LGS) &&
              in->raw.rex.W)
         q = Q_LXS;
+    else if (test_code != CODE_64 && in->mnemonic == ZYDIS_MNEMONIC_PUSH &&
+             in->operand_width == 32 && is_push_segment(in))
+        q = Q_PUSH_SEG;
+    else if (test_code != CODE_64 &&
+             (in->mnemonic == ZYDIS_MNEMONIC_VPINSRD || in->mnemonic == ZYDIS_MNEMONIC_VPEXTRD) &&
+             in->raw.vex.W)
+        q = Q_VEX_W;
     return q != Q_COUNT && quirk[q] ? probes[q].text : NULL;
 }
 

@@ -161,6 +161,10 @@ enum host_quirk {
     Q_MOVBE,
     Q_LA57,
     Q_LASS,
+    Q_PUSH_SEG,
+    Q_VEX_W,
+    Q_END,
+    Q_BOUND,
     Q_COUNT
 };
 void host_probe(void); /* after native_init, before there is anything in the data window */

@@ -288,7 +288,7 @@ void native_run(const struct cpu_state *st, struct outcome *out)
     memcpy(nat.xsave, st->xsave, 464); /* the kernel's own words follow at 464 */
     if (nat.xsize > 512)
         memcpy(nat.xsave + 512, st->xsave + 512, MIN(nat.xsize - 512, XSAVE_SIZE - 512ul));
-    native_shared.segments = test_code != CODE_64;
+    native_shared.segments = st->sel[SEG_CS] != 0x33;
     for (unsigned i = 0; i < 4; i++)
         native_shared.in_sel[i] = st->sel[(const u8[]){SEG_DS, SEG_ES, SEG_FS, SEG_GS}[i]];
     uc->uc_mcontext.gregs[REG_CSGSFS] = (greg_t)((u64)st->sel[SEG_CS] | (u64)st->sel[SEG_SS] << 48);
