@@ -21,11 +21,12 @@ static void options(const u8 *data, size_t size)
     if (net_options_parse(&o, spec, &err)) {
         if (!err.text[0] || strchr(err.text, '\n') > err.text + 300)
             abort();
-    } else if (o.nforwards > NET_FORWARDS ||
+    } else if (o.forwards.n > NET_FORWARDS ||
                (o.mtu && (o.mtu < NET_MTU_MIN || o.mtu > NET_MTU_MAX)) ||
                strlen(o.hostname) >= sizeof(o.hostname) || strlen(o.ifname) >= sizeof(o.ifname) ||
-               (o.kind == NET_TAP) != (o.ifname[0] != 0) || (o.has_mac && (o.mac[0] & 1)) ||
-               (o.kind == NET_USER && ((o.dns & o.mask) != o.net || (o.dhcp & o.mask) != o.net))) {
+               (o.kind == NET_TAP) != (o.ifname[0] != 0) || (net_has_mac(&o) && (o.mac[0] & 1)) ||
+               (o.kind == NET_USER && ((o.dns & o.network.mask) != o.network.net ||
+                                       (o.dhcp & o.network.mask) != o.network.net))) {
         abort(); /* taken, and makes no sense */
     }
     free(spec);

@@ -137,7 +137,7 @@ def screenshot(t):
 def options(t):
     """What is wrong is said."""
     for value, what in (("3d", "is none of virgl, 2d, none"), ("2d,xres=1", "64 to 4096 pixels"),
-                        ("2d,xres=99999", "64 to 4096"), ("2d,depth=3", "is none of xres=N, yres=N, hz=N"),
+                        ("2d,xres=99999", "64 to 4096"), ("2d,depth=3", "no option .depth=3. .xres=N, yres=N, hz=N[)]"),
                         ("", "is none of virgl, 2d, none")):
         r = t.run(t.reprise, "record", "-o", "x", "--kernel", "k", "--gpu", value, code=USAGE)
         t.has(r.error, what)

@@ -560,8 +560,8 @@ def options(t):
 
     for spec in ("", "users", "User", "tap2,ifname=x", "bridge", "=", ","):
         refused(spec, "neither user, tap nor none")
-    for spec in ("user,", "user,,", "user,foo", "user,foo=1", "user,ifname=x", "user,=,"):
-        refused(spec, "there is no option", "hostfwd, restrict")
+    for spec in ("user,", "user,,", "user,foo", "user,foo=1", "user,=,"):
+        refused(spec, "there is no option", "hostfwd=.*, restrict=on.off, ")
     for bad in ("tcp", "tcp:", "tcp::", "tcp::22", "tcp::22-", "tcp::22-22", "tcp::22-:", "tcp::-:22",
                 "tcp::22-:0", "tcp::65536-:22", "tcp::22-:65536", "tcp::-1-:22", "tcp::2 2-:22",
                 "tcp::+22-:22", "tcp::022-:22", "sctp::22-:22", "TCP::22-:22", "tcp:1.2.3:22-:22",
@@ -588,7 +588,9 @@ def options(t):
     refused("user,mtu=1400,mtu=1300", "mtu is given twice")
     refused("user" + ",hostfwd=tcp::0-:1" * 33, "at most 32")
     refused("tap", "which tap device", "ip tuntap add")
-    refused("tap,hostfwd=tcp::0-:1", "there is no option", "ifname, mac, mtu")
+    refused("tap,foo", "there is no option", "ifname=NAME, mac=.*, mtu=N")
+    refused("tap,hostfwd=tcp::0-:1", "hostfwd goes with user")
+    refused("user,ifname=x", "ifname goes with tap")
     for bad in ("", "a/b", "x" * 16, "a b"):
         refused("tap,ifname=" + bad, "ifname is the name of a tap device")
     r = t.record("rec", *["--net", "user"] * 5, kernel=kernel, code=USAGE)

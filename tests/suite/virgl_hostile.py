@@ -142,12 +142,13 @@ def no_renderer(t):
                            ("virgl,driver=device:/etc", "the render node '/etc': Is a dir"),
                            ("virgl,driver=device:", "the render node '': No such")):
         refused(t, f"--gpu=virgl: .*({pattern})", value)
-    for value, pattern in (("virgl,timeout=0", "a renderer has 1 to 3600 seconds"),
-                           ("virgl,timeout=soon", "not a number"), ("virgl,timeout=", "not a number"),
-                           ("2d,timeout=5", "timeout= goes with virgl"),
-                           ("2d,driver=llvmpipe", "driver= goes with virgl"),
-                           ("virgl,driver=" + "x" * 300, "is too long"),
-                           ("virgl,,", "is none of"), ("voodoo", "is none of")):
+    for value, pattern in (("virgl,timeout=0", "timeout is 1 to 3600 seconds"),
+                           ("virgl,timeout=soon", "1 to 3600"), ("virgl,timeout=", "1 to 3600"),
+                           ("2d,timeout=5", "timeout goes with virgl"),
+                           ("2d,driver=llvmpipe", "driver goes with virgl"),
+                           ("virgl,driver=" + "x" * 300, "driver is a name of 1 to 255"),
+                           ("virgl,driver=" + "x" * 600, "is too long"),
+                           ("virgl,,", "there is no option"), ("voodoo", "is none of")):
         refused(t, pattern, value, code=USAGE)
     broken = t.dir / "lib"
     broken.mkdir()

@@ -32,16 +32,16 @@ static void defaults(void **state)
 {
     struct net_options o = good("user");
     assert_int_equal(o.kind, NET_USER);
-    assert_int_equal(o.net, 0x0a000200);
-    assert_int_equal(o.mask, 0xffffff00);
+    assert_int_equal(o.network.net, 0x0a000200);
+    assert_int_equal(o.network.mask, 0xffffff00);
     assert_int_equal(o.host, 0x0a000202);
     assert_int_equal(o.dns, 0x0a000203);
     assert_int_equal(o.dhcp, 0x0a00020f);
     assert_int_equal(o.mtu, 0);
-    assert_false(o.has_mac);
+    assert_false(net_has_mac(&o));
     assert_int_equal(o.restricted, NET_DEFAULT);
     assert_int_equal(o.ipv6, NET_DEFAULT);
-    assert_int_equal(o.nforwards, 0);
+    assert_int_equal(o.forwards.n, 0);
     o = good("tap,ifname=br0-tap.7_x");
     assert_int_equal(o.kind, NET_TAP);
     assert_string_equal(o.ifname, "br0-tap.7_x");
@@ -52,26 +52,26 @@ static void forwards(void **state)
     struct net_options o =
         good("user,dhcpstart=10.0.2.77,hostfwd=tcp::2222-:22,"
              "hostfwd=udp:0.0.0.0:0-10.0.2.9:65535,hostfwd=tcp:1.2.3.4:65535-:1");
-    assert_int_equal(o.nforwards, 3);
-    assert_false(o.forward[0].udp);
-    assert_int_equal(o.forward[0].host, 0x7f000001);
-    assert_int_equal(o.forward[0].host_port, 2222);
-    assert_int_equal(o.forward[0].guest, 0x0a00024d);
-    assert_int_equal(o.forward[0].guest_port, 22);
-    assert_true(o.forward[1].udp);
-    assert_int_equal(o.forward[1].host, 0);
-    assert_int_equal(o.forward[1].host_port, 0);
-    assert_int_equal(o.forward[1].guest, 0x0a000209);
-    assert_int_equal(o.forward[1].guest_port, 65535);
-    assert_int_equal(o.forward[2].host, 0x01020304);
-    assert_int_equal(o.forward[2].host_port, 65535);
+    assert_int_equal(o.forwards.n, 3);
+    assert_false(o.forwards.at[0].udp);
+    assert_int_equal(o.forwards.at[0].host, 0x7f000001);
+    assert_int_equal(o.forwards.at[0].host_port, 2222);
+    assert_int_equal(o.forwards.at[0].guest, 0x0a00024d);
+    assert_int_equal(o.forwards.at[0].guest_port, 22);
+    assert_true(o.forwards.at[1].udp);
+    assert_int_equal(o.forwards.at[1].host, 0);
+    assert_int_equal(o.forwards.at[1].host_port, 0);
+    assert_int_equal(o.forwards.at[1].guest, 0x0a000209);
+    assert_int_equal(o.forwards.at[1].guest_port, 65535);
+    assert_int_equal(o.forwards.at[2].host, 0x01020304);
+    assert_int_equal(o.forwards.at[2].host_port, 65535);
     bad("user,hostfwd=", "hostfwd is");
     bad("user,hostfwd", "hostfwd is");
     bad("user,hostfwd=tcp::1-:2,hostfwd=tcp::1-:0", "tcp::1-:0");
     bad("user,net=10.1.0.0/16,hostfwd=tcp::1-10.2.0.1:5", "not in the guest's network 10.1.0.0");
     /* Its order does not matter. */
     o = good("user,hostfwd=tcp::1-:2,net=192.168.0.0/27");
-    assert_int_equal(o.forward[0].guest, 0xc0a8000f);
+    assert_int_equal(o.forwards.at[0].guest, 0xc0a8000f);
 }
 
 static void values(void **state)
@@ -92,7 +92,7 @@ static void values(void **state)
     bad("tap,ifname=x,ifname=y", "twice");
     bad("tap,ifname=0123456789abcdef", "ifname is");
     good("tap,ifname=0123456789abcde");
-    bad("tap,restrict=on,ifname=x", "no option 'restrict=on' (ifname, mac, mtu)");
+    bad("tap,restrict=on,ifname=x", "restrict goes with user");
 }
 
 static void check_frame(const char *want, const u8 *bytes, size_t len)

@@ -48,7 +48,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 /* clang-format off */
 #define DISK_ROW \
-    {"disk", O_DISK, "N=FILE[,OPTION]...", 0, "Read disk N of the recording from FILE: of recordings that were not made here, or whose image is elsewhere now. FILE may be an NBD URI. Options: format=NAME, backing=on, timeout=SECONDS, as of record --disk", 0}
+    {"disk", O_DISK, "N=FILE[,OPTION]...", 0, "Read disk N of the recording from FILE: of recordings that were not made here, or whose image is elsewhere now. FILE may be an NBD URI. Options: %", 0}
 
 static const struct argp_option options[] = {DISK_ROW, {0}};
 static const struct argp_option travel_options[] = {
@@ -58,9 +58,16 @@ static const struct argp_option travel_options[] = {
 };
 /* clang-format on */
 
-static const struct argp argp = {.options = options, .parser = parse};
+static char *help(int key, const char *text, void *input)
+{
+    (void)input;
+    return key == O_DISK ? parts_help(&disk_parts, 0, text) : (char *)(uintptr_t)text;
+}
 
-static const struct argp travel_argp = {.options = travel_options, .parser = parse};
+static const struct argp argp = {.options = options, .parser = parse, .help_filter = help};
+
+static const struct argp travel_argp = {
+    .options = travel_options, .parser = parse, .help_filter = help};
 
 const struct argp_child disk_option_children[] = {{&argp, 0, NULL, 0}, {0}};
 const struct argp_child travel_option_children[] = {{&travel_argp, 0, NULL, 0}, {0}};

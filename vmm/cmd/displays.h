@@ -6,9 +6,10 @@
 #include "live/display.h"
 #include "live/pace.h"
 
+/* Through parts_help(&vnc_parts). */
 #define DISPLAY_HELP                                                                               \
-    "vnc=ADDRESS: HOST:PORT (PORT 0: any free one, which is printed) or unix:PATH, also "          \
-    "password-file=FILE, and open to let other hosts in without one; sdl: a window; "              \
+    "vnc=ADDRESS: HOST:PORT (PORT 0: any free one, which is printed) or unix:PATH; "               \
+    "its options: %; sdl: a window; "                                                              \
     "png-every=SECONDS[,DIR]: a picture each so many seconds of virtual time if something new "    \
     "was shown, in DIR (default: screens in the recording)"
 

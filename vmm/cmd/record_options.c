@@ -13,6 +13,8 @@
 #include "cmd/engine_option.h"
 #include "cmd/guest.h"
 #include "cpu/engine.h"
+#include "host/disk_spec.h"
+#include "host/net_options.h"
 #include "virtio-gpu-log/log.h"
 
 enum {
@@ -57,11 +59,11 @@ static const struct argp_option own_options[] = {
     {"counter", O_COUNTER, "auto|pmu|step", 0, "How kvm counts: pmu, by the CPU's performance counter, at full speed; step, by single steps, exact and slow, anywhere; auto (default): pmu where it is exact", 0},
     {"code-cache", O_CODE_CACHE, "SIZE", 0, CODE_CACHE_HELP, 0},
     {"verbose", 'v', NULL, 0, "Say which engine runs the machine, and why", 0},
-    {"disk", O_DISK, "FILE[,OPTION]...", 0, "A disk with the contents of the image FILE, which is never written; up to 4. FILE may be nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH. Options: format=raw, qcow2, vmdk, vdi, vhdx ... (default auto: by first bytes and name), readonly, serial=TEXT, backing=on: an image that names other files (a backing file) may have them read; timeout=SECONDS for a server's answer (default 30)", 0},
+    {"disk", O_DISK, "FILE[,OPTION]...", 0, "A disk with the contents of the image FILE, which is never written; up to 4. FILE may be nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH. Options: %", 0},
     {"overlay-limit", O_OVERLAY_LIMIT, "SIZE", 0, "Most that what the guest writes to each disk may take of the host (beside 64M of memory); more is an I/O error of the guest (default: no limit but --keep-free)", 0},
     {"keep-free", O_KEEP_FREE, "SIZE", 0, "So much of a file system stays free of what the guest makes grow: overlays of disks, " GPU_LOG_NAME ", checkpoints, files of --port, pictures of --display (default: a twentieth of it and at least 1G, but no more than half of what is free; 0: nothing)", 0},
-    {"net", O_NET, "KIND[,OPTION]...", 0, "A network, of KIND user, tap or none; up to 4 (default: none). Options: mac=, mtu=; of tap ifname=NAME; of user hostfwd=tcp|udp:[ADDRESS]:PORT-[ADDRESS]:PORT (may be repeated; from port 0: any free one), restrict=on, ipv6=off, net=, dhcpstart=, dns= and hostname=", 0},
-    {"gpu", O_GPU, "virgl|2d|none[,OPTION]...", 0, "A display with a virtio-gpu, virgl: with 3D (default: none). Options: driver=llvmpipe (default), softpipe or device:PATH, a render node: what draws it on the host; timeout=SECONDS: a renderer that does nothing for so long while the guest waits is ended (default 20)", 0},
+    {"net", O_NET, "KIND[,OPTION]...", 0, "A network, of KIND user, tap or none; up to 4 (default: none). Options: %", 0},
+    {"gpu", O_GPU, "virgl|2d|none[,OPTION]...", 0, "A display with a virtio-gpu, virgl: with 3D (default: none). Options: %", 0},
     {"gpu-log", O_GPU_LOG, "on|off", 0, "Keep what the GPU was told in " GPU_LOG_NAME " of DIR, for `reprise gpu` (default on; off: `reprise gpu extract` makes it later)", 0},
     {"gpu-log-limit", O_GPU_LOG_LIMIT, "SIZE", 0, "End " GPU_LOG_NAME " when it would become larger (default 8G; 0: no limit); the recording goes on", 0},
     {"display", O_DISPLAY, "none|vnc=ADDRESS[,OPTION]...|sdl|png-every=SECONDS[,DIR]", 0, "Where the screen of --gpu is shown while recording (default: none; up to 4). With vnc and sdl the guest has a keyboard and a tablet, and what is done with them is recorded. " DISPLAY_HELP, 0},
@@ -92,50 +94,75 @@ static const struct description_row *find_row(const char *of, const char *part, 
     return NULL;
 }
 
-/* "xres=N, yres=N, hz=N, ": the description's parts of an option; with what they are for. */
+/* "xres=N, yres=N, hz=N": the description's parts of an option; with what they are for. */
 static char *list_parts(const char *of, bool help)
 {
     char *text = NULL;
     size_t size, n = strlen(of);
+    const char *between = "";
     FILE *out = open_memstream(&text, &size);
     for (size_t i = 0; out && i < description_row_count; i++) {
         const struct description_row *r = &description_rows[i];
         if (!r->option || strncmp(r->option, of, n) || r->option[n] != '.')
             continue;
-        fprintf(out, "%s=%s", r->option + n + 1, r->arg);
+        fprintf(out, "%s%s=%s", between, r->option + n + 1, r->arg);
         if (help)
             fprintf(out, " (%s)", r->help);
-        fputs(", ", out);
+        between = ", ";
     }
     if (out)
         fclose(out);
     return text;
 }
 
+/* Parts of --gpu that are the host's; what the machine has of it are rows of the description. */
+enum { GPU_VIRGL = 1 };
+#define FIELD(field) PART_FIELD(struct guest_config, field)
+static const struct part gpu_rows[] = {
+    {"driver", "NAME", "a name of 1 to 255 bytes", .of = GPU_VIRGL, .read = part_text,
+     FIELD(gpu_driver),
+     .help = "what draws 3D on the host: llvmpipe, the default, softpipe, or device:PATH, a render "
+             "node"},
+    {"timeout", "SECONDS", "1 to 3600 seconds", .of = GPU_VIRGL, .read = part_number,
+     FIELD(gpu_timeout), .least = 1, .at_most = 3600,
+     .help = "a renderer that does nothing for so long while the guest waits is ended; default 20"},
+};
+static const char *const gpu_kinds[] = {"virgl"};
+static const struct parts gpu_parts = {gpu_rows, ARRAY_SIZE(gpu_rows), gpu_kinds, 1};
+
+/* The description's parts in front of the host's. */
+static char *gpu_help(const char *text)
+{
+    char *rows = list_parts("gpu", true), *both = NULL, *all = NULL;
+    size_t n = strcspn(text, "%");
+    if (rows && asprintf(&both, "%.*s%s%s", (int)n, text, rows, text + n) >= 0)
+        all = parts_help(&gpu_parts, GPU_VIRGL, both);
+    free(rows);
+    free(both);
+    return all;
+}
+
+static char *help(int key, const char *text, void *input)
+{
+    (void)input;
+    switch (key) {
+    case O_GPU: return gpu_help(text);
+    case O_NET: return parts_help(&net_parts, ~0u, text);
+    case O_DISK: return parts_help(&disk_parts, DISK_OF_MACHINE, text);
+    case O_DISPLAY: return parts_help(&vnc_parts, 0, text);
+    default: return (char *)(uintptr_t)text;
+    }
+}
+
 /* The options of their own that rows are, after `own_options`. NULL: no memory. */
 static struct argp_option *all_options(void)
 {
-    static const char head[] = "Options: ";
     struct argp_option *all =
         calloc(ARRAY_SIZE(own_options) + description_row_count + 1, sizeof(*all));
-    char *parts = list_parts("gpu", true), *gpu = NULL;
     size_t n = ARRAY_SIZE(own_options);
-    if (all)
-        memcpy(all, own_options, sizeof(own_options));
-    for (size_t i = 0; all && parts && i < n; i++) {
-        const char *doc = own_options[i].doc, *at = strstr(doc, head);
-        if (own_options[i].key != O_GPU)
-            continue;
-        at += sizeof(head) - 1;
-        if (asprintf(&gpu, "%.*s%s%s", (int)(at - doc), doc, parts, at) < 0)
-            gpu = NULL;
-        all[i].doc = gpu;
-    }
-    free(parts);
-    if (!gpu) {
-        free(all);
+    if (!all)
         return NULL;
-    }
+    memcpy(all, own_options, sizeof(own_options));
     for (size_t i = 0; i < description_row_count; i++) {
         const struct description_row *r = &description_rows[i];
         if (r->option && !strchr(r->option, '.'))
@@ -188,25 +215,19 @@ static const char doc[] =
     "Runs a machine and records it. The guest's console is on the terminal; Ctrl-A x quits, "
     "Ctrl-A h lists the other keys." EXIT_HELP;
 
+/* ",NAME=VALUE" of --gpu. */
 static void parse_gpu_option(struct argp_state *state, const char *one, struct guest_config *g)
 {
-    const struct description_row *r = find_row("gpu", one, strcspn(one, "="));
+    const struct description_row *r = find_row("gpu", one + 1, strcspn(one + 1, "="));
+    struct err err;
     if (r && strchr(one, '=')) {
-        parse_row(state, r, one, &g->is);
-    } else if (!strncmp(one, "timeout=", 8)) {
-        u64 value = option_number(state, one + 8, "--gpu");
-        if (value < 1 || value > 3600)
-            argp_error(state, "--gpu: %s: a renderer has 1 to 3600 seconds", one);
-        g->gpu_timeout = (u32)value;
-    } else if (strncmp(one, "driver=", 7)) {
-        char *parts = list_parts("gpu", false);
-        argp_error(state, "--gpu: '%s' is none of %sdriver=NAME, timeout=SECONDS", one,
-                   parts ? parts : "");
-    } else if (!g->virgl) {
-        argp_error(state, "--gpu: driver= goes with virgl");
-    } else {
-        snprintf(g->gpu_driver, sizeof(g->gpu_driver), "%s", one + 7);
+        parse_row(state, r, one + 1, &g->is);
+        return;
     }
+    char *rows = list_parts("gpu", false);
+    if (parts_read(&gpu_parts, g->virgl ? GPU_VIRGL : 0, one, rows ? rows : "", g, &err))
+        argp_error(state, "--gpu: %s", err.text);
+    free(rows);
 }
 
 static void parse_gpu(struct argp_state *state, const char *arg, struct guest_config *g)
@@ -225,15 +246,13 @@ static void parse_gpu(struct argp_state *state, const char *arg, struct guest_co
     g->is.gpu.width = 1280;
     g->is.gpu.height = 800;
     for (const char *p = arg + n; *p; p += n) {
-        char one[sizeof(g->gpu_driver)];
-        n = strcspn(++p, ",");
+        char one[2 * sizeof(g->gpu_driver)];
+        n = 1 + strcspn(p + 1, ",");
         if (n >= sizeof(one))
-            argp_error(state, "--gpu: '%s' is too long", p);
+            argp_error(state, "--gpu: '%s' is too long", p + 1);
         snprintf(one, sizeof(one), "%.*s", (int)n, p);
         parse_gpu_option(state, one, g);
     }
-    if (g->gpu_timeout && !g->virgl)
-        argp_error(state, "--gpu: timeout= goes with virgl");
 }
 
 /* What kind of machine, and what it starts with. */
@@ -415,7 +434,8 @@ void record_options(int argc, char **argv, struct record_args *out)
 {
     struct argp_option *all = all_options();
     static const struct argp_child children[] = {{&profile_argp, 0, NULL, 0}, {0}};
-    const struct argp argp = {.options = all, .parser = parse, .doc = doc, .children = children};
+    const struct argp argp = {
+        .options = all, .parser = parse, .doc = doc, .children = children, .help_filter = help};
     *out = (struct record_args){.guest.nports = 1,
                                 .engine = -1,
                                 .max_position = NEVER,
@@ -433,9 +453,6 @@ void record_options(int argc, char **argv, struct record_args *out)
         exit(EX_ERROR);
     }
     option_parse(&argp, argc, argv, out);
-    for (struct argp_option *o = all; o->name; o++)
-        if (o->key == O_GPU)
-            free((char *)(uintptr_t)o->doc);
     free(all);
     d->input = out->guest.input || display_options_input(&out->display);
 }

@@ -393,12 +393,22 @@ static int open_displays(struct opened *o, const struct replay_args *a,
     return displays_open(displays, &a->display, &c, err);
 }
 
+static char *help(int key, const char *text, void *input)
+{
+    (void)input;
+    return key == O_DISPLAY ? parts_help(&vnc_parts, 0, text) : (char *)(uintptr_t)text;
+}
+
 static int replay_command(int argc, char **argv, bool checkpoints)
 {
     const struct argp_child children[] = {
         travel_option_children[0], {&profile_argp, 0, NULL, 0}, {0}};
-    const struct argp argp = {
-        .options = options, .parser = parse, .args_doc = "DIR", .doc = doc, .children = children};
+    const struct argp argp = {.options = options,
+                              .parser = parse,
+                              .args_doc = "DIR",
+                              .doc = doc,
+                              .children = children,
+                              .help_filter = help};
     struct replay_args a = {0};
     option_parse(&argp, argc, argv, &a);
     if (a.visits)

@@ -17,39 +17,19 @@ static const char *cut_file(const char *spec, char *file)
     return spec;
 }
 
-/* The value of an option NAME=VALUE of `n` bytes, if it has that name and 1 to room - 1 bytes. */
-static bool value(const char *option, size_t n, const char *name, char *out, size_t room)
-{
-    size_t len = strlen(name);
-    if (n <= len || strncmp(option, name, len) || n - len >= room)
-        return false;
-    snprintf(out, room, "%.*s", (int)(n - len), option + len);
-    return true;
-}
-
-static bool take(struct disk_spec *s, const char *option, size_t n, bool of_machine)
-{
-    char word[8];
-    if (of_machine && n == 8 && !strncmp(option, "readonly", n)) {
-        s->readonly = true;
-        return true;
-    }
-    if (of_machine && value(option, n, "serial=", s->serial, sizeof(s->serial)))
-        return true;
-    if (value(option, n, "format=", s->format, sizeof(s->format)))
-        return true;
-    if (value(option, n, "timeout=", word, sizeof(word)) &&
-        strspn(word, "0123456789") == strlen(word) && strtoul(word, NULL, 10)) {
-        s->timeout = (unsigned)strtoul(word, NULL, 10);
-        return true;
-    }
-    if (value(option, n, "backing=", word, sizeof(word)) &&
-        (!strcmp(word, "on") || !strcmp(word, "off"))) {
-        s->backing = !strcmp(word, "on");
-        return true;
-    }
-    return false;
-}
+#define FIELD(field) PART_FIELD(struct disk_spec, field)
+static const struct part rows[] = {
+    {"format", "NAME", .read = part_text, FIELD(format),
+     .help = "raw, qcow2, vmdk, vdi, vhdx ...; default auto: by first bytes and name"},
+    {"readonly", .of = DISK_OF_MACHINE, .read = part_flag, FIELD(readonly)},
+    {"serial", "TEXT", "a text of at most 20 bytes", .of = DISK_OF_MACHINE, .read = part_text,
+     FIELD(serial), .help = "what the guest is told"},
+    {"backing", "on|off", "on or off", .read = part_on_off, FIELD(backing),
+     .help = "on: an image that names other files, a backing file, may have them read"},
+    {"timeout", "SECONDS", "a number of SECONDS from 1 to 86400", .read = part_number,
+     FIELD(timeout), .least = 1, .at_most = 86400, .help = "for a server's answer; default 30"},
+};
+const struct parts disk_parts = {rows, ARRAY_SIZE(rows), NULL, 0};
 
 int disk_spec_parse(struct disk_spec *s, const char *text, bool of_machine, struct err *err)
 {
@@ -58,15 +38,10 @@ int disk_spec_parse(struct disk_spec *s, const char *text, bool of_machine, stru
         return err_set(err, -ENOMEM, "no memory");
     const char *from = cut_file(text, s->file);
     int code = *s->file ? 0 : err_set(err, -EINVAL, "--disk %s: the file has no name", text);
-    while (*from == ',' && !code) {
-        size_t n = strcspn(++from, ",");
-        if (!take(s, from, n, of_machine))
-            code = err_set(err, -EINVAL,
-                           "--disk %s: '%.*s' is none of format=NAME, %sbacking=on|off and "
-                           "timeout=SECONDS",
-                           text, (int)n, from,
-                           of_machine ? "readonly, serial=TEXT of at most 20 bytes, " : "");
-        from += n;
+    if (!code) {
+        code = parts_read(&disk_parts, of_machine ? DISK_OF_MACHINE : 0, from, "", s, err);
+        if (code)
+            err_prefix(err, "--disk %s", text);
     }
     if (code)
         disk_spec_free(s);

@@ -5,6 +5,7 @@
 #ifndef REPRISE_HOST_DISK_SPEC_H
 #define REPRISE_HOST_DISK_SPEC_H
 
+#include "base/parts.h"
 #include "host/disk_format.h"
 
 #define DISK_SERIAL_MAX 21 /* bytes with the NUL */
@@ -17,6 +18,9 @@ struct disk_spec {
     bool backing;     /* the image may name other files, which are then read too */
     unsigned timeout; /* of a server, seconds; 0: not said */
 };
+
+#define DISK_OF_MACHINE 1u /* kind: parts that say what the guest sees of the disk */
+extern const struct parts disk_parts;
 
 /* `of_machine`: also what the guest sees of the disk, readonly and serial=. *s is zeroed first; an
  * error names `text`. */

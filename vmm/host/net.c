@@ -140,7 +140,7 @@ int net_create(struct net **out, const char *spec, unsigned unit, struct net_ide
     d->mtu = (u16)(o.mtu ? o.mtu : 1500);
     /* Locally administered. */
     memcpy(d->mac, (const u8[]){0x52, 0x54, 0x00, 0x12, 0x34, (u8)(0x56 + unit)}, 6);
-    if (o.has_mac)
+    if (net_has_mac(&o))
         memcpy(d->mac, o.mac, 6);
     code = o.kind == NET_TAP ? net_tap_create(n, &o, d, err) : net_user_create(n, &o, d, err);
     if (code) {

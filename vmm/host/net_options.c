@@ -57,19 +57,26 @@ static int hex_digit(char c)
                                                 : -1;
 }
 
-static bool mac(struct piece *p, u8 out[6])
+static struct piece piece(const char *value, size_t n)
 {
-    for (unsigned i = 0; i < 6; i++) {
-        if ((i && !next_is(p, ':')) || p->end - p->at < 2 || hex_digit(p->at[0]) < 0 ||
-            hex_digit(p->at[1]) < 0)
-            return false;
-        out[i] = (u8)(hex_digit(p->at[0]) << 4 | hex_digit(p->at[1]));
-        p->at += 2;
-    }
-    return done(p);
+    return (struct piece){value, value + n};
 }
 
-/* tcp|udp:[ADDRESS]:PORT-[ADDRESS]:PORT */
+static bool read_mac(const struct part *part, void *field, const char *value, size_t n)
+{
+    static const u8 none[6];
+    struct piece p = piece(value, n);
+    u8 *out = field;
+    for (unsigned i = 0; i < part->size; i++) {
+        if ((i && !next_is(&p, ':')) || p.end - p.at < 2 || hex_digit(p.at[0]) < 0 ||
+            hex_digit(p.at[1]) < 0)
+            return false;
+        out[i] = (u8)(hex_digit(p.at[0]) << 4 | hex_digit(p.at[1]));
+        p.at += 2;
+    }
+    return done(&p) && !(out[0] & 1) && memcmp(out, none, sizeof(none));
+}
+
 static bool forward(struct piece *p, struct net_forward *f)
 {
     u32 port;
@@ -94,129 +101,96 @@ static bool forward(struct piece *p, struct net_forward *f)
     return done(p);
 }
 
-static bool on_off(const struct piece *p, enum net_switch *out)
+static bool read_forward(const struct part *part, void *field, const char *value, size_t n)
 {
-    size_t len = (size_t)(p->end - p->at);
-    if (len == 2 && !strncmp(p->at, "on", 2))
-        *out = NET_ON;
-    else if (len == 3 && !strncmp(p->at, "off", 3))
-        *out = NET_OFF;
-    else
+    struct net_forwards *all = field;
+    struct piece p = piece(value, n);
+    (void)part; /* its rows count them */
+    return forward(&p, &all->at[all->n++]);
+}
+
+static bool read_switch(const struct part *part, void *field, const char *value, size_t n)
+{
+    bool on;
+    if (!part_on_off(part, &on, value, n))
         return false;
+    *(enum net_switch *)field = on ? NET_ON : NET_OFF;
     return true;
 }
 
-static bool network(struct piece *p, struct net_options *o)
+static bool read_network(const struct part *part, void *field, const char *value, size_t n)
 {
+    struct net_network *out = field;
+    struct piece p = piece(value, n);
     u32 bits = 24;
-    if (!address(p, &o->net) || (next_is(p, '/') && !number(p, 32, &bits)) || !done(p))
+    (void)part;
+    if (!address(&p, &out->net) || (next_is(&p, '/') && !number(&p, 32, &bits)) || !done(&p))
         return false;
     if (bits < 4 || bits > 27) /* room for what lives in it: .2, .3, .15 and a few guests */
         return false;
-    o->mask = ~0u << (32 - bits);
-    return !(o->net & ~o->mask);
+    out->mask = ~0u << (32 - bits);
+    return !(out->net & ~out->mask);
 }
 
 /* Letters, digits and inner hyphens, as in a DNS label (RFC 1123, 2.1). */
-static bool hostname(const struct piece *p, char *out, size_t room)
+static bool read_hostname(const struct part *part, void *field, const char *value, size_t n)
 {
-    size_t len = (size_t)(p->end - p->at);
-    if (!len || len >= room || p->at[0] == '-' || p->end[-1] == '-')
+    if (!n || value[0] == '-' || value[n - 1] == '-')
         return false;
-    for (const char *c = p->at; c < p->end; c++)
+    for (const char *c = value; c < value + n; c++)
         if (!((*c | 32) >= 'a' && (*c | 32) <= 'z') && !(*c >= '0' && *c <= '9') && *c != '-')
             return false;
-    memcpy(out, p->at, len);
-    out[len] = 0;
-    return true;
+    return part_text(part, field, value, n);
 }
 
-static bool ifname(const struct piece *p, char *out, size_t room)
+static bool read_ifname(const struct part *part, void *field, const char *value, size_t n)
 {
-    size_t len = (size_t)(p->end - p->at);
-    if (!len || len >= room)
-        return false;
-    for (const char *c = p->at; c < p->end; c++)
+    for (const char *c = value; c < value + n; c++)
         if (*c <= ' ' || *c > '~' || *c == '/' || *c == ':' || *c == '%')
             return false;
-    memcpy(out, p->at, len);
-    out[len] = 0;
+    return part_text(part, field, value, n);
+}
+
+static bool read_address(const struct part *part, void *field, const char *value, size_t n)
+{
+    struct piece p = piece(value, n);
+    u32 a;
+    (void)part;
+    if (!address(&p, &a) || !a || !done(&p))
+        return false;
+    memcpy(field, &a, sizeof(a));
     return true;
 }
 
-enum option { HOSTFWD, RESTRICT, IPV6, NETWORK, DHCPSTART, DNS, HOSTNAME, IFNAME, MAC, MTU };
+enum { USER = 1 << NET_USER, TAP = 1 << NET_TAP };
+#define FIELD(field) PART_FIELD(struct net_options, field)
 
-static const struct row {
-    const char *name;
-    bool user, tap;
-    const char *takes;
-} rows[] = {
-    [HOSTFWD] = {"hostfwd", true, false, "tcp|udp:[ADDRESS]:PORT-[ADDRESS]:PORT"},
-    [RESTRICT] = {"restrict", true, false, "on or off"},
-    [IPV6] = {"ipv6", true, false, "on or off"},
-    [NETWORK] = {"net", true, false, "ADDRESS[/BITS], the network's own, BITS 4 to 27"},
-    [DHCPSTART] = {"dhcpstart", true, false, "an IPv4 address"},
-    [DNS] = {"dns", true, false, "an IPv4 address"},
-    [HOSTNAME] = {"hostname", true, false, "a name of letters, digits and hyphens"},
-    [IFNAME] = {"ifname", false, true, "the name of a tap device, at most 15 bytes"},
-    [MAC] = {"mac", true, true, "XX:XX:XX:XX:XX:XX, one station's address and not all zeros"},
-    [MTU] = {"mtu", true, true, "a number from 576 to 32000"},
+static const struct part rows[] = {
+    {"hostfwd", "tcp|udp:[ADDRESS]:PORT-[ADDRESS]:PORT", .of = USER, .most = NET_FORWARDS,
+     .help = "may be repeated; from port 0: any free one", .read = read_forward, FIELD(forwards)},
+    {"restrict", "on|off", "on or off", .of = USER, .read = read_switch, FIELD(restricted),
+     .help = "on: the guest reaches nothing but through hostfwd"},
+    {"ipv6", "on|off", "on or off", .of = USER, .read = read_switch, FIELD(ipv6),
+     .help = "default: if the host has it"},
+    {"net", "ADDRESS[/BITS]", "ADDRESS[/BITS], the network's own, BITS 4 to 27", .of = USER,
+     .read = read_network, FIELD(network), .help = "default 10.0.2.0/24"},
+    {"dhcpstart", "ADDRESS", "an IPv4 address", .of = USER, .read = read_address, FIELD(dhcp),
+     .help = "the guest's"},
+    {"dns", "ADDRESS", "an IPv4 address", .of = USER, .read = read_address, FIELD(dns),
+     .help = "where the guest asks for names"},
+    {"hostname", "NAME", "a name of letters, digits and hyphens", .of = USER, .read = read_hostname,
+     FIELD(hostname), .help = "what DHCP calls the guest"},
+    {"ifname", "NAME", "the name of a tap device, at most 15 bytes", .of = TAP, .read = read_ifname,
+     FIELD(ifname)},
+    {"mac", "XX:XX:XX:XX:XX:XX", "XX:XX:XX:XX:XX:XX, one station's address and not all zeros",
+     .read = read_mac, FIELD(mac)},
+    {"mtu", "N", "a number from 576 to 32000", .read = part_number, FIELD(mtu),
+     .least = NET_MTU_MIN, .at_most = NET_MTU_MAX},
 };
 
-static bool one_address(struct piece *p, u32 *out)
-{
-    return address(p, out) && *out && done(p);
-}
+static const char *const kinds[] = {[NET_USER] = "user", [NET_TAP] = "tap"};
 
-static bool parse_value(struct net_options *o, enum option which, struct piece p)
-{
-    static const u8 none[6];
-    switch (which) {
-    case HOSTFWD: return forward(&p, &o->forward[o->nforwards]);
-    case RESTRICT: return on_off(&p, &o->restricted);
-    case IPV6: return on_off(&p, &o->ipv6);
-    case NETWORK: return network(&p, o);
-    case DHCPSTART: return one_address(&p, &o->dhcp);
-    case DNS: return one_address(&p, &o->dns);
-    case HOSTNAME: return hostname(&p, o->hostname, sizeof(o->hostname));
-    case IFNAME: return ifname(&p, o->ifname, sizeof(o->ifname));
-    case MAC:
-        o->has_mac = mac(&p, o->mac) && !(o->mac[0] & 1) && memcmp(o->mac, none, 6);
-        return o->has_mac;
-    case MTU: return number(&p, NET_MTU_MAX, &o->mtu) && o->mtu >= NET_MTU_MIN && done(&p);
-    }
-    return false;
-}
-
-static int parse_option(struct net_options *o, struct piece p, u32 *seen, struct err *err)
-{
-    const char *kind = o->kind == NET_TAP ? "tap" : "user";
-    int len = (int)(p.end - p.at);
-    const char *equals = memchr(p.at, '=', (size_t)len);
-    size_t name = equals ? (size_t)(equals - p.at) : (size_t)len;
-    for (unsigned i = 0; i < ARRAY_SIZE(rows); i++) {
-        if (strlen(rows[i].name) != name || strncmp(rows[i].name, p.at, name) ||
-            !(o->kind == NET_TAP ? rows[i].tap : rows[i].user))
-            continue;
-        if (i != HOSTFWD && (*seen >> i & 1))
-            return err_set(err, -EINVAL, "--net %s: %s is given twice", kind, rows[i].name);
-        if (i == HOSTFWD && o->nforwards == NET_FORWARDS)
-            return err_set(err, -EINVAL, "--net %s: at most %u of hostfwd", kind, NET_FORWARDS);
-        *seen |= 1u << i;
-        if (!equals || !parse_value(o, (enum option)i, (struct piece){equals + 1, p.end}))
-            return err_set(err, -EINVAL, "--net %s: '%.*s': %s is %s", kind, MIN(len, 200), p.at,
-                           rows[i].name, rows[i].takes);
-        o->nforwards += i == HOSTFWD;
-        return 0;
-    }
-    char all[160] = "";
-    for (unsigned i = 0; i < ARRAY_SIZE(rows); i++)
-        if (o->kind == NET_TAP ? rows[i].tap : rows[i].user)
-            snprintf(all + strlen(all), sizeof(all) - strlen(all), "%s%s", *all ? ", " : "",
-                     rows[i].name);
-    return err_set(err, -EINVAL, "--net %s: there is no option '%.*s' (%s)", kind, MIN(len, 200),
-                   p.at, all);
-}
+const struct parts net_parts = {rows, ARRAY_SIZE(rows), kinds, ARRAY_SIZE(kinds)};
 
 char *net_address_text(u32 a, char out[16])
 {
@@ -228,59 +202,61 @@ char *net_address_text(u32 a, char out[16])
 static int complete_user(struct net_options *o, struct err *err)
 {
     char text[16], net[16];
-    o->host = o->net | 2;
+    o->host = o->network.net | 2;
     if (!o->dns)
-        o->dns = o->net | 3;
+        o->dns = o->network.net | 3;
     if (!o->dhcp)
-        o->dhcp = o->net | 15;
+        o->dhcp = o->network.net | 15;
     const struct {
         const char *name;
         u32 address;
     } inside[] = {{"dns", o->dns}, {"dhcpstart", o->dhcp}};
     for (unsigned i = 0; i < ARRAY_SIZE(inside); i++) {
         u32 a = inside[i].address;
-        if ((a & o->mask) != o->net || a == o->net || a == (o->net | ~o->mask))
+        if ((a & o->network.mask) != o->network.net || a == o->network.net ||
+            a == (o->network.net | ~o->network.mask))
             return err_set(err, -EINVAL, "--net user: %s=%s is no host's address in the network %s",
                            inside[i].name, net_address_text(a, text),
-                           net_address_text(o->net, net));
+                           net_address_text(o->network.net, net));
     }
     if (o->dns == o->host || o->dhcp == o->host || o->dns == o->dhcp)
         return err_set(err, -EINVAL,
                        "--net user: host (%s), dns and dhcpstart must be three addresses",
                        net_address_text(o->host, text));
-    for (unsigned i = 0; i < o->nforwards; i++) {
-        struct net_forward *f = &o->forward[i];
+    for (unsigned i = 0; i < o->forwards.n; i++) {
+        struct net_forward *f = &o->forwards.at[i];
         if (!f->guest)
             f->guest = o->dhcp;
-        if ((f->guest & o->mask) != o->net)
+        if ((f->guest & o->network.mask) != o->network.net)
             return err_set(err, -EINVAL,
                            "--net user: hostfwd to %s, which is not in the guest's network %s",
-                           net_address_text(f->guest, text), net_address_text(o->net, net));
+                           net_address_text(f->guest, text), net_address_text(o->network.net, net));
     }
     return 0;
+}
+
+bool net_has_mac(const struct net_options *o)
+{
+    static const u8 none[6];
+    return memcmp(o->mac, none, sizeof(none));
 }
 
 int net_options_parse(struct net_options *o, const char *spec, struct err *err)
 {
     memset(o, 0, sizeof(*o));
-    o->net = 0x0a000200;
-    o->mask = 0xffffff00;
-    const char *end = spec + strlen(spec);
+    o->network.net = 0x0a000200;
+    o->network.mask = 0xffffff00;
     size_t kind = strcspn(spec, ",");
-    u32 seen = 0;
-    if (kind == 4 && !strncmp(spec, "user", 4))
-        o->kind = NET_USER;
-    else if (kind == 3 && !strncmp(spec, "tap", 3))
-        o->kind = NET_TAP;
-    else
+    for (o->kind = 0; o->kind < ARRAY_SIZE(kinds); o->kind++)
+        if (strlen(kinds[o->kind]) == kind && !strncmp(spec, kinds[o->kind], kind))
+            break;
+    if (o->kind == ARRAY_SIZE(kinds))
         return err_set(err, -EINVAL, "--net: '%.*s' is neither user, tap nor none",
                        (int)MIN(kind, (size_t)200), spec);
-    for (const char *at = spec + kind; at < end;) {
-        size_t len = strcspn(++at, ",");
-        int code = parse_option(o, (struct piece){at, at + len}, &seen, err);
-        if (code)
-            return code;
-        at += len;
+    int code = parts_read(&net_parts, 1u << o->kind, spec + kind, "", o, err);
+    if (code) {
+        err_prefix(err, "--net %s", kinds[o->kind]);
+        return code;
     }
     if (o->kind == NET_TAP && !*o->ifname)
         return err_set(err, -EINVAL,

@@ -1,16 +1,12 @@
 /*
- * What --net was given, taken apart: pure text, no system calls, any bytes are safe.
- *
- *     user[,hostfwd=tcp|udp:[ADDRESS]:PORT-[ADDRESS]:PORT]...[,restrict=on|off][,ipv6=on|off]
- *         [,net=ADDRESS[/BITS]][,dhcpstart=ADDRESS][,dns=ADDRESS][,hostname=NAME]
- *     tap,ifname=NAME
- *
- * and with either mac=XX:XX:XX:XX:XX:XX and mtu=N.
+ * What --net was given, KIND[,OPTION]..., taken apart: pure text, no system calls, any bytes are
+ * safe. The options are rows (net_options.c).
  */
 #ifndef REPRISE_HOST_NET_OPTIONS_H
 #define REPRISE_HOST_NET_OPTIONS_H
 
 #include "base/err.h"
+#include "base/parts.h"
 #include "base/types.h"
 
 #define NET_MTU_MIN  576u /* what every IPv4 host takes (RFC 791) */
@@ -28,21 +24,32 @@ struct net_forward {
     u16 guest_port;
 };
 
+struct net_forwards {
+    unsigned n;
+    struct net_forward at[NET_FORWARDS];
+};
+
+struct net_network {
+    u32 net, mask;
+};
+
 struct net_options {
     enum net_kind kind;
-    bool has_mac;
-    u8 mac[6];
-    u32 mtu; /* 0: the backend's default */
+    u8 mac[6]; /* zeros: not said */
+    u32 mtu;   /* 0: the backend's default */
     /* user; addresses in the host's byte order */
     enum net_switch restricted, ipv6;
-    u32 net, mask;       /* guest's network */
-    u32 host, dhcp, dns; /* in it: the host, DHCP's first address, the name server */
-    char hostname[64];   /* DHCP tells the guest that it is called so; "": nothing */
-    unsigned nforwards;
-    struct net_forward forward[NET_FORWARDS];
+    struct net_network network; /* the guest's */
+    u32 host, dhcp, dns;        /* in it: the host, DHCP's first address, the name server */
+    char hostname[64];          /* DHCP tells the guest that it is called so; "": nothing */
+    struct net_forwards forwards;
     /* tap */
     char ifname[16]; /* IFNAMSIZ, see netdevice(7) */
 };
+
+extern const struct parts net_parts; /* of a kind 1 << enum net_kind */
+
+bool net_has_mac(const struct net_options *o);
 
 /* Fills *o; -EINVAL with a text that names the option and says what it takes. */
 int net_options_parse(struct net_options *o, const char *spec, struct err *err);

@@ -35,7 +35,7 @@ struct netd_hello {
     u32 magic, version;
     u32 step;               /* enum netd_step: how far it came */
     i32 error;              /* errno */
-    u32 forward;            /* below options.nforwards */
+    u32 forward;            /* below options.forwards.n */
     u16 port[NET_FORWARDS]; /* of the host, where forwards lead in */
 };
 

@@ -193,7 +193,7 @@ static int start(struct user *u, struct err *err)
 /* What it said of its start, in words. */
 static int explain(const struct netd_hello *hello, const struct net_options *o, struct err *err)
 {
-    const struct net_forward *f = &o->forward[MIN(hello->forward, MAX(o->nforwards, 1u) - 1)];
+    const struct net_forward *f = &o->forwards.at[MIN(hello->forward, MAX(o->forwards.n, 1u) - 1)];
     char text[16];
     errno = hello->error;
     switch (hello->step) {
@@ -250,8 +250,8 @@ int net_user_create(struct net *n, const struct net_options *o, struct net_ident
         user_destroy(n);
         return code;
     }
-    for (unsigned i = 0; i < o->nforwards; i++) {
-        const struct net_forward *f = &o->forward[i];
+    for (unsigned i = 0; i < o->forwards.n; i++) {
+        const struct net_forward *f = &o->forwards.at[i];
         if (!f->host_port)
             net_note(n, "reprise: network %u: %s port %u of %s leads to port %u of %s\n", n->unit,
                      f->udp ? "udp" : "tcp", hello.port[i], net_address_text(f->host, from),

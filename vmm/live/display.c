@@ -22,6 +22,13 @@ static int copy(char *out, size_t size, const char *text, size_t n, struct err *
     return 0;
 }
 
+#define FIELD(field) PART_FIELD(struct display_spec, field)
+static const struct part vnc_rows[] = {
+    {"password-file", "FILE", "a name of 1 to 4095 bytes", .read = part_text, FIELD(password_file)},
+    {"open", .read = part_flag, FIELD(open), .help = "lets other hosts in without a password"},
+};
+const struct parts vnc_parts = {vnc_rows, ARRAY_SIZE(vnc_rows), NULL, 0};
+
 static int parse_vnc(struct display_spec *s, const char *text, struct err *err)
 {
     char address[320];
@@ -31,19 +38,7 @@ static int parse_vnc(struct display_spec *s, const char *text, struct err *err)
         code = endpoint_parse(&s->endpoint, address, err);
     if (!code && s->endpoint.kind == ENDPOINT_STDIO)
         code = err_set(err, -EINVAL, "vnc=HOST:PORT or vnc=unix:PATH");
-    for (const char *at = text + n; *at && !code; at += n) {
-        n = strcspn(++at, ",");
-        const char *file = after(at, "password-file=");
-        if (file)
-            code = copy(s->password_file, sizeof(s->password_file), file, n - (size_t)(file - at),
-                        err);
-        else if (n == 4 && after(at, "open"))
-            s->open = true;
-        else
-            code =
-                err_set(err, -EINVAL, "'%.*s' is neither password-file=FILE nor open", (int)n, at);
-    }
-    return code;
+    return code ? code : parts_read(&vnc_parts, 0, text + n, "", s, err);
 }
 
 static int parse_png(struct display_spec *s, const char *text, struct err *err)

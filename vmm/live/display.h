@@ -9,6 +9,7 @@
 #ifndef REPRISE_LIVE_DISPLAY_H
 #define REPRISE_LIVE_DISPLAY_H
 
+#include "base/parts.h"
 #include "base/room.h"
 #include "host/endpoint.h"
 #include "live/feed.h"
@@ -28,7 +29,9 @@ struct display_spec {
     char dir[4096];           /* PNG; "": screens in the recording */
 };
 
-/* vnc=ADDR[,password-file=FILE][,open], sdl, png-every=SECONDS[,DIR]. -EINVAL with a text. */
+extern const struct parts vnc_parts;
+
+/* vnc=ADDR and vnc_parts, sdl, png-every=SECONDS[,DIR]. -EINVAL with a text. */
 int display_parse(struct display_spec *s, const char *text, struct err *err);
 
 struct display_config {

@@ -153,7 +153,7 @@ static bool receive_start(struct netd_start *s)
 {
     struct net_options *o = &s->options;
     ssize_t n = recv(NETD_SOCKET, s, sizeof(*s), 0);
-    return n == sizeof(*s) && s->magic == NETD_MAGIC && o->nforwards <= NET_FORWARDS &&
+    return n == sizeof(*s) && s->magic == NETD_MAGIC && o->forwards.n <= NET_FORWARDS &&
            memchr(o->hostname, 0, sizeof(o->hostname));
 }
 

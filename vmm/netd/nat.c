@@ -243,8 +243,8 @@ struct nat *nat_create(const struct netd_start *start, struct netd_hello *hello,
                      .restricted = o->restricted == NET_ON,
                      .in_enabled = true,
                      .in6_enabled = o->ipv6 == NET_DEFAULT ? host_has_ipv6() : o->ipv6 == NET_ON,
-                     .vnetwork.s_addr = htonl(o->net),
-                     .vnetmask.s_addr = htonl(o->mask),
+                     .vnetwork.s_addr = htonl(o->network.net),
+                     .vnetmask.s_addr = htonl(o->network.mask),
                      .vhost.s_addr = htonl(o->host),
                      .vdhcp_start.s_addr = htonl(o->dhcp),
                      .vnameserver.s_addr = htonl(o->dns),
@@ -269,9 +269,9 @@ struct nat *nat_create(const struct netd_start *start, struct netd_hello *hello,
     hello->error = EIO;
     if (!n->slirp)
         return NULL;
-    for (u32 i = 0; i < o->nforwards; i++) {
+    for (u32 i = 0; i < o->forwards.n; i++) {
         hello->forward = i;
-        hello->step = forward(n, &o->forward[i], &hello->port[i]);
+        hello->step = forward(n, &o->forwards.at[i], &hello->port[i]);
         hello->error = hello->step == NETD_NO_LISTEN ? errno : EIO;
         if (hello->step != NETD_READY)
             return NULL;
