@@ -3,10 +3,12 @@
  * segment, a size or an address is used only after it was checked against the file and against RAM.
  * Entropy enters the guest here (SETUP_RNG_SEED) and is a function of the seed.
  *
- * Linux Documentation/arch/x86/boot.rst, "64-bit boot protocol" and "The real-mode kernel header";
- * zero-page.rst for the offsets; System V ABI, AMD64 supplement, for ELF.
+ * Linux Documentation/arch/x86/boot.rst, "64-bit boot protocol", "32-bit boot protocol" and "The
+ * real-mode kernel header"; zero-page.rst for the offsets; System V ABI, AMD64 supplement, for ELF.
  */
 #include "board/boot.h"
+
+#include "board/protocol.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -96,12 +98,36 @@ static double mib(u64 bytes)
     return (double)bytes / (1 << 20);
 }
 
+const char *const boot_protocol_name[BOOT_PROTOCOLS] = {[BOOT_LINUX] = "linux",
+                                                        [BOOT_PVH] = "pvh",
+                                                        [BOOT_MULTIBOOT] = "multiboot",
+                                                        [BOOT_MULTIBOOT2] = "multiboot2"};
+
 void boot_seed_bytes(u64 seed, u8 out[BOOT_SEED_SIZE])
 {
     for (u64 i = 0; i < BOOT_SEED_SIZE / 8; i++) {
         u64 block[2] = {seed, i};
         put64(out + 8 * i, XXH3_64bits(block, sizeof(block)));
     }
+}
+
+static bool is_narrow(const Elf64_Ehdr *eh)
+{
+    return eh->e_ident[EI_CLASS] == ELFCLASS32;
+}
+
+/* A header of 32 bits as one of 64. */
+static void widen(const struct boot_config *c, Elf64_Ehdr *eh)
+{
+    Elf32_Ehdr h;
+    memcpy(&h, c->kernel, sizeof(h));
+    *eh = (Elf64_Ehdr){.e_type = h.e_type,
+                       .e_machine = h.e_machine,
+                       .e_entry = h.e_entry,
+                       .e_phoff = h.e_phoff,
+                       .e_phentsize = h.e_phentsize,
+                       .e_phnum = h.e_phnum};
+    memcpy(eh->e_ident, h.e_ident, sizeof(h.e_ident));
 }
 
 static int check_elf(const struct boot_config *c, Elf64_Ehdr *eh, struct err *err)
@@ -112,17 +138,21 @@ static int check_elf(const struct boot_config *c, Elf64_Ehdr *eh, struct err *er
     memcpy(eh, c->kernel, sizeof(*eh));
     if (memcmp(eh->e_ident, ELFMAG, SELFMAG))
         return err_set(err, -ENOEXEC, "the kernel is not an ELF file");
-    if (eh->e_ident[EI_CLASS] != ELFCLASS64 || eh->e_ident[EI_DATA] != ELFDATA2LSB ||
-        eh->e_machine != EM_X86_64)
-        return err_set(err, -ENOEXEC, "the kernel is not a 64-bit x86 ELF file");
+    if (is_narrow(eh))
+        widen(c, eh);
+    if (eh->e_ident[EI_DATA] != ELFDATA2LSB ||
+        (is_narrow(eh) ? eh->e_machine != EM_386
+                       : eh->e_ident[EI_CLASS] != ELFCLASS64 || eh->e_machine != EM_X86_64))
+        return err_set(err, -ENOEXEC, "the kernel is not an x86 ELF file");
+    size_t entry = is_narrow(eh) ? sizeof(Elf32_Phdr) : sizeof(Elf64_Phdr);
     if (eh->e_type != ET_EXEC && eh->e_type != ET_DYN)
         return err_set(err, -ENOEXEC, "the kernel is an ELF file of type %u, not an executable",
                        eh->e_type);
-    if (eh->e_phentsize != sizeof(Elf64_Phdr))
+    if (eh->e_phentsize != entry)
         return err_set(err, -ENOEXEC,
                        "the kernel's ELF program headers have %u bytes each, not %zu",
-                       eh->e_phentsize, sizeof(Elf64_Phdr));
-    u64 table = (u64)eh->e_phnum * sizeof(Elf64_Phdr);
+                       eh->e_phentsize, entry);
+    u64 table = (u64)eh->e_phnum * entry;
     if (eh->e_phoff > c->kernel_size || table > c->kernel_size - eh->e_phoff)
         return err_set(err, -ENOEXEC,
                        "the kernel is truncated: its program headers lie outside it");
@@ -161,12 +191,78 @@ static int check_segment(const struct boot_config *c, const struct ram *ram, con
     return 0;
 }
 
+/* The program header `index`. */
+static void program_header(const struct boot_config *c, const Elf64_Ehdr *eh, unsigned index,
+                           Elf64_Phdr *ph)
+{
+    const u8 *at = (const u8 *)c->kernel + eh->e_phoff + (size_t)index * eh->e_phentsize;
+    Elf32_Phdr h;
+    if (!is_narrow(eh)) {
+        memcpy(ph, at, sizeof(*ph));
+        return;
+    }
+    memcpy(&h, at, sizeof(h));
+    *ph = (Elf64_Phdr){.p_type = h.p_type,
+                       .p_offset = h.p_offset,
+                       .p_vaddr = h.p_vaddr,
+                       .p_paddr = h.p_paddr,
+                       .p_filesz = h.p_filesz,
+                       .p_memsz = h.p_memsz,
+                       .p_align = h.p_align};
+}
+
 /* The segment header `index`, or false if it is none that loads anything. */
 static bool segment(const struct boot_config *c, const Elf64_Ehdr *eh, unsigned index,
                     Elf64_Phdr *ph)
 {
-    memcpy(ph, (const u8 *)c->kernel + eh->e_phoff + index * sizeof(*ph), sizeof(*ph));
+    program_header(c, eh, index, ph);
     return ph->p_type == PT_LOAD && ph->p_memsz;
+}
+
+/* The entry that an ELF note of Xen's names (xen/include/public/elfnote.h); 0: none. */
+static u64 pvh_entry(const struct boot_config *c, const Elf64_Ehdr *eh)
+{
+    Elf64_Phdr ph;
+    for (unsigned i = 0; i < eh->e_phnum; i++) {
+        program_header(c, eh, i, &ph);
+        if (ph.p_type != PT_NOTE || ph.p_offset > c->kernel_size ||
+            ph.p_filesz > c->kernel_size - ph.p_offset)
+            continue;
+        u64 entry = protocol_pvh_entry((const u8 *)c->kernel + ph.p_offset, ph.p_filesz,
+                                       ph.p_align == 8 ? 8 : 4);
+        if (entry)
+            return entry;
+    }
+    return 0;
+}
+
+/* The protocol that was asked for, or else that fits: a kernel of 64 bits is entered as Linux is;
+ * one of 32 bits too if it comes from a bzImage, else by what it says of itself. */
+static int choose(const struct boot_config *c, const Elf64_Ehdr *eh, enum boot_protocol *out,
+                  struct err *err)
+{
+    bool has[BOOT_PROTOCOLS] = {[BOOT_LINUX] = !is_narrow(eh) || c->header,
+                                [BOOT_PVH] = pvh_entry(c, eh),
+                                [BOOT_MULTIBOOT] =
+                                    is_narrow(eh) && protocol_multiboot(c->kernel, c->kernel_size),
+                                [BOOT_MULTIBOOT2] = protocol_multiboot2(c->kernel, c->kernel_size)};
+    unsigned p = 0;
+    if (!c->protocol || !strcmp(c->protocol, "auto")) {
+        while (p < BOOT_PROTOCOLS && !has[p])
+            p++;
+        *out = (enum boot_protocol)p;
+        return p < BOOT_PROTOCOLS ? 0
+                                  : err_set(err, -ENOEXEC,
+                                            "the kernel has 32 bits, and neither a note for PVH "
+                                            "nor a header for Multiboot says how it is entered");
+    }
+    while (p < BOOT_PROTOCOLS && strcmp(c->protocol, boot_protocol_name[p]))
+        p++;
+    if (p == BOOT_PROTOCOLS || !has[p])
+        return err_set(err, -ENOEXEC, "the kernel has no entry for the boot protocol %s",
+                       c->protocol);
+    *out = (enum boot_protocol)p;
+    return 0;
 }
 
 /* Linux links its entry as a physical address, most bare guests as a virtual one. Physical first:
@@ -190,7 +286,7 @@ static int find_entry(const struct boot_config *c, const Elf64_Ehdr *eh, struct 
 }
 
 static int plan_kernel(const struct boot_config *c, const struct ram *ram, const Elf64_Ehdr *eh,
-                       struct layout *l, struct err *err)
+                       enum boot_protocol protocol, struct layout *l, struct err *err)
 {
     l->kernel_start = UINT64_MAX;
     for (unsigned i = 0; i < eh->e_phnum; i++) {
@@ -202,6 +298,12 @@ static int plan_kernel(const struct boot_config *c, const struct ram *ram, const
     if (!l->nsegments)
         return err_set(err, -ENOEXEC, "the kernel has no loadable segment");
     int rc = find_entry(c, eh, l, err);
+    if (!rc && protocol == BOOT_PVH) {
+        l->entry = pvh_entry(c, eh);
+        if (l->entry >> 32 || !ram_ptr(ram, l->entry, 1))
+            rc = err_set(err, -ENOEXEC, "the kernel's PVH entry 0x%llx is not in memory",
+                         (unsigned long long)l->entry);
+    }
     if (rc || !c->header)
         return rc;
     /* What the kernel uses while it starts: nothing of ours may lie in it. */
@@ -296,28 +398,33 @@ static void write_header(u8 *zp, const struct boot_config *c, const struct layou
     zp[ZP_LOADFLAGS] &= (u8)~LOADFLAGS_KASLR;
 }
 
-static void write_e820(u8 *zp, const struct ram *ram)
+unsigned boot_memory_map(const struct ram *ram, struct boot_range out[BOOT_RANGES])
 {
-    const struct {
-        u64 base, size;
-        u32 type;
-    } map[] = {
+    const struct boot_range map[BOOT_RANGES] = {
         {0, BOOT_LOW_END, E820_RAM},
         {BOOT_LOW_END, ROM_BASE - BOOT_LOW_END, E820_RESERVED},
         {0xe0000, ROM_END - 0xe0000, E820_RESERVED}, /* ACPI tables */
         {ROM_END, ram->low_size - ROM_END, E820_RAM},
         {0x100000000ull, ram->size - ram->low_size, E820_RAM},
     };
-    u8 n = 0;
-    for (size_t i = 0; i < ARRAY_SIZE(map); i++) {
-        if (!map[i].size)
-            continue;
-        u8 *e = zp + ZP_E820 + 20 * n++;
+    unsigned n = 0;
+    for (size_t i = 0; i < BOOT_RANGES; i++)
+        if (map[i].size)
+            out[n++] = map[i];
+    return n;
+}
+
+static void write_e820(u8 *zp, const struct ram *ram)
+{
+    struct boot_range map[BOOT_RANGES];
+    unsigned n = boot_memory_map(ram, map);
+    for (unsigned i = 0; i < n; i++) {
+        u8 *e = zp + ZP_E820 + 20 * i;
         put64(e, map[i].base);
         put64(e + 8, map[i].size);
         put32(e + 16, map[i].type);
     }
-    zp[ZP_E820_ENTRIES] = n;
+    zp[ZP_E820_ENTRIES] = (u8)n;
 }
 
 static void write_zero_page(struct ram *ram, const struct boot_config *c, const struct layout *l,
@@ -372,16 +479,20 @@ int boot_load(struct ram *ram, const struct boot_config *config, struct boot_sta
         0, 0, 0x00af9b000000ffff, /* 0x10: 64-bit code, present, accessed */
         0x00cf93000000ffff,       /* 0x18: data, flat, present, writable, accessed */
     };
+    static const u64 gdt_32[] = {0, 0, 0x00cf9b000000ffff, 0x00cf93000000ffff};
     Elf64_Ehdr eh;
     struct layout l = {0};
     size_t cmdline_len;
+    enum boot_protocol protocol = BOOT_LINUX;
     int rc = check_elf(config, &eh, err);
+    if (!rc)
+        rc = choose(config, &eh, &protocol, err);
     if (!rc)
         rc = check_header(config, err);
     if (!rc)
         rc = check_cmdline(config, &cmdline_len, err);
     if (!rc)
-        rc = plan_kernel(config, ram, &eh, &l, err);
+        rc = plan_kernel(config, ram, &eh, protocol, &l, err);
     if (!rc)
         rc = plan_initrd(config, ram, &l, err);
     if (rc)
@@ -390,17 +501,25 @@ int boot_load(struct ram *ram, const struct boot_config *config, struct boot_sta
     load_kernel(ram, config, &eh);
     if (config->initrd_size)
         memcpy(ram_ptr(ram, l.initrd, config->initrd_size), config->initrd, config->initrd_size);
-    write_zero_page(ram, config, &l, cmdline_len);
-    write_page_tables(ram);
-    memcpy(ram_ptr(ram, BOOT_GDT, sizeof(gdt)), gdt, sizeof(gdt));
-
-    *out = (struct boot_state){
-        .rip = l.entry,
-        .rsp = BOOT_STACK_TOP,
-        .rsi = BOOT_ZERO_PAGE,
-        .cr3 = BOOT_PAGE_TABLE,
-        .gdt_base = BOOT_GDT,
-        .gdt_limit = sizeof(gdt) - 1,
-    };
+    if (protocol != BOOT_LINUX) {
+        struct protocol_info info = {.append = config->append ? config->append : "",
+                                     .initrd = l.initrd,
+                                     .initrd_size = config->initrd_size,
+                                     .acpi_rsdp = config->acpi_rsdp};
+        *out = (struct boot_state){.rip = l.entry, .rsp = BOOT_STACK_TOP};
+        protocol_write(ram, protocol, &info, out);
+    } else {
+        *out = (struct boot_state){.wide = !is_narrow(&eh),
+                                   .rip = l.entry,
+                                   .rsp = BOOT_STACK_TOP,
+                                   .rsi = BOOT_ZERO_PAGE,
+                                   .cr3 = is_narrow(&eh) ? 0 : BOOT_PAGE_TABLE};
+        write_zero_page(ram, config, &l, cmdline_len);
+        if (out->wide)
+            write_page_tables(ram);
+    }
+    memcpy(ram_ptr(ram, BOOT_GDT, sizeof(gdt)), out->wide ? gdt : gdt_32, sizeof(gdt));
+    out->gdt_base = BOOT_GDT;
+    out->gdt_limit = sizeof(gdt) - 1;
     return 0;
 }

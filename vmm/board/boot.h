@@ -1,8 +1,11 @@
 /*
- * The 64-bit Linux boot protocol (Documentation/arch/x86/boot.rst, "64-bit boot protocol"), also
- * used for bare ELF guests: loads the ELF's segments at p_paddr, builds zero page, e820, command
- * line, SETUP_RNG_SEED, initrd, GDT and identity page tables in RAM, and says in which state the
- * CPU starts.
+ * Loads the ELF's segments at p_paddr and says in which state the CPU starts, by one of these:
+ *
+ *   linux       Linux' 64-bit boot protocol (Documentation/arch/x86/boot.rst), also used for bare
+ *               guests of 64 bits: zero page, e820, command line, SETUP_RNG_SEED, initrd, GDT and
+ *               identity page tables; of a kernel of 32 bits the 32-bit boot protocol
+ *   pvh         the entry of an ELF note of Xen's, XEN_ELFNOTE_PHYS32_ENTRY (protocol.h)
+ *   multiboot   Multiboot Specification 0.6.96, and multiboot2 2.0 (protocol.h)
  */
 #ifndef REPRISE_BOOT_H
 #define REPRISE_BOOT_H
@@ -24,8 +27,12 @@
 
 #define BOOT_SEED_SIZE 32
 
+enum boot_protocol { BOOT_LINUX, BOOT_PVH, BOOT_MULTIBOOT, BOOT_MULTIBOOT2, BOOT_PROTOCOLS };
+extern const char *const boot_protocol_name[BOOT_PROTOCOLS];
+
 struct boot_config {
-    const void *kernel; /* ELF64, ET_EXEC or ET_DYN, EM_X86_64 */
+    const char *protocol; /* a name; NULL or "auto": what fits the kernel best */
+    const void *kernel;   /* ELF, ET_EXEC or ET_DYN, of x86 with 64 or 32 bits */
     size_t kernel_size;
     const void *header; /* bzImage from file offset 0, BOOT_HEADER_SIZE bytes of it; or NULL */
     size_t header_size;
@@ -37,10 +44,19 @@ struct boot_config {
 };
 
 struct boot_state {
-    u64 rip, rsp, rsi, cr3;
+    bool wide; /* it starts in 64-bit mode; else in protected mode without paging */
+    u64 rip, rax, rbx, rsp, rsi, cr3;
     u64 gdt_base;
     u16 gdt_limit;
 };
+
+/* What of physical memory is what, as e820 has it: type 1 is RAM, 2 reserved. */
+struct boot_range {
+    u64 base, size;
+    u32 type;
+};
+#define BOOT_RANGES 5
+unsigned boot_memory_map(const struct ram *ram, struct boot_range out[BOOT_RANGES]);
 
 /* The guest's entropy: word i (little-endian) is XXH3-64 of the 16 bytes le64(seed) le64(i). */
 void boot_seed_bytes(u64 seed, u8 out[BOOT_SEED_SIZE]);

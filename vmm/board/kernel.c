@@ -198,9 +198,8 @@ static int check_elf(struct span s, struct err *err)
         return err_set(err, -EINVAL, "is truncated: %zu bytes are no ELF header", s.size);
     Elf64_Ehdr eh;
     memcpy(&eh, s.bytes, sizeof(eh));
-    if (eh.e_ident[EI_CLASS] != ELFCLASS64)
-        return err_set(err, -EINVAL, "is a 32-bit ELF file; a 64-bit x86 kernel is wanted");
-    if (eh.e_ident[EI_DATA] != ELFDATA2LSB || eh.e_machine != EM_X86_64)
+    bool narrow = eh.e_ident[EI_CLASS] == ELFCLASS32; /* e_machine is at the same place */
+    if (eh.e_ident[EI_DATA] != ELFDATA2LSB || eh.e_machine != (narrow ? EM_386 : EM_X86_64))
         return err_set(err, -EINVAL, "is an ELF file for another architecture (ELF machine %u)",
                        eh.e_machine);
     if (eh.e_type != ET_EXEC && eh.e_type != ET_DYN)

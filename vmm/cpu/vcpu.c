@@ -63,9 +63,17 @@ int vcpu_loaded(const struct vcpu *c, struct err *err)
         what = "XCR0 is not possible";
     else if (c->shadow > 2 || c->halted > 1 || c->nmi_blocked > 1 || c->rep_resume > 1)
         what = "an internal flag is not possible";
-    else if ((c->cr0 & (CR0_PE | CR0_PG)) != (CR0_PE | CR0_PG) || !(c->cr4 & CR4_PAE) ||
-             !(c->efer & EFER_LMA))
-        what = "it is not in 64-bit mode";
+    else if ((c->cr0 & CR0_PG) && !(c->cr0 & CR0_PE))
+        what = "there is paging without protected mode";
+    else if (!(c->efer & EFER_LMA) != !((c->efer & EFER_LME) && (c->cr0 & CR0_PG)) ||
+             ((c->efer & EFER_LMA) && !(c->cr4 & CR4_PAE)))
+        what = "EFER, CR0 and CR4 do not say the same of long mode";
+    else if (!(c->efer & EFER_LMA) && (c->cr4 & CR4_PCIDE))
+        what = "there are PCIDs outside long mode";
+    else if ((c->rflags & FL_VM) && ((c->efer & EFER_LMA) || !(c->cr0 & CR0_PE)))
+        what = "virtual-8086 mode is protected mode's";
+    else if ((!(c->efer & EFER_LMA) || !(c->seg_attr[SEG_CS] & ATTR_L)) && (c->rip >> 32))
+        what = "RIP has more than the 32 bits of its mode";
     for (unsigned i = 1; !what && i < 64; i++)
         if (header[i])
             what = "the XSAVE header has reserved bytes";

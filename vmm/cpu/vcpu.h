@@ -155,7 +155,7 @@ extern const struct state_desc vcpu_state_desc;
 
 /*
  * Is this a state that the engine can run? For what comes from a file or a debugger. -EINVAL with a
- * text if not. (64-bit and compatibility mode; whatever a guest could have loaded is accepted.)
+ * text if not. (Of any mode; whatever a guest could have loaded is accepted.)
  */
 int vcpu_loaded(const struct vcpu *cpu, struct err *err);
 

@@ -13,21 +13,27 @@
 
 static void start_state(struct vcpu *c, const struct boot_state *b)
 {
+    const u16 code = b->wide ? ATTR_L : ATTR_DB;
     c->rip = b->rip;
+    c->gpr[RAX] = b->rax;
+    c->gpr[RBX] = b->rbx;
     c->gpr[RSP] = b->rsp;
     c->gpr[RSI] = b->rsi;
     c->rflags = 2;
-    c->cr0 = CR0_PE | CR0_ET | CR0_NE | CR0_WP | (u64)CR0_PG;
-    c->cr3 = b->cr3;
-    c->cr4 = CR4_PAE;
-    c->efer = EFER_LME | EFER_LMA;
+    c->cr0 = CR0_PE | CR0_ET;
+    if (b->wide) {
+        c->cr0 |= CR0_NE | CR0_WP | (u64)CR0_PG;
+        c->cr3 = b->cr3;
+        c->cr4 = CR4_PAE;
+        c->efer = EFER_LME | EFER_LMA;
+    }
     c->gdt_base = b->gdt_base;
     c->gdt_limit = b->gdt_limit;
     c->idt_base = 0;
     c->idt_limit = 0;
     for (int s = SEG_ES; s <= SEG_GS; s++) {
         c->seg_sel[s] = s == SEG_CS ? 0x10 : 0x18;
-        c->seg_attr[s] = s == SEG_CS ? ATTR_G | ATTR_L | ATTR_P | ATTR_S | 0xb
+        c->seg_attr[s] = s == SEG_CS ? ATTR_G | code | ATTR_P | ATTR_S | 0xb
                                      : ATTR_G | ATTR_DB | ATTR_P | ATTR_S | 3;
         c->seg_limit[s] = 0xffffffff;
         c->seg_base[s] = 0;
@@ -55,7 +61,8 @@ static int create_cpus(struct machine *m, const struct machine_config *config, s
 static int load_kernel(struct machine *m, const struct machine_config *config, struct err *err)
 {
     struct boot_state boot;
-    struct boot_config bc = {.kernel = config->kernel,
+    struct boot_config bc = {.protocol = config->is->protocol,
+                             .kernel = config->kernel,
                              .kernel_size = config->kernel_size,
                              .header = config->kernel_header,
                              .header_size = config->kernel_header_size,

@@ -13,7 +13,7 @@
 static void put_prefixes(struct emit *e, const struct insn *in)
 {
     /* In 16-bit code 66h says the opposite. */
-    bool flip = in->code == CODE_16 && !in->fixed_size;
+    bool flip = (in->code == CODE_16 || in->code == CODE_REAL) && !in->fixed_size;
     if (flip && !memchr(in->keep, 0x66, sizeof(in->keep)))
         e1(e, 0x66);
     for (const u8 *k = in->keep; *k; k++)

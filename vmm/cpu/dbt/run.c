@@ -123,13 +123,13 @@ static struct insn *block_insn(struct dbt *d, const struct block *b, unsigned i)
 }
 
 /*
- * Is code of this mode translated? Outside 64-bit mode flat 32-bit code of CPL 3 is. It uses RSP
- * and RBP as addresses: nothing that it does sets their upper halves.
+ * Is code of this mode translated? Outside 64-bit mode flat 32-bit code is. It uses RSP and RBP as
+ * addresses: nothing that it does sets their upper halves.
  */
 static bool is_translated(const struct core *c)
 {
     const u32 flat = (u32)CODE_32 << MODE_CODE_SHIFT | MODE_FLAT;
-    return is_64bit(c) || ((c->mode & (MODE_CODE | MODE_FLAT)) == flat && c->cpl == 3 &&
+    return is_64bit(c) || ((c->mode & (MODE_CODE | MODE_FLAT)) == flat &&
                            !((c->cpu.gpr[RSP] | c->cpu.gpr[RBP]) >> 32));
 }
 

@@ -1,7 +1,7 @@
 /*
- * Delivery of exceptions and interrupts through the IDT in long mode, and the instructions that
- * enter and leave handlers: INT n, IRET, SYSCALL, SYSRET, SYSENTER, SYSEXIT. SDM vol. 3, 6.8 to
- * 6.15; vol. 2 for the instructions.
+ * Delivery of exceptions and interrupts, through the IDT of long mode here, of the other modes in
+ * gate.c and real.c; and the instructions that enter and leave handlers: INT n, IRET, SYSCALL,
+ * SYSRET, SYSENTER, SYSEXIT. SDM vol. 3, 6.8 to 6.15; vol. 2 for the instructions.
  */
 #include "cpu/x86/except.h"
 
@@ -11,17 +11,17 @@
 #include "cpu/x86/debug.h"
 #include "cpu/x86/exec.h"
 #include "cpu/x86/flags.h"
+#include "cpu/x86/gate.h"
 #include "cpu/x86/memory.h"
 #include "cpu/x86/mode.h"
 #include "cpu/x86/park.h"
+#include "cpu/x86/real.h"
 #include "cpu/x86/seg.h"
+#include "cpu/x86/task.h"
 #include "cpu/x86/tlb.h"
 
-/*
- * Delivers `vector`; the pushed RIP is cpu.rip. DONE, FAULT (nothing changed, d->fault set) or a
- * stop. Counting and the choice of RF are the caller's: d->push_rf.
- */
-static int deliver(struct core *d, unsigned vector, bool has_error, u32 error, bool soft)
+/* In long mode. */
+static int deliver_long(struct core *d, unsigned vector, bool has_error, u32 error, bool soft)
 {
     struct vcpu *c = &d->cpu;
     struct gate gate;
@@ -80,11 +80,23 @@ static int deliver(struct core *d, unsigned vector, bool has_error, u32 error, b
     c->rflags &= ~(u64)(FL_TF | FL_NT | FL_RF | FL_VM);
     if (gate.type == GATE_INTERRUPT)
         c->rflags &= ~(u64)FL_IF;
-    c->halted = 0;
-    c->rep_resume = 0;
-    d->shadow_pos = NEVER;
     set_cpl(d, cpl, rip);
     mmu_mode_changed(d);
+    return DONE;
+}
+
+/*
+ * Delivers `vector`; the pushed RIP is cpu.rip. DONE, FAULT (nothing changed unless a task was
+ * switched to, d->fault set) or a stop. Counting and the choice of RF are the caller's: d->push_rf.
+ */
+static int deliver(struct core *d, unsigned vector, bool has_error, u32 error, bool soft)
+{
+    TRY(long_mode(d)   ? deliver_long(d, vector, has_error, error, soft)
+        : real_mode(d) ? real_deliver(d, vector)
+                       : gate_deliver(d, vector, has_error, error, soft));
+    d->cpu.halted = 0;
+    d->cpu.rep_resume = 0;
+    d->shadow_pos = NEVER;
     return DONE;
 }
 
@@ -203,6 +215,8 @@ HELPER(int)
                                                             : (u8)in->imm;
     if (in->mnemonic == ZYDIS_MNEMONIC_INTO && !(d->flags & FL_OF))
         return DONE;
+    if (in->mnemonic == ZYDIS_MNEMONIC_INT)
+        TRY(check_v86_iopl(d));
     c->rip = d->next;
     d->push_rf = false;
     d->tf_now = true; /* delivery clears TF: no single-step trap after it */
@@ -242,14 +256,14 @@ int return_far(struct core *d, u16 cs_sel, u64 rip, u16 ss_sel, u64 rsp, bool st
     bool conforming = cs.attr & 4;
     if (!(cs.attr & ATTR_S) || !(cs.attr & 8) || rpl < d->cpl ||
         (conforming ? ATTR_DPL(cs.attr) > rpl : ATTR_DPL(cs.attr) != rpl) ||
-        ((cs.attr & ATTR_L) && (cs.attr & ATTR_DB)))
+        (is_wide_code(d, cs.attr) && (cs.attr & ATTR_DB)))
         return raise_error(d, EXC_GP, cs_sel & ~3u);
     if (!(cs.attr & ATTR_P))
         return raise_error(d, EXC_NP, cs_sel & ~3u);
-    bool null_ss = !(ss_sel & ~3u);
+    bool null_ss = !(ss_sel & ~3u), wide = is_wide_code(d, cs.attr);
     if (stack) {
         if (null_ss) {
-            if (rpl == 3 || !(cs.attr & ATTR_L) || (ss_sel & 3) != rpl)
+            if (rpl == 3 || !wide || (ss_sel & 3) != rpl)
                 return raise_error(d, EXC_GP, 0);
         } else {
             TRY(read_desc(d, ss_sel, &ss, EXC_GP, ss_sel & ~3u));
@@ -260,9 +274,9 @@ int return_far(struct core *d, u16 cs_sel, u64 rip, u16 ss_sel, u64 rsp, bool st
                 return raise_error(d, EXC_SS, ss_sel & ~3u);
         }
     }
-    if (!(cs.attr & ATTR_L))
+    if (!wide)
         rip = (u32)rip;
-    if (!code_in(cs.attr, cs.limit, rip))
+    if (!code_in(d, cs.attr, cs.limit, rip))
         return raise_error(d, EXC_GP, 0);
     load_seg_cache(d, SEG_CS, cs_sel, &cs);
     if (stack) {
@@ -271,7 +285,7 @@ int return_far(struct core *d, u16 cs_sel, u64 rip, u16 ss_sel, u64 rsp, bool st
         else
             load_seg_cache(d, SEG_SS, ss_sel, &ss);
         /* To a 16-bit stack the upper bits stay the handler's. */
-        set_sp_of(d, rsp, cs.attr & ATTR_L ? 8 : d->cpu.seg_attr[SEG_SS] & ATTR_DB ? 4 : 2);
+        set_sp_of(d, rsp, wide ? 8 : d->cpu.seg_attr[SEG_SS] & ATTR_DB ? 4 : 2);
     }
     if (rpl > d->cpl)
         drop_segments(d, rpl);
@@ -284,14 +298,18 @@ HELPER(iret)
 {
     struct vcpu *c = &d->cpu;
     c->nmi_blocked = 0; /* even if it faults */
+    if (by_paragraphs(d))
+        return real_iret(d, in->opsize);
     if (c->rflags & FL_NT)
-        return raise_error(d, EXC_GP, 0);
+        return long_mode(d) ? raise_error(d, EXC_GP, 0) : task_return(d);
     unsigned n = in->opsize, old_cpl = d->cpl, width = stack_width(d);
     u64 f[5] = {0}, sp = get_sp(d);
     bool stack = true;
     for (unsigned i = 0; i < 5 && stack; i++) {
         TRY(stack_pop(d, &sp, n, &f[i]));
         stack = i < 2 || is_64bit(d) || (f[1] & 3) > old_cpl;
+        if (i == 2 && (f[2] & FL_VM) && n == 4 && !old_cpl && !long_mode(d))
+            return gate_return_v86(d, sp, f[0], (u16)f[1], f[2]);
     }
     TRY(return_far(d, (u16)f[1], f[0], (u16)f[4], f[3], stack));
     if (!stack)
@@ -360,14 +378,15 @@ HELPER(sysret)
 HELPER(sysenter)
 {
     struct vcpu *c = &d->cpu;
-    if (!(c->sysenter_cs & 0xfffc))
+    bool wide = long_mode(d);
+    if (!(c->sysenter_cs & 0xfffc) || real_mode(d))
         return raise_error(d, EXC_GP, 0);
     c->rflags &= ~(u64)(FL_IF | FL_VM | FL_RF);
     u16 sel = c->sysenter_cs & 0xfffc;
-    set_flat(d, SEG_CS, sel, ATTR_P | ATTR_S | ATTR_L | ATTR_G | 0xb);
+    set_flat(d, SEG_CS, sel, ATTR_P | ATTR_S | (wide ? ATTR_L : ATTR_DB) | ATTR_G | 0xb);
     set_flat(d, SEG_SS, (u16)(sel + 8), ATTR_P | ATTR_S | ATTR_DB | ATTR_G | 3);
-    c->gpr[RSP] = c->sysenter_esp;
-    d->next = c->sysenter_eip;
+    c->gpr[RSP] = wide ? c->sysenter_esp : (u32)c->sysenter_esp;
+    d->next = wide ? c->sysenter_eip : (u32)c->sysenter_eip;
     set_cpl(d, 0, d->next);
     mmu_mode_changed(d);
     return DONE;
@@ -376,7 +395,7 @@ HELPER(sysenter)
 HELPER(sysexit)
 {
     struct vcpu *c = &d->cpu;
-    if (!(c->sysenter_cs & 0xfffc) || d->cpl != 0)
+    if (!(c->sysenter_cs & 0xfffc) || d->cpl != 0 || real_mode(d))
         return raise_error(d, EXC_GP, 0);
     u16 sel = c->sysenter_cs & 0xfffc;
     bool wide = in->opsize == 8;

@@ -81,6 +81,7 @@ static const struct {
     [CODE_64] = {ZYDIS_MACHINE_MODE_LONG_64, ZYDIS_STACK_WIDTH_64},
     [CODE_32] = {ZYDIS_MACHINE_MODE_LONG_COMPAT_32, ZYDIS_STACK_WIDTH_32},
     [CODE_16] = {ZYDIS_MACHINE_MODE_LONG_COMPAT_16, ZYDIS_STACK_WIDTH_16},
+    [CODE_REAL] = {ZYDIS_MACHINE_MODE_REAL_16, ZYDIS_STACK_WIDTH_16},
 };
 
 static void decoder_for(enum cpu_model model, enum code_size code, ZydisDecoder *dec)

@@ -32,8 +32,9 @@ enum treat {
 /* State an instruction needs, beyond BASE. */
 enum needs { N_BASE, N_X87, N_MMX, N_SSE, N_AVX, N_V3, N_ABSENT };
 
-/* What code is written for: it decides what bytes mean. */
-enum code_size { CODE_64, CODE_32, CODE_16, CODE_SIZES };
+/* What code is written for: it decides what bytes mean. CODE_REAL: 16 bits, in real-address and
+ * virtual-8086 mode, which lack instructions. */
+enum code_size { CODE_64, CODE_32, CODE_16, CODE_REAL, CODE_SIZES };
 
 struct core;
 struct insn;

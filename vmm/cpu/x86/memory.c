@@ -57,7 +57,7 @@ static void watch(struct core *d, u64 va, unsigned len, const gpa_t gpa[2], bool
 static u64 second_page(const struct core *d, u64 va)
 {
     u64 page = (va | (PAGE_SIZE - 1)) + 1;
-    return is_64bit(d) ? page : (u32)page;
+    return is_64bit(d) || va >> 32 ? page : (u32)page;
 }
 
 /* One part of an access, inside a page: the physical address. Uses and fills the TLB. */
@@ -303,12 +303,12 @@ static unsigned sys_idx(const struct core *d)
 
 int sys_read(struct core *d, u64 va, unsigned len, void *out)
 {
-    return read_idx(d, va, len, out, SEG_DS, sys_idx(d));
+    return read_idx(d, long_mode(d) ? va : (u32)va, len, out, SEG_DS, sys_idx(d));
 }
 
 int sys_write(struct core *d, u64 va, unsigned len, const void *in)
 {
-    return write_idx(d, va, len, in, SEG_DS, sys_idx(d));
+    return write_idx(d, long_mode(d) ? va : (u32)va, len, in, SEG_DS, sys_idx(d));
 }
 
 int stack_push(struct core *d, u64 *sp, u64 value, unsigned size)

@@ -1,8 +1,8 @@
 /*
  * What the mode that code runs in decides: how a segment and an offset become a linear address, how
  * wide stacks, returns and gates are, where code may go (SDM vol. 1, 3.3; vol. 3, chapters 3 and
- * 6). Every file asks here. The modes are those of long mode: 64-bit mode, and compatibility mode
- * with code of 32 and 16 bits.
+ * 6). Every file asks here. The modes: long mode, which is 64-bit mode and compatibility mode with
+ * code of 32 and 16 bits; protected mode, the same two sizes; virtual-8086 and real-address mode.
  */
 #ifndef REPRISE_X86_MODE_H
 #define REPRISE_X86_MODE_H
@@ -19,6 +19,27 @@ static inline enum code_size code_size(const struct core *d)
 static inline bool is_64bit(const struct core *d)
 {
     return LIKELY(code_size(d) == CODE_64);
+}
+
+static inline bool long_mode(const struct core *d)
+{
+    return d->cpu.efer & EFER_LMA;
+}
+
+static inline bool virtual_8086(const struct core *d)
+{
+    return d->cpu.rflags & FL_VM;
+}
+
+static inline bool real_mode(const struct core *d)
+{
+    return !(d->cpu.cr0 & CR0_PE);
+}
+
+/* Is a segment's base its selector times 16? */
+static inline bool by_paragraphs(const struct core *d)
+{
+    return real_mode(d) || virtual_8086(d);
 }
 
 /* Does the segment's base count in 64-bit mode? */
@@ -50,10 +71,16 @@ static inline u64 rip_moved(const struct core *d, u64 rip, u64 by)
     return is_64bit(d) ? rip + by : (u32)(rip + by);
 }
 
-/* May code of the segment be at `rip`? */
-static inline bool code_in(u16 attr, u32 limit, u64 rip)
+/* Is that 64-bit code? */
+static inline bool is_wide_code(const struct core *d, u16 attr)
 {
-    return attr & ATTR_L ? is_canonical(rip) : rip <= limit;
+    return (attr & ATTR_L) && long_mode(d);
+}
+
+/* May code of the segment be at `rip`? */
+static inline bool code_in(const struct core *d, u16 attr, u32 limit, u64 rip)
+{
+    return is_wide_code(d, attr) ? is_canonical(rip) : rip <= limit;
 }
 static inline bool code_reachable(const struct core *d, u64 rip)
 {
@@ -72,6 +99,15 @@ static inline int branch_to(struct core *d, u64 target)
 static inline unsigned stack_width(const struct core *d)
 {
     return is_64bit(d) ? 8 : d->cpu.seg_attr[SEG_SS] & ATTR_DB ? 4 : 2;
+}
+
+/* In virtual-8086 mode some instructions are the monitor's unless IOPL is 3 (SDM vol. 3, 21.2.7).
+ */
+static inline int check_v86_iopl(struct core *d)
+{
+    return UNLIKELY(virtual_8086(d)) && (d->cpu.rflags & FL_IOPL) != FL_IOPL
+               ? raise_error(d, EXC_GP, 0)
+               : DONE;
 }
 
 /* The low bytes of a value. */
@@ -115,11 +151,8 @@ static inline bool linear_ok(u64 va, unsigned len)
  * Outside 64-bit mode: may [off, off + len) of a segment be accessed so (SDM vol. 3, 5.3 to 5.5)?
  * In a segment of 4 GiB what goes beyond its end goes on at 0; the manual leaves that open.
  */
-static inline bool segment_allows(const struct core *d, unsigned seg, u64 off, unsigned len,
-                                  enum access acc)
+static inline bool limit_allows(u16 attr, u32 limit, u64 off, unsigned len, enum access acc)
 {
-    u16 attr = d->cpu.seg_attr[seg];
-    u32 limit = d->cpu.seg_limit[seg];
     u64 last = (u32)off + (u64)len - 1;
     bool code = attr & 8;
     if (!(attr & ATTR_P) || (code ? acc == ACC_W || !(attr & 2) : acc == ACC_W && !(attr & 2)))
@@ -127,6 +160,13 @@ static inline bool segment_allows(const struct core *d, unsigned seg, u64 off, u
     if (!code && (attr & 4)) /* expand-down */
         return (u32)off > limit && last <= (attr & ATTR_DB ? 0xffffffffu : 0xffffu);
     return last <= limit || limit == 0xffffffff;
+}
+/* Types do not count in real-address mode. */
+static inline bool segment_allows(const struct core *d, unsigned seg, u64 off, unsigned len,
+                                  enum access acc)
+{
+    return limit_allows(real_mode(d) ? ATTR_P | ATTR_S | 3 : d->cpu.seg_attr[seg],
+                        d->cpu.seg_limit[seg], off, len, acc);
 }
 
 /* Outside 64-bit mode: bits of d->mode one of which says that a segment's limit and type have no

@@ -195,7 +195,7 @@ static bool set(struct core *d, u32 msr, u64 v)
         return true;
     case MSR_EFER: {
         u64 allowed = EFER_SCE | EFER_LME | EFER_LMA | EFER_NX;
-        if ((v & ~allowed) || ((v ^ c->efer) & EFER_LME))
+        if ((v & ~allowed) || ((c->cr0 & CR0_PG) && ((v ^ c->efer) & EFER_LME)))
             return false;
         u64 changed = (v ^ c->efer) & EFER_NX;
         c->efer = (v & ~(u64)EFER_LMA) | (c->efer & EFER_LMA);

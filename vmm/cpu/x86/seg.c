@@ -1,6 +1,6 @@
 /*
- * Segments in long mode: descriptors, segment loads, system segments, far branches and call
- * gates, LAR/LSL/VERR/VERW. SDM vol. 3, chapters 3 and 5; vol. 2 for the instructions.
+ * Segments: descriptors, segment loads, system segments, far branches, long mode's call gates,
+ * LAR/LSL/VERR/VERW. SDM vol. 3, chapters 3 and 5; vol. 2 for the instructions.
  */
 #include "cpu/x86/seg.h"
 
@@ -8,9 +8,11 @@
 
 #include "cpu/x86/debug.h"
 #include "cpu/x86/exec.h"
+#include "cpu/x86/gate.h"
 #include "cpu/x86/memory.h"
 #include "cpu/x86/mode.h"
 #include "cpu/x86/park.h"
+#include "cpu/x86/real.h"
 #include "cpu/x86/tlb.h"
 
 /* Reads a descriptor (16 bytes for system types in long mode). Outside the table: `vector` with
@@ -38,7 +40,7 @@ int read_desc(struct core *d, u16 sel, struct desc *out, unsigned vector, u32 er
     if (out->attr & ATTR_G)
         out->limit = out->limit << 12 | 0xfff;
     out->raw[1] = 0;
-    if (!(out->attr & ATTR_S)) {
+    if (!(out->attr & ATTR_S) && long_mode(d)) {
         if (off + 15 > limit)
             return raise_error(d, vector, error);
         TRY(sys_read(d, out->addr + 8, 8, &out->raw[1]));
@@ -102,6 +104,10 @@ static int load_seg(struct core *d, unsigned seg, u16 sel)
 {
     if (seg == SEG_CS)
         return raise_fault(d, EXC_UD);
+    if (by_paragraphs(d)) {
+        real_load_seg(d, seg, sel);
+        return DONE;
+    }
     if (!(sel & ~3u)) {
         if (seg == SEG_SS && (!is_64bit(d) || d->cpl == 3 || (sel & 3) != d->cpl))
             return raise_error(d, EXC_GP, 0);
@@ -163,7 +169,8 @@ static int check_target(struct core *d, const struct desc *cs, u16 sel, bool dir
 {
     unsigned dpl = ATTR_DPL(cs->attr);
     u32 e = sel & ~3u;
-    if (!(cs->attr & ATTR_S) || !(cs->attr & 8) || ((cs->attr & ATTR_L) && (cs->attr & ATTR_DB)))
+    if (!(cs->attr & ATTR_S) || !(cs->attr & 8) ||
+        (is_wide_code(d, cs->attr) && (cs->attr & ATTR_DB)))
         return raise_error(d, EXC_GP, e);
     bool conforming = cs->attr & 4;
     if (direct && (conforming ? dpl > d->cpl : (sel & 3u) > d->cpl || dpl != d->cpl))
@@ -247,6 +254,8 @@ HELPER(far_branch)
     if (in->mnemonic == ZYDIS_MNEMONIC_RET) {
         u64 sp = get_sp(d), f[4] = {0, 0, 0, 0};
         u64 skip = in->op0_kind == OP_IMM ? (u16)in->imm : 0;
+        if (by_paragraphs(d))
+            return real_return(d, n, (unsigned)skip);
         TRY(stack_pop(d, &sp, n, &f[0]));
         TRY(stack_pop(d, &sp, n, &f[1]));
         sp = sp_moved(d, sp, (i64)skip);
@@ -271,14 +280,16 @@ HELPER(far_branch)
         TRY(mem_read(d, in->seg, ea, n, &rip));
         TRY(mem_read(d, in->seg, ea + n, 2, &sel));
     }
+    if (by_paragraphs(d))
+        return call ? real_call(d, sel, rip, n) : real_jump(d, sel, rip);
     if (!(sel & ~3u))
         return raise_error(d, EXC_GP, 0);
     struct desc cs;
     TRY(read_desc(d, sel, &cs, EXC_GP, sel & ~3u));
     if (!(cs.attr & ATTR_S))
-        return through_gate(d, sel, &cs, call);
+        return long_mode(d) ? through_gate(d, sel, &cs, call) : gate_branch(d, sel, &cs, call);
     TRY(check_target(d, &cs, sel, true));
-    if (!code_in(cs.attr, cs.limit, rip))
+    if (!code_in(d, cs.attr, cs.limit, rip))
         return raise_error(d, EXC_GP, 0);
     if (call) {
         u64 sp = get_sp(d);
@@ -303,14 +314,16 @@ static int selector_operand(struct core *d, const struct insn *in, u16 *sel)
     return DONE;
 }
 
-/* The descriptor in the GDT that LLDT or LTR loads: a system one of that type, present. */
+/* The descriptor in the GDT that LLDT or LTR loads: a system one of that type, present. The task
+ * state of 16 bits is not long mode's. */
 static int read_system(struct core *d, u16 sel, unsigned type, struct desc *desc)
 {
     u32 e = sel & ~3u;
     if (sel & 4)
         return raise_error(d, EXC_GP, e);
     TRY(read_desc(d, sel, desc, EXC_GP, e));
-    if ((desc->attr & (ATTR_S | ATTR_TYPE)) != type)
+    unsigned is = desc->attr & (ATTR_S | ATTR_TYPE);
+    if (is != type && !(type == 9 && is == 1 && !long_mode(d)))
         return raise_error(d, EXC_GP, e);
     return desc->attr & ATTR_P ? DONE : raise_error(d, EXC_NP, e);
 }
@@ -367,8 +380,11 @@ HELPER(lar)
     if (ok) {
         unsigned type = desc.attr & ATTR_TYPE, dpl = ATTR_DPL(desc.attr);
         bool s = desc.attr & ATTR_S;
-        if (!s)
+        if (!s && long_mode(d))
             ok = type == 2 || type == 9 || type == 0xb || (lar && type == 0xc);
+        else if (!s)
+            ok = (type & 7) == 1 || (type & 7) == 3 || type == 2 ||
+                 (lar && (type == 4 || type == 5 || type == 0xc));
         bool conforming = s && (type & 0xc) == 0xc;
         if (!conforming && (dpl < d->cpl || dpl < (sel & 3u)))
             ok = false;

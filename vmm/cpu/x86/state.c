@@ -136,7 +136,10 @@ void core_changed(struct engine *e)
     d->target_pos = c->position;
     d->budget = 0;
     d->flags = c->rflags & FL_ARITH;
-    d->cpl = c->seg_attr[SEG_SS] ? ATTR_DPL(c->seg_attr[SEG_SS]) : c->seg_sel[SEG_CS] & 3;
+    d->cpl = real_mode(d)          ? 0
+             : virtual_8086(d)     ? 3
+             : c->seg_attr[SEG_SS] ? ATTR_DPL(c->seg_attr[SEG_SS])
+                                   : c->seg_sel[SEG_CS] & 3;
     d->shadow_pos = c->shadow ? c->position : NEVER;
     d->mov_ss = c->shadow == 2;
     d->parked = true;

@@ -12,6 +12,7 @@
 #include "cpu/x86/park.h"
 #include "cpu/x86/seg.h"
 #include "cpu/x86/tlb.h"
+#include "cpu/x86/walk.h"
 
 static int need_cpl0(struct core *d)
 {
@@ -28,6 +29,30 @@ static void set_reg(struct core *d, const struct insn *in, u64 v)
     (CR4_TSD | CR4_DE | CR4_PSE | CR4_PAE | CR4_MCE | CR4_PGE | CR4_PCE | CR4_OSFXSR |             \
      CR4_OSXMMEXCPT | CR4_UMIP | CR4_FSGSBASE | CR4_PCIDE | CR4_OSXSAVE | CR4_SMEP | CR4_SMAP)
 
+/* Paging goes on: with EFER.LME into long mode (SDM vol. 3, 10.8.5). */
+static int paging_on(struct core *d)
+{
+    struct vcpu *c = &d->cpu;
+    bool wide = c->efer & EFER_LME, pae = c->cr4 & CR4_PAE;
+    if (wide && (!pae || (c->seg_attr[SEG_CS] & ATTR_L) || !(c->seg_attr[SEG_TR] & 8)))
+        return raise_error(d, EXC_GP, 0);
+    if (!wide && pae && !mmu_pdptes_ok(d, c->cr3))
+        return raise_error(d, EXC_GP, 0);
+    if (wide)
+        c->efer |= EFER_LMA;
+    return DONE;
+}
+
+/* And off: out of long mode, from compatibility mode only. */
+static int paging_off(struct core *d)
+{
+    struct vcpu *c = &d->cpu;
+    if (is_64bit(d) || (c->cr4 & CR4_PCIDE))
+        return raise_error(d, EXC_GP, 0);
+    c->efer &= ~(u64)EFER_LMA;
+    return DONE;
+}
+
 static int write_cr0(struct core *d, u64 v)
 {
     struct vcpu *c = &d->cpu;
@@ -36,13 +61,11 @@ static int write_cr0(struct core *d, u64 v)
         CR0_ET | (v & 0xffffffff00000000ull);
     if ((v >> 32) || ((v & CR0_NW) && !(v & CR0_CD)) || ((v & CR0_PG) && !(v & CR0_PE)))
         return raise_error(d, EXC_GP, 0);
-    if (!(v & CR0_PG))
-        return raise_error(d, EXC_GP, 0); /* paging stays on in 64-bit mode */
-    if ((c->cr4 & CR4_PCIDE) && !(v & CR0_PG))
-        return raise_error(d, EXC_GP, 0);
     u64 changed = c->cr0 ^ v;
+    if (changed & CR0_PG)
+        TRY(v & CR0_PG ? paging_on(d) : paging_off(d));
     c->cr0 = v;
-    if (changed & CR0_WP)
+    if (changed & (CR0_WP | CR0_PG | CR0_PE))
         mmu_flush_all(d);
     mmu_mode_changed(d);
     return DONE;
@@ -55,6 +78,8 @@ static int write_cr3(struct core *d, u64 v)
         v &= ~(1ull << 63); /* "do not flush": there is no TLB */
     if (v & ~d->phys_mask)
         return raise_error(d, EXC_GP, 0);
+    if (!long_mode(d) && (c->cr0 & CR0_PG) && (c->cr4 & CR4_PAE) && !mmu_pdptes_ok(d, v))
+        return raise_error(d, EXC_GP, 0);
     u64 old = c->cr3;
     c->cr3 = v;
     mmu_set_cr3(d, old, v);
@@ -64,13 +89,15 @@ static int write_cr3(struct core *d, u64 v)
 static int write_cr4(struct core *d, u64 v)
 {
     struct vcpu *c = &d->cpu;
-    if ((v & ~(u64)CR4_ALLOWED) || !(v & CR4_PAE))
+    if ((v & ~(u64)CR4_ALLOWED) || (!(v & CR4_PAE) && long_mode(d)))
         return raise_error(d, EXC_GP, 0);
-    if ((v & CR4_PCIDE) && !(c->cr4 & CR4_PCIDE) && (c->cr3 & 0xfff))
+    if ((v & CR4_PCIDE) && !(c->cr4 & CR4_PCIDE) && ((c->cr3 & 0xfff) || !long_mode(d)))
         return raise_error(d, EXC_GP, 0);
     u64 changed = c->cr4 ^ v;
+    if (!long_mode(d) && (c->cr0 & CR0_PG) && (v & changed & CR4_PAE) && !mmu_pdptes_ok(d, c->cr3))
+        return raise_error(d, EXC_GP, 0);
     c->cr4 = v;
-    if (changed & (CR4_SMEP | CR4_SMAP))
+    if (changed & (CR4_SMEP | CR4_SMAP | CR4_PAE | CR4_PSE))
         mmu_flush_all(d);
     mmu_mode_changed(d);
     return DONE;
@@ -259,7 +286,7 @@ HELPER(invlpg)
 HELPER(invpcid)
 {
     TRY(need_cpl0(d));
-    u64 desc[2], type = d->cpu.gpr[in->reg0];
+    u64 desc[2], type = low_bytes(d->cpu.gpr[in->reg0], is_64bit(d) ? 8 : 4);
     TRY(mem_read(d, in->seg, insn_offset(d, in), 16, desc));
     bool pcide = d->cpu.cr4 & CR4_PCIDE;
     if (type > 3 || (desc[0] >> 12) || (type == 0 && !is_canonical(desc[1])) ||
@@ -334,6 +361,7 @@ HELPER(clac)
 HELPER(pushf)
 {
     u64 sp = get_sp(d);
+    TRY(check_v86_iopl(d));
     TRY(stack_push(d, &sp, get_rflags(d) & ~(u64)(FL_RF | FL_VM), in->stack));
     set_sp(d, sp);
     return DONE;
@@ -343,6 +371,7 @@ HELPER(popf)
 {
     unsigned size = in->stack;
     u64 v, sp = get_sp(d), change = FL_ARITH | FL_TF | FL_DF | FL_NT;
+    TRY(check_v86_iopl(d));
     TRY(stack_pop(d, &sp, size, &v));
     set_sp(d, sp);
     if (size > 2)
@@ -361,11 +390,11 @@ HELPER(popf)
 /* IOPL, else the I/O permission bitmap of the TSS (SDM vol. 1, 19.5). */
 int check_io(struct core *d, u16 port, unsigned size)
 {
-    if (iopl_ok(d))
+    if (iopl_ok(d) && !virtual_8086(d))
         return DONE;
     const struct vcpu *c = &d->cpu;
     u16 base, bits;
-    if (!(c->seg_sel[SEG_TR] & ~3u) || c->seg_limit[SEG_TR] < 103)
+    if (!(c->seg_sel[SEG_TR] & ~3u) || !(c->seg_attr[SEG_TR] & 8) || c->seg_limit[SEG_TR] < 103)
         return raise_error(d, EXC_GP, 0);
     TRY(sys_read(d, c->seg_base[SEG_TR] + 102, 2, &base));
     u32 at = base + port / 8u;

@@ -116,12 +116,13 @@ static void track_table(struct core *d, gpa_t table, unsigned level, u64 va)
     struct page *pg = &d->shared->pages[index];
     const struct paging *mode = paging_of(d);
     u64 base = level == mode->levels ? 0 : va & ~((1ull << paging_shift(mode, level + 1)) - 1);
+    bool anywhere = level == mode->bare; /* its entries are not the page's: each write drops all */
     if (!(pg->flags & PG_PT)) {
         mmu_protect_page(d, pg, index);
-        pg->flags = (u8)((pg->flags & ~PG_PTMULTI) | PG_PT);
+        pg->flags = (u8)((pg->flags & ~PG_PTMULTI) | PG_PT | (anywhere ? PG_PTMULTI : 0));
         pg->pt_base = base;
         pg->pt_level = (u8)level;
-    } else if (pg->pt_base != base || pg->pt_level != level) {
+    } else if (pg->pt_base != base || pg->pt_level != level || anywhere) {
         pg->flags |= PG_PTMULTI;
     }
     pg->pt_writes = 0;
@@ -182,19 +183,21 @@ void mmu_write_tracked(struct core *d, struct page *pg, gpa_t gpa, unsigned len,
         pg->flags &= (u8)~PG_PT;
         return;
     }
-    unsigned off = gpa & (PAGE_SIZE - 1);
-    for (unsigned e = off & ~7u; e < off + len; e += 8) {
+    unsigned off = gpa & (PAGE_SIZE - 1), size = mode->entry;
+    for (unsigned e = off & ~(size - 1); e < off + len; e += size) {
         /* The entry before and after; entries that were not present had nothing derived. */
-        u64 before = *(const u64 *)(d->ram->host + ram_page_index(d->ram, gpa) * PAGE_SIZE + e);
+        const u8 *entry = d->ram->host + ram_page_index(d->ram, gpa) * PAGE_SIZE + e;
+        u64 before =
+            size == 4 ? *(const u32 *)(const void *)entry : *(const u64 *)(const void *)entry;
         u64 after = before;
-        for (unsigned k = 0; k < 8; k++)
+        for (unsigned k = 0; k < size; k++)
             if (e + k >= off && e + k < off + len) {
                 ((u8 *)&before)[k] = old[e + k - off];
                 ((u8 *)&after)[k] = new_[e + k - off];
             }
         if (before == after || !(before & PTE_P))
             continue;
-        u64 lin = sign_extend(pg->pt_base + ((u64)(e / 8) << shift));
+        u64 lin = sign_extend(pg->pt_base + ((u64)(e / size) << shift));
         drop_range(d, lin, 1ull << shift);
         d->translator->forget(d, lin, 1ull << shift);
     }
@@ -283,8 +286,12 @@ void mmu_set_cr3(struct core *d, u64 old, u64 cr3)
 {
     u64 a = paging_root(d, old), b = paging_root(d, cr3);
     unsigned entries = 1u << paging_of(d)->index_bits, half = entries / 2;
-    if (a == b)
+    if (a == b || !paging_of(d)->levels)
         return;
+    if (!long_mode(d)) {
+        mmu_flush_all(d);
+        return;
+    }
     const u64 *pa = ram_ptr(d->ram, a, PAGE_SIZE);
     u64 *pb = ram_ptr(d->ram, b, PAGE_SIZE);
     bool same = pa && pb && !counts_branches(d); /* a CPU need not do so: it made the recording */
@@ -325,13 +332,14 @@ static u32 mode_of_segments(const struct vcpu *c)
     return (flat ? MODE_FLAT : 0) | (whole[SEG_FS] ? MODE_FS : 0) | (whole[SEG_GS] ? MODE_GS : 0);
 }
 
-/* What CS says of code, in long mode (SDM vol. 3, 3.4.5), and what follows. */
-static u32 mode_of_code(const struct vcpu *c)
+/* What CS says of code (SDM vol. 3, 3.4.5), and what follows. */
+static u32 mode_of_code(const struct core *d)
 {
+    const struct vcpu *c = &d->cpu;
     u16 attr = c->seg_attr[SEG_CS];
-    if (attr & ATTR_L)
+    if (is_wide_code(d, attr))
         return (u32)CODE_64 << MODE_CODE_SHIFT;
-    u32 code = attr & ATTR_DB ? CODE_32 : CODE_16;
+    u32 code = attr & ATTR_DB ? CODE_32 : by_paragraphs(d) ? CODE_REAL : CODE_16;
     return code << MODE_CODE_SHIFT | mode_of_segments(c);
 }
 
@@ -356,7 +364,7 @@ void mmu_mode_changed(struct core *d)
         mode |= MODE_CPL0;
     if (c->cr4 & CR4_SMAP)
         mode |= MODE_SMAP;
-    mode |= mode_of_code(c);
+    mode |= mode_of_code(d);
     d->mode = mode;
     d->idx = idx;
     d->ac_check = d->cpl == 3 && (c->cr0 & CR0_AM) && (c->rflags & FL_AC);

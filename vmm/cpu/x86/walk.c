@@ -18,9 +18,48 @@
 /* 4-level paging (SDM vol. 3, 4.5). */
 const struct paging paging_4level = {.levels = 4,
                                      .index_bits = 9,
+                                     .entry = 8,
                                      .reserved = {[4] = PTE_PS},
                                      .large = {[2] = true, [3] = true},
                                      .large_bits = {[2] = 0x1fe000, [3] = 0x3fffe000}};
+
+/* Linear addresses are physical ones (SDM vol. 3, 4.1.1). */
+static const struct paging paging_none = {.index_bits = 9, .entry = 8};
+/* 32-bit paging (4.3), without and with pages of 4 MiB. */
+static const struct paging paging_32bit = {.levels = 2, .index_bits = 10, .entry = 4};
+static const struct paging paging_32bit_pse = {.levels = 2,
+                                               .index_bits = 10,
+                                               .entry = 4,
+                                               .large = {[2] = true},
+                                               .large_bits = {[2] = 0x3fe000}};
+/* PAE paging (4.4). */
+#define PDPTE_RESERVED 0x1e6ull
+static const struct paging paging_pae = {.levels = 3,
+                                         .index_bits = 9,
+                                         .entry = 8,
+                                         .bare = 3,
+                                         .reserved = {[3] = PDPTE_RESERVED | 0xfff0000000000000},
+                                         .large = {[2] = true},
+                                         .large_bits = {[2] = 0x1fe000}};
+
+const struct paging *paging_legacy(const struct core *d)
+{
+    const struct vcpu *c = &d->cpu;
+    return !(c->cr0 & CR0_PG)   ? &paging_none
+           : c->cr4 & CR4_PAE   ? &paging_pae
+           : (c->cr4 & CR4_PSE) ? &paging_32bit_pse
+                                : &paging_32bit;
+}
+
+bool mmu_pdptes_ok(const struct core *d, u64 cr3)
+{
+    const u64 *p = ram_ptr(d->ram, cr3 & 0xffffffe0, 32);
+    for (unsigned i = 0; p && i < 4; i++)
+        if ((p[i] & PTE_P) &&
+            (p[i] & (PDPTE_RESERVED | PTE_NX | (~d->phys_mask & ~(u64)(PAGE_SIZE - 1)))))
+            return false;
+    return true;
+}
 
 static int page_fault(struct core *d, u64 va, u32 error)
 {
@@ -34,23 +73,34 @@ int walk(struct core *d, u64 va, enum access acc, unsigned idx, bool commit, str
     d->st.walks += commit;
     if (!(d->cpu.efer & EFER_NX))
         reserved |= PTE_NX;
-    u32 err = (acc == ACC_W ? PF_W : 0) | (idx == IDX_USER ? PF_U : 0) |
-              (acc == ACC_X && ((d->cpu.efer & EFER_NX) || (d->cpu.cr4 & CR4_SMEP)) ? PF_I : 0);
     const struct paging *mode = paging_of(d);
+    bool tells_fetch = ((d->cpu.efer & EFER_NX) && mode->entry == 8) || (d->cpu.cr4 & CR4_SMEP);
+    u32 err = (acc == ACC_W ? PF_W : 0) | (idx == IDX_USER ? PF_U : 0) |
+              (acc == ACC_X && tells_fetch ? PF_I : 0);
+    if (UNLIKELY(!mode->levels)) {
+        w->leaf = 1;
+        w->gpa = (u32)va;
+        w->writable = true;
+        return DONE;
+    }
     u64 table = paging_root(d, d->cpu.cr3), entries = 1u << mode->index_bits;
     u64 perms = PTE_W | PTE_U, nx = 0, e = 0;
     unsigned level = mode->levels;
     for (;; level--) {
-        u64 *p =
-            ram_ptr(d->ram, table + ((va >> paging_shift(mode, level)) & (entries - 1)) * 8, 8);
-        e = p ? *p : ~0ull;
+        u8 *p = ram_ptr(d->ram,
+                        table + ((va >> paging_shift(mode, level)) & (entries - 1)) * mode->entry,
+                        mode->entry);
+        e = !p                 ? ~0ull
+            : mode->entry == 4 ? *(const u32 *)(const void *)p
+                               : *(const u64 *)(const void *)p;
         if (!(e & PTE_P))
             return commit ? page_fault(d, va, err) : FAULT;
         bool large = (e & PTE_PS) && mode->large[level], leaf = level == 1 || large;
         u64 bad = reserved | mode->reserved[level] | (large ? mode->large_bits[level] : 0);
         if (e & bad)
             return commit ? page_fault(d, va, err | PF_P | PF_RSVD) : FAULT;
-        perms &= e;
+        if (level != mode->bare)
+            perms &= e;
         nx |= e & PTE_NX;
         w->table[level] = table;
         w->entry[level] = p;
@@ -81,8 +131,8 @@ int walk(struct core *d, u64 va, enum access acc, unsigned idx, bool commit, str
         return DONE;
     for (unsigned l = mode->levels; l >= w->leaf; l--) {
         u64 set = PTE_A | (l == w->leaf && acc == ACC_W ? PTE_D : 0);
-        if (w->entry[l] && (*w->entry[l] & set) != set) {
-            *w->entry[l] |= set;
+        if (w->entry[l] && l != mode->bare && (*w->entry[l] & set) != set) {
+            *w->entry[l] |= (u8)set; /* both are in its first byte */
             /* A table page may hold code too. */
             struct page *pg = page_at(d, w->table[l]);
             note_written(d, pg, ram_page_index(d->ram, w->table[l]));

@@ -12,19 +12,21 @@
 
 /* How tables are made in a paging mode (SDM vol. 3, 4.1.1). */
 struct paging {
-    u8 levels;     /* the root is the table of this level; entries of level 1 map pages */
+    u8 levels;     /* the root is the table of this level; entries of level 1 map pages; 0: none */
     u8 index_bits; /* of an address, for each level */
+    u8 entry;      /* bytes of an entry */
+    u8 bare;       /* entries of this level have no permissions and no accessed bit; 0: none */
     u64 reserved[PAGING_LEVELS + 1];   /* bits of an entry, by level */
     bool large[PAGING_LEVELS + 1];     /* entries of the level may map memory themselves, */
     u64 large_bits[PAGING_LEVELS + 1]; /* and then these are reserved as well */
 };
 extern const struct paging paging_4level;
+const struct paging *paging_legacy(const struct core *d);
 
 /* The mode that is in force. */
 static inline const struct paging *paging_of(const struct core *d)
 {
-    (void)d;
-    return &paging_4level;
+    return LIKELY(d->cpu.efer & EFER_LMA) ? &paging_4level : paging_legacy(d);
 }
 
 /* Where an entry of that level begins to translate. */
@@ -32,14 +34,15 @@ static inline unsigned paging_shift(const struct paging *p, unsigned level)
 {
     return 12 + p->index_bits * (level - 1);
 }
-/* The root table. */
+/* The root table; that of PAE paging is somewhere in a page (SDM vol. 3, 4.4.1). */
 static inline gpa_t paging_root(const struct core *d, u64 cr3)
 {
-    return cr3 & d->phys_mask & PTE_ADDR;
+    return cr3 & d->phys_mask & (paging_of(d)->bare ? 0xffffffe0 : PTE_ADDR);
 }
 
 struct walk {
-    u64 table[PAGING_LEVELS + 1], *entry[PAGING_LEVELS + 1]; /* by level, the root's to leaf */
+    u64 table[PAGING_LEVELS + 1]; /* by level, the root's to leaf */
+    u8 *entry[PAGING_LEVELS + 1];
     unsigned leaf;
     gpa_t gpa;
     bool writable; /* for this idx, the dirty bit set */
@@ -50,6 +53,9 @@ int walk(struct core *d, u64 va, enum access acc, unsigned idx, bool commit, str
 bool mmu_peek(struct core *d, u64 va, gpa_t *gpa);
 /* Is the page at gpa one of the tables through which va is mapped? No side effects. */
 bool mmu_on_path(struct core *d, u64 va, gpa_t gpa);
+/* Are the four entries that CR3 of PAE paging names possible? They are looked at when it is loaded;
+ * walks read them where they are, as all tables. */
+bool mmu_pdptes_ok(const struct core *d, u64 cr3);
 
 static inline struct page *page_at(struct core *d, gpa_t gpa)
 {

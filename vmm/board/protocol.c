@@ -1,0 +1,235 @@
+/* See protocol.h. */
+#include "board/protocol.h"
+
+#include <string.h>
+
+/* Where what is written lies; below the stack of boot.h, and each part in a page of its own. */
+#define INFO    BOOT_ZERO_PAGE
+#define CMDLINE BOOT_CMDLINE
+#define MAP     0x4000ull
+#define MODULES 0x5000ull
+
+#define PVH_MAGIC          0x336ec578u
+#define PVH_NOTE           18u
+#define MULTIBOOT_MAGIC    0x1badb002u
+#define MULTIBOOT_LOADED   0x2badb002u
+#define MULTIBOOT2_MAGIC   0xe85250d6u
+#define MULTIBOOT2_LOADED  0x36d76289u
+#define MULTIBOOT_SEARCH   8192u
+#define MULTIBOOT2_SEARCH  32768u
+#define MULTIBOOT_NO_ELF   0x10000u /* addresses are in the header: not an ELF file's business */
+#define MULTIBOOT_REQUIRED 0xfffcu  /* bits of what must be done; 0 and 1 are */
+
+static u32 get32(const u8 *p)
+{
+    u32 v;
+    memcpy(&v, p, sizeof(v));
+    return v;
+}
+
+static u64 get64(const u8 *p)
+{
+    u64 v;
+    memcpy(&v, p, sizeof(v));
+    return v;
+}
+
+u64 protocol_pvh_entry(const u8 *notes, u64 size, unsigned align)
+{
+    u64 at = 0, mask = align - 1u;
+    while (size - at >= 12) {
+        u64 name = get32(notes + at), desc = get32(notes + at + 4);
+        u32 type = get32(notes + at + 8);
+        u64 desc_at = at + 12 + ((name + mask) & ~mask), end = desc_at + ((desc + mask) & ~mask);
+        if (desc_at > size || desc > size - desc_at)
+            return 0;
+        if (type == PVH_NOTE && name == 4 && !memcmp(notes + at + 12, "Xen", 4) &&
+            (desc == 4 || desc == 8))
+            return desc == 8 ? get64(notes + desc_at) : get32(notes + desc_at);
+        if (end > size)
+            return 0;
+        at = end;
+    }
+    return 0;
+}
+
+bool protocol_multiboot(const u8 *file, size_t size)
+{
+    for (size_t at = 0; at + 12 <= MIN(size, (size_t)MULTIBOOT_SEARCH); at += 4) {
+        u32 flags = get32(file + at + 4);
+        if (get32(file + at) == MULTIBOOT_MAGIC &&
+            !(MULTIBOOT_MAGIC + flags + get32(file + at + 8)))
+            return !(flags & (MULTIBOOT_NO_ELF | MULTIBOOT_REQUIRED));
+    }
+    return false;
+}
+
+bool protocol_multiboot2(const u8 *file, size_t size)
+{
+    for (size_t at = 0; at + 16 <= MIN(size, (size_t)MULTIBOOT2_SEARCH); at += 8)
+        if (get32(file + at) == MULTIBOOT2_MAGIC && get32(file + at + 4) == 0 &&
+            !(MULTIBOOT2_MAGIC + get32(file + at + 8) + get32(file + at + 12)))
+            return true;
+    return false;
+}
+
+/* What is written, in order. */
+struct out {
+    u8 *at;
+};
+
+static void put32(struct out *o, u64 v)
+{
+    u32 w = (u32)v;
+    memcpy(o->at, &w, sizeof(w));
+    o->at += sizeof(w);
+}
+
+static void put64(struct out *o, u64 v)
+{
+    memcpy(o->at, &v, sizeof(v));
+    o->at += sizeof(v);
+}
+
+static struct out page(struct ram *ram, gpa_t gpa)
+{
+    u8 *p = ram_ptr(ram, gpa, PAGE_SIZE);
+    memset(p, 0, PAGE_SIZE);
+    return (struct out){p};
+}
+
+static void write_pvh(struct ram *ram, const struct protocol_info *info,
+                      const struct boot_range *map, unsigned n)
+{
+    struct out o = page(ram, INFO), m = page(ram, MAP), k = page(ram, MODULES);
+    put32(&o, PVH_MAGIC);
+    put32(&o, 1); /* version: with a memory map */
+    put32(&o, 0);
+    put32(&o, info->initrd_size ? 1 : 0);
+    put64(&o, MODULES);
+    put64(&o, CMDLINE);
+    put64(&o, info->acpi_rsdp);
+    put64(&o, MAP);
+    put32(&o, n);
+    put32(&o, 0);
+    for (unsigned i = 0; i < n; i++) {
+        put64(&m, map[i].base);
+        put64(&m, map[i].size);
+        put32(&m, map[i].type);
+        put32(&m, 0);
+    }
+    put64(&k, info->initrd);
+    put64(&k, info->initrd_size);
+    put64(&k, 0);
+    put64(&k, 0);
+}
+
+/* KiB of RAM from 0 and from 1 MiB on. */
+static u32 lower(void)
+{
+    return (u32)(BOOT_LOW_END >> 10);
+}
+static u32 upper(const struct ram *ram)
+{
+    return (u32)((ram->low_size - (1u << 20)) >> 10);
+}
+
+static void write_multiboot(struct ram *ram, const struct protocol_info *info,
+                            const struct boot_range *map, unsigned n)
+{
+    struct out o = page(ram, INFO), m = page(ram, MAP), k = page(ram, MODULES);
+    bool module = info->initrd_size;
+    put32(&o, 1u | 4 | (module ? 8 : 0) | 64); /* memory, command line, modules, map */
+    put32(&o, lower());
+    put32(&o, upper(ram));
+    put32(&o, 0); /* boot device */
+    put32(&o, CMDLINE);
+    put32(&o, module);
+    put32(&o, MODULES);
+    o.at += 16; /* symbols */
+    put32(&o, 24 * n);
+    put32(&o, MAP);
+    for (unsigned i = 0; i < n; i++) {
+        put32(&m, 20);
+        put64(&m, map[i].base);
+        put64(&m, map[i].size);
+        put32(&m, map[i].type);
+    }
+    put32(&k, info->initrd);
+    put32(&k, info->initrd + info->initrd_size);
+    put32(&k, CMDLINE + strlen(info->append)); /* an empty string */
+    put32(&k, 0);
+}
+
+static void pad8(struct out *o, const u8 *from)
+{
+    o->at += -(u64)(o->at - from) & 7;
+}
+
+static void write_multiboot2(struct ram *ram, const struct protocol_info *info,
+                             const struct boot_range *map, unsigned n)
+{
+    enum { COMMAND_LINE = 1, MODULE = 3, MEMORY = 4, MEMORY_MAP = 6, ACPI = 15 };
+    const size_t rsdp = 36; /* of ACPI 2.0 */
+    size_t len = strlen(info->append) + 1;
+    struct out o = page(ram, INFO), head = o;
+    u8 *from = o.at; /* a command line has no more than a page; its tag and the rest go on */
+    memset(ram_ptr(ram, INFO, 4 * PAGE_SIZE), 0, 4 * PAGE_SIZE);
+    put64(&o, 0);
+    put32(&o, MEMORY);
+    put32(&o, 16);
+    put32(&o, lower());
+    put32(&o, upper(ram));
+    put32(&o, MEMORY_MAP);
+    put32(&o, 16 + 24 * n);
+    put32(&o, 24);
+    put32(&o, 0);
+    for (unsigned i = 0; i < n; i++) {
+        put64(&o, map[i].base);
+        put64(&o, map[i].size);
+        put32(&o, map[i].type);
+        put32(&o, 0);
+    }
+    if (info->initrd_size) {
+        put32(&o, MODULE);
+        put32(&o, 17);
+        put32(&o, info->initrd);
+        put32(&o, info->initrd + info->initrd_size);
+        o.at++;
+        pad8(&o, from);
+    }
+    put32(&o, ACPI);
+    put32(&o, 8 + rsdp);
+    memcpy(o.at, ram_ptr(ram, info->acpi_rsdp, rsdp), rsdp);
+    o.at += rsdp;
+    pad8(&o, from);
+    put32(&o, COMMAND_LINE);
+    put32(&o, 8 + len);
+    memcpy(o.at, info->append, len);
+    o.at += len;
+    pad8(&o, from);
+    put32(&o, 0);
+    put32(&o, 8);
+    put32(&head, (u64)(o.at - from));
+}
+
+void protocol_write(struct ram *ram, enum boot_protocol protocol, const struct protocol_info *info,
+                    struct boot_state *state)
+{
+    struct boot_range map[BOOT_RANGES];
+    unsigned n = boot_memory_map(ram, map);
+    struct out cmdline = page(ram, CMDLINE);
+    memcpy(cmdline.at, info->append, strlen(info->append)); /* shorter than a page */
+    state->rbx = INFO;
+    switch (protocol) {
+    case BOOT_PVH: write_pvh(ram, info, map, n); break;
+    case BOOT_MULTIBOOT:
+        state->rax = MULTIBOOT_LOADED;
+        write_multiboot(ram, info, map, n);
+        break;
+    default:
+        state->rax = MULTIBOOT2_LOADED;
+        write_multiboot2(ram, info, map, n);
+        break;
+    }
+}

@@ -1,0 +1,30 @@
+/*
+ * Boot protocols besides Linux': what a kernel says of itself, and what it finds in memory and in
+ * registers. The kernel file is hostile.
+ *
+ *   PVH         xen/include/public/arch-x86/hvm/start_info.h; docs/misc/pvh.pandoc
+ *   Multiboot   Multiboot Specification 0.6.96 and 2.0
+ */
+#ifndef REPRISE_PROTOCOL_H
+#define REPRISE_PROTOCOL_H
+
+#include "board/boot.h"
+
+/* The entry in notes of `size` bytes, each padded to `align`; 0: none. */
+u64 protocol_pvh_entry(const u8 *notes, u64 size, unsigned align);
+/* Is there a header? Of an ELF file: it is loaded as its program headers say. */
+bool protocol_multiboot(const u8 *file, size_t size);
+bool protocol_multiboot2(const u8 *file, size_t size);
+
+struct protocol_info {
+    const char *append;
+    gpa_t initrd; /* the first module */
+    u64 initrd_size;
+    gpa_t acpi_rsdp;
+};
+
+/* Writes what the kernel is told, and sets the registers that say where. */
+void protocol_write(struct ram *ram, enum boot_protocol protocol, const struct protocol_info *info,
+                    struct boot_state *state);
+
+#endif
