@@ -110,7 +110,7 @@ kernel_image() {
     for applet in $("$root/bin/busybox" --list); do
         [ "$applet" = busybox ] || ln -s busybox "$root/bin/$applet"
     done
-    gcc -O2 -Wall $werror -static -nostdlib -ffreestanding -fno-stack-protector -fno-pie -no-pie \
+    gcc ${machine:-} -O2 -Wall $werror -static -nostdlib -ffreestanding -fno-stack-protector -fno-pie -no-pie \
         -fcf-protection=none -fno-asynchronous-unwind-tables -Wl,--build-id=none \
         -Wl,-z,noseparate-code -s -o "$root/bin/debug-exit" images/linux/debug-exit.c
     cp images/linux/init "$root/init"

@@ -56,6 +56,11 @@ $(PROGRAMS_FILES:%=build/images/programs/%) &: $(DISK_COMMON) images/programs/bu
 	@images/programs/build.sh
 image-programs: build/images/programs/disk.img
 
+# Kernels of 32 bits, which Debian 12 has. Half a minute, 105 MB from the network.
+build/images/linux-686/vmlinuz build/images/linux-686-pae/vmlinuz &: images/linux-686/build.sh $(IMAGE_COMMON) | deps-image
+	@images/linux-686/build.sh
+image-686: build/images/linux-686-pae/vmlinuz
+
 # For `make test`: where one cannot be made (no user namespaces, no network), its tests are skipped.
 define if_possible
 image-$(1)-if-possible:
@@ -64,7 +69,7 @@ image-$(1)-if-possible:
 .PHONY: image-$(1) image-$(1)-if-possible
 endef
 DISK_IMAGES     := debian gpu-mesa gpu-desktop
-OPTIONAL_IMAGES := $(DISK_IMAGES) tsc
+OPTIONAL_IMAGES := $(DISK_IMAGES) tsc 686
 $(foreach i,$(OPTIONAL_IMAGES),$(eval $(call if_possible,$(i))))
 # Not while another make is at the generic image.
 image-gpu-mesa-if-possible image-gpu-desktop-if-possible image-tsc-if-possible: images

@@ -124,8 +124,7 @@ void description_refusal(const struct description_row *r, char *out, size_t size
         snprintf(out, size, "%s", says);
 }
 
-/* Is `text` one of "a|b"? */
-static bool one_of(const char *text, const char *values)
+bool description_one_of(const char *text, const char *values)
 {
     for (size_t n; *values; values += n + (values[n] == '|')) {
         n = strcspn(values, "|");
@@ -270,7 +269,8 @@ static int check_row(const struct machine_description *d, const struct descripti
         return err_set(err, -EINVAL, "%s of node /%s is %llu: %s", r->property, node,
                        (unsigned long long)description_number(d, r), why);
     }
-    if (r->kind == DESCRIPTION_TEXT && r->values && !one_of((const char *)d + r->offset, r->values))
+    if (r->kind == DESCRIPTION_TEXT && r->values &&
+        !description_one_of((const char *)d + r->offset, r->values))
         return err_set(err, -EINVAL, "%s of node /%s is \"%s\", none of %s", r->property, node,
                        (const char *)d + r->offset, r->values);
     return 0;

@@ -83,7 +83,7 @@ struct machine_description {
     u64 kernel_size;       /* of the file as the user gave it: bzImage or ELF */
     u8 kernel_hash[DESCRIPTION_HASH_SIZE];
 
-    char protocol[16];     /* by which it is entered (boot.h); "auto": what fits it */
+    char protocol[16]; /* by which it is entered (boot.h); "auto": what fits it */
 
     u64 initrd_size; /* 0: none */
     u8 initrd_hash[DESCRIPTION_HASH_SIZE];
@@ -168,6 +168,8 @@ bool description_there(const struct machine_description *d, const struct descrip
 u64 description_number(const struct machine_description *d, const struct description_row *r);
 /* Sets a number or flag. false: it is out of range, and *d as before. */
 bool description_set(struct machine_description *d, const struct description_row *r, u64 value);
+/* Is `text` one of a row's values, "a|b"? */
+bool description_one_of(const char *text, const char *values);
 /* What is said of a number out of range, with an argument's text or the value in front of it. */
 void description_refusal(const struct description_row *r, char *out, size_t size);
 

@@ -185,6 +185,19 @@ static u64 parse_word(struct argp_state *state, const char *arg, const char *wha
     return 1;
 }
 
+/* "a|b" as "a, b". */
+static const char *listed(const char *values, char out[128])
+{
+    size_t n = 0;
+    for (; *values && n < 125; values++) {
+        out[n++] = *values == '|' ? ',' : *values;
+        if (*values == '|')
+            out[n++] = ' ';
+    }
+    out[n] = 0;
+    return out;
+}
+
 /* An argument, or a part of one ("hz=50" of --gpu), of what a row says. */
 static void parse_row(struct argp_state *state, const struct description_row *r, const char *arg,
                       struct machine_description *d)
@@ -197,6 +210,8 @@ static void parse_row(struct argp_state *state, const struct description_row *r,
     if (r->kind == DESCRIPTION_TEXT) {
         if (strlen(arg) >= r->size)
             argp_error(state, "%s: '%s' is too long", what, arg);
+        if (r->values && !description_one_of(arg, r->values))
+            argp_error(state, "%s: '%s' is none of %s", what, arg, listed(r->values, why));
         snprintf((char *)d + r->offset, r->size, "%s", arg);
         return;
     }
