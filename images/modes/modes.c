@@ -1,9 +1,9 @@
 /*
- * Every mode but long mode's own: protected mode with its gates, tasks and page tables, virtual-8086
- * and real-address mode, and the ways between them. What happens is printed and not judged: another
- * machine must print the same (tests/suite/modes.py), and the lines that were looked at are kept
- * beside it (expected.txt). On the command line, "seed=N": other random descriptors; "tcg": without
- * what QEMU's translator does not survive.
+ * Every mode but long mode's own: protected mode with its gates, tasks and page tables,
+ * virtual-8086 and real-address mode, and the ways between them. What happens is printed and not
+ * judged: another machine must print the same (tests/suite/modes.py), and the lines that were
+ * looked at are kept beside it (expected.txt). On the command line, "seed=N": other random
+ * descriptors; "tcg": without what QEMU's translator does not survive.
  */
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -34,7 +34,7 @@ enum {
     CODE_BASED = 0x88, /* from BASE on */
     USER_BASED = 0x90,
     TSS_3 = 0x98,
-    ANY = 0x100,       /* random */
+    ANY = 0x100, /* random */
 };
 
 struct frame {
@@ -47,10 +47,12 @@ u64 idt[48];
 u32 tss[26], tss_2[26], tss_3[26], task_error;
 u16 tss_16[22];
 static u32 pd[1024] __attribute__((aligned(4096))), pt[1024] __attribute__((aligned(4096)));
-static u64 pae_pd[4][512] __attribute__((aligned(4096))), pae_pt[512] __attribute__((aligned(4096)));
+static u64 pae_pd[4][512] __attribute__((aligned(4096))),
+    pae_pt[512] __attribute__((aligned(4096)));
 static u64 pdpt[512] __attribute__((aligned(4096))), pml4[512] __attribute__((aligned(4096)));
 static u8 page[8192] __attribute__((aligned(4096)));
-static u8 user_stack[4096] __attribute__((aligned(16))), inner_stack[4096] __attribute__((aligned(16)));
+static u8 user_stack[4096] __attribute__((aligned(16))),
+    inner_stack[4096] __attribute__((aligned(16)));
 static u8 task_stack[4096] __attribute__((aligned(16)));
 
 extern u32 boot_magic, boot_info, task_count, task_ebx, task_flags, task_cr0, task_tr, gate_esp;
@@ -253,8 +255,11 @@ static void load_tr(u32 sel, u32 b)
 static void far_jump(u32 sel, u32 b)
 {
     (void)b;
-    __asm__ volatile("push %0; push $1f; lret; 1: mov %%cs, %%eax; mov %%eax, gate_cs; ljmp $8, $2f; 2:"
-                     : : "r"(sel) : "eax", "memory");
+    __asm__ volatile(
+        "push %0; push $1f; lret; 1: mov %%cs, %%eax; mov %%eax, gate_cs; ljmp $8, $2f; 2:"
+        :
+        : "r"(sel)
+        : "eax", "memory");
 }
 static void far_call(u32 sel, u32 offset)
 {
@@ -262,7 +267,10 @@ static void far_call(u32 sel, u32 offset)
         u32 offset;
         u16 sel;
     } __attribute__((packed)) to = {offset, (u16)sel};
-    __asm__ volatile("push $0x1234; push $0x5678; lcall *%0; add $8, %%esp" : : "m"(to) : "eax", "memory");
+    __asm__ volatile("push $0x1234; push $0x5678; lcall *%0; add $8, %%esp"
+                     :
+                     : "m"(to)
+                     : "eax", "memory");
 }
 static void far_jump_to(u32 sel, u32 offset)
 {
@@ -314,7 +322,8 @@ static void segments(void)
 {
     for (unsigned i = 0; i < 400; i++) {
         u32 sel = ANY + 8 * (i & 15) + draw(4), type = draw(256);
-        descriptor(sel, 0, draw(2) ? 0xfffff : draw(0x10000), type, draw(16) | ((type & 8) ? 4 : 0));
+        descriptor(sel, 0, draw(2) ? 0xfffff : draw(0x10000), type,
+                   draw(16) | ((type & 8) ? 4 : 0));
         line("seg");
         say("type", type);
         say("sel", sel);
@@ -348,8 +357,9 @@ static void segments(void)
 
 /* ---- gates ---- */
 
-static const u16 targets[] = {CODE_BASED,     USER_BASED | 3, CODE_BASED, CODE_BASED | 3, ANY, 0,
-                              DATA32,         TSS,            CODE_BASED, CONFORMING,     0x3f8};
+static const u16 targets[] = {CODE_BASED, USER_BASED | 3, CODE_BASED, CODE_BASED | 3, ANY,
+                              0,          DATA32,         TSS,        CODE_BASED,     CONFORMING,
+                              0x3f8};
 
 static u32 r3_sel;
 static void user_far_call(void)
@@ -359,7 +369,9 @@ static void user_far_call(void)
         u16 sel;
     } __attribute__((packed)) to = {0, (u16)r3_sel};
     __asm__ volatile("push $0x1234; push $0x5678; lcall *%0; add $8, %%esp; int $0x2f"
-                     : : "m"(to) : "eax", "memory");
+                     :
+                     : "m"(to)
+                     : "eax", "memory");
 }
 static void user_int(void)
 {
@@ -541,9 +553,9 @@ static void tasks(void)
         const char *name;
         u8 field;
         u16 value;
-    } bad[] = {{"cs null", 19, 0},        {"cs data", 19, DATA32}, {"cs dpl", 19, USER_CODE & ~3},
-               {"ss null", 20, 0},        {"ss code", 20, CODE32}, {"ss dpl", 20, USER_DATA},
-               {"ds system", 21, TSS},    {"es beyond", 18, 0x3ff8}, {"ldt data", 24, DATA32},
+    } bad[] = {{"cs null", 19, 0},     {"cs data", 19, DATA32},   {"cs dpl", 19, USER_CODE & ~3},
+               {"ss null", 20, 0},     {"ss code", 20, CODE32},   {"ss dpl", 20, USER_DATA},
+               {"ds system", 21, TSS}, {"es beyond", 18, 0x3ff8}, {"ldt data", 24, DATA32},
                {"ldt null", 24, 0}};
     for (unsigned i = 0; i < COUNT(bad); i++) {
         for (unsigned v = 10; v < 14; v++)
@@ -634,7 +646,10 @@ static void real(void)
         u32 offset;
         u16 sel;
     } __attribute__((packed)) to = {(u32)prot16, PROT16};
-    __asm__ volatile("lcall *%5" : "=a"(a), "=b"(b), "=c"(c), "=d"(d), "=S"(s) : "m"(to) : "memory");
+    __asm__ volatile("lcall *%5"
+                     : "=a"(a), "=b"(b), "=c"(c), "=d"(d), "=S"(s)
+                     : "m"(to)
+                     : "memory");
     say("ax", a);
     say("cx", c);
     say("dx", d & 0xffff);
@@ -751,7 +766,9 @@ static void load_cr4(u32 a, u32 b)
 static void efer(u32 clear, u32 set)
 {
     __asm__ volatile("rdmsr; and %1, %%eax; or %2, %%eax; wrmsr"
-                     : : "c"(0xc0000080), "r"(~clear), "r"(set) : "eax", "edx");
+                     :
+                     : "c"(0xc0000080), "r"(~clear), "r"(set)
+                     : "eax", "edx");
 }
 
 static void paging_pae(void)

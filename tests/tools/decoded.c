@@ -248,14 +248,15 @@ int main(int argc, char **argv)
             printf("v%d %s %016llx\n", k + 2, rows[i].name, (unsigned long long)rows[i].hash);
     }
     /* Without groups that are other instructions there: REX, VEX, EVEX. */
+    static const char *const names[] = {"", "code 32", "code 16", "real mode"};
+    _Static_assert(ARRAY_SIZE(names) == CODE_SIZES, "each has a name");
     for (code = CODE_32; code < CODE_SIZES; code++) {
         u64 hash[] = {groups(CPU_X86_64_V3, legacy, LEGACY_PLAIN, verbose),
                       groups(CPU_X86_64_V3, legacy + LEGACY_0F, 7, verbose),
                       groups(CPU_X86_64_V3, legacy38, 7, verbose),
                       groups(CPU_X86_64_V3, legacy3a, 7, verbose)};
         for (unsigned i = 0; i < ARRAY_SIZE(hash) && !verbose; i++)
-            printf("v3 code %u %u %016llx\n", code == CODE_32 ? 32 : 16, i,
-                   (unsigned long long)hash[i]);
+            printf("v3 %s %u %016llx\n", names[code], i, (unsigned long long)hash[i]);
     }
     return 0;
 }

@@ -207,7 +207,7 @@ static void bad_elf(void **state)
     BAD((void)0, NULL);
     BAD(c.kernel_size = 10, "truncated");
     BAD(e.eh.e_ident[0] = 0, "not an ELF");
-    BAD(e.eh.e_ident[EI_CLASS] = ELFCLASS32, "64-bit");
+    BAD(e.eh.e_ident[EI_CLASS] = ELFCLASS32, "x86");
     BAD(e.eh.e_machine = EM_AARCH64, "x86");
     BAD(e.eh.e_type = ET_CORE, "type");
     BAD(e.eh.e_phentsize = 1, "program headers");

@@ -141,7 +141,7 @@ static void other_files(void **state)
             4, "truncated");
     memcpy(e, elf, 64);
     e[EI_CLASS] = ELFCLASS32;
-    refused(e, 64, "32-bit");
+    refused(e, 64, "another architecture");
     e[EI_CLASS] = ELFCLASS64;
     e[18] = EM_AARCH64;
     refused(e, 64, "another architecture");

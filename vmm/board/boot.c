@@ -219,7 +219,7 @@ static bool segment(const struct boot_config *c, const Elf64_Ehdr *eh, unsigned 
     return ph->p_type == PT_LOAD && ph->p_memsz;
 }
 
-/* The entry that an ELF note of Xen's names (xen/include/public/elfnote.h); 0: none. */
+/* The entry that an ELF note of Xen's names (Xen public interface, "elfnote"); 0: none. */
 static u64 pvh_entry(const struct boot_config *c, const Elf64_Ehdr *eh)
 {
     Elf64_Phdr ph;
@@ -247,7 +247,7 @@ static int choose(const struct boot_config *c, const Elf64_Ehdr *eh, enum boot_p
                                     is_narrow(eh) && protocol_multiboot(c->kernel, c->kernel_size),
                                 [BOOT_MULTIBOOT2] = protocol_multiboot2(c->kernel, c->kernel_size)};
     unsigned p = 0;
-    if (!c->protocol || !strcmp(c->protocol, "auto")) {
+    if (!c->protocol || !*c->protocol) {
         while (p < BOOT_PROTOCOLS && !has[p])
             p++;
         *out = (enum boot_protocol)p;

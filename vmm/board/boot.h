@@ -31,7 +31,7 @@ enum boot_protocol { BOOT_LINUX, BOOT_PVH, BOOT_MULTIBOOT, BOOT_MULTIBOOT2, BOOT
 extern const char *const boot_protocol_name[BOOT_PROTOCOLS];
 
 struct boot_config {
-    const char *protocol; /* a name; NULL or "auto": what fits the kernel best */
+    const char *protocol; /* a name; NULL or "": what fits the kernel best */
     const void *kernel;   /* ELF, ET_EXEC or ET_DYN, of x86 with 64 or 32 bits */
     size_t kernel_size;
     const void *header; /* bzImage from file offset 0, BOOT_HEADER_SIZE bytes of it; or NULL */

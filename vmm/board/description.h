@@ -83,7 +83,7 @@ struct machine_description {
     u64 kernel_size;       /* of the file as the user gave it: bzImage or ELF */
     u8 kernel_hash[DESCRIPTION_HASH_SIZE];
 
-    char protocol[16]; /* by which it is entered (boot.h); "auto": what fits it */
+    char protocol[16]; /* by which it is entered (boot.h); "": what fits it */
 
     u64 initrd_size; /* 0: none */
     u8 initrd_hash[DESCRIPTION_HASH_SIZE];

@@ -2,7 +2,7 @@
  * Boot protocols besides Linux': what a kernel says of itself, and what it finds in memory and in
  * registers. The kernel file is hostile.
  *
- *   PVH         xen/include/public/arch-x86/hvm/start_info.h; docs/misc/pvh.pandoc
+ *   PVH         Xen public interface, "hvm/start_info"; "x86/HVM direct boot ABI"
  *   Multiboot   Multiboot Specification 0.6.96 and 2.0
  */
 #ifndef REPRISE_PROTOCOL_H

@@ -5,10 +5,8 @@
  */
 #include "cpu/x86/real.h"
 
-#include "cpu/x86/exec.h"
 #include "cpu/x86/memory.h"
 #include "cpu/x86/mode.h"
-#include "cpu/x86/seg.h"
 #include "cpu/x86/tlb.h"
 
 void real_load_seg(struct core *d, unsigned seg, u16 sel)

@@ -18,6 +18,8 @@ struct gate {
     u8 type, dpl, ist;
     bool present;
 };
+/* Of 16 bytes, as IA-32e mode has them. */
+void parse_gate(const u64 raw[2], struct gate *out);
 #define GATE_INTERRUPT 0xe
 #define GATE_TRAP      0xf
 #define GATE_CALL      0xc
