@@ -75,7 +75,7 @@ $(FUZZ_BIN): $(B)/tests/fuzz/mutate.o $(B)/libreprise.a
 fuzz-build: $(FUZZ_BIN)
 
 # Random code in ring 0, run twice with different slices (tests/fuzz/fuzz_guest.c).
-$(B)/tests/fuzz/fuzz_guest: $(B)/tests/fuzz/fuzz_guest.o $(B)/tests/fuzz/guest_stub.o $(B)/libreprise.a
+$(B)/tests/fuzz/fuzz_guest: $(B)/tests/fuzz/fuzz_guest.o $(B)/tests/fuzz/guest_stub.o $(B)/tests/fuzz/guest_stub32.o $(B)/libreprise.a
 	@echo "  LD $@"
 	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 

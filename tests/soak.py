@@ -187,6 +187,8 @@ def pmu(t, rnd):
 def ring0(t, rnd):
     t.run(t.build / "tests/fuzz/fuzz_guest", "--cases", 300, "--seed", rnd.getrandbits(31),
           "--insns", 3000000, timeout=900)
+    t.run(t.build / "tests/fuzz/fuzz_guest", "--modes", "--cases", 1000, "--seed", rnd.getrandbits(31),
+          "--insns", 400000, timeout=900)
 
 
 def renderer(t, rnd):

@@ -111,6 +111,14 @@ def fuzz_guest(t):
     return r.text.strip().splitlines()[-1]
 
 
+@test("fuzz/modes", cost=15)
+def fuzz_modes(t):
+    """The same in all other modes."""
+    r = t.run(t.build / "tests" / "fuzz" / "fuzz_guest", "--modes", "--cases", 150 if t.mode == "rel" else 20,
+              "--seed", 1, "--insns", 400000, timeout=600)
+    return r.text.strip().splitlines()[-1]
+
+
 def failures(text, lines=60):
     """The blocks in which the program says what differs, up to so many lines. tests/run.py prints
     a message as one line, so blanks go."""
