@@ -164,6 +164,34 @@ static void other_files(void **state)
     refused(image, n, "lz4 data");
 }
 
+/* Code of 32 bits instead of a packed kernel. */
+static void raw(void **state)
+{
+    const u32 none = 0, start = 0x100000, room = 0x5000;
+    struct kernel_image k;
+    struct err err;
+    Elf32_Ehdr eh;
+    Elf32_Phdr ph;
+    make_image("gzip");
+    memcpy(image + 0x214, &start, 4);
+    memcpy(image + 0x248, &none, 4);
+    memcpy(image + 0x24c, &none, 4);
+    memcpy(image + 0x260, &room, 4);
+    assert_int_equal(extract(image, 0x400 + 100, &k, &err), 0);
+    assert_string_equal(k.format, "raw");
+    memcpy(&eh, k.elf, sizeof(eh));
+    memcpy(&ph, (const u8 *)k.elf + eh.e_phoff, sizeof(ph));
+    assert_int_equal(eh.e_entry, start);
+    assert_int_equal(ph.p_paddr, start);
+    assert_int_equal(ph.p_filesz, 100);
+    assert_int_equal(ph.p_memsz, room);
+    assert_memory_equal((const u8 *)k.elf + ph.p_offset, image + 0x400, 100);
+    kernel_image_free(&k);
+    refused(image, 0x400, "nothing after its setup code");
+    memcpy(image + 0x260, "\xff\xff\xff\xff", 4);
+    refused(image, 0x500, "nothing after");
+}
+
 static void cut_short(void **state)
 {
     struct kernel_image k;
@@ -258,8 +286,8 @@ int main(void)
     }
     memcpy(elf, &eh, sizeof(eh));
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(packed),  cmocka_unit_test(other_files), cmocka_unit_test(cut_short),
-        cmocka_unit_test(mutated), cmocka_unit_test(real),
+        cmocka_unit_test(packed),    cmocka_unit_test(other_files), cmocka_unit_test(raw),
+        cmocka_unit_test(cut_short), cmocka_unit_test(mutated),     cmocka_unit_test(real),
     };
     return cmocka_run_group_tests_name("board/kernel", tests, NULL, NULL);
 }

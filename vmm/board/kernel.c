@@ -22,8 +22,10 @@
 #define HDR_FLAG   0x1fe
 #define HDR_MAGIC  0x202
 #define HDR_VER    0x206
+#define HDR_START  0x214
 #define HDR_OFFSET 0x248
 #define HDR_LENGTH 0x24c
+#define HDR_ROOM   0x260
 #define HDR_END    0x268 /* what protocol 2.10 has, init_size included */
 
 #define XZ_MEMORY (512ull << 20) /* the kernel's build uses a dictionary of at most 128 MiB */
@@ -207,7 +209,54 @@ static int check_elf(struct span s, struct err *err)
     return 0;
 }
 
-/* Checks the setup header and finds the packed kernel. */
+/* Where the part of a bzImage begins that is no setup code. */
+static size_t setup_size(struct span s)
+{
+    return ((size_t)(s.bytes[HDR_SECTS] ? s.bytes[HDR_SECTS] : 4) + 1) * SECTOR;
+}
+
+/* No packed kernel, but code that is entered as it is (memtest86+): as an ELF file of 32 bits,
+ * which has one segment. */
+static int wrap(struct span s, struct kernel_image *out, struct err *err)
+{
+    struct {
+        Elf32_Ehdr eh;
+        Elf32_Phdr ph;
+    } head = {.eh = {.e_type = ET_EXEC,
+                     .e_machine = EM_386,
+                     .e_version = EV_CURRENT,
+                     .e_entry = get32(s.bytes + HDR_START),
+                     .e_phoff = sizeof(head.eh),
+                     .e_ehsize = sizeof(head.eh),
+                     .e_phentsize = sizeof(head.ph),
+                     .e_phnum = 1}};
+    size_t setup = setup_size(s), size = s.size > setup ? s.size - setup : 0;
+    u32 room = get32(s.bytes + HDR_ROOM);
+    if (!size || size > KERNEL_MAX_SIZE || room > KERNEL_MAX_SIZE)
+        return err_set(err, -EINVAL, "is a bzImage of %zu bytes with nothing after its setup code",
+                       s.size);
+    memcpy(head.eh.e_ident, ELFMAG, SELFMAG);
+    head.eh.e_ident[EI_CLASS] = ELFCLASS32;
+    head.eh.e_ident[EI_DATA] = ELFDATA2LSB;
+    head.ph = (Elf32_Phdr){.p_type = PT_LOAD,
+                           .p_offset = sizeof(head),
+                           .p_vaddr = head.eh.e_entry,
+                           .p_paddr = head.eh.e_entry,
+                           .p_filesz = (u32)size,
+                           .p_memsz = MAX((u32)size, room),
+                           .p_align = 1};
+    out->elf_size = sizeof(head) + size;
+    out->elf = out->owned = malloc(out->elf_size);
+    if (!out->owned)
+        return err_set(err, -ENOMEM, "no memory for the kernel (%zu bytes)", size);
+    memcpy(out->owned, &head, sizeof(head));
+    memcpy((u8 *)out->owned + sizeof(head), s.bytes + setup, size);
+    out->format = "raw";
+    return 0;
+}
+
+/* Checks the setup header and finds the packed kernel; *payload is empty if there is none at all.
+ */
 static int find_payload(struct span s, struct span *payload, struct err *err)
 {
     if (s.size < HDR_END)
@@ -219,9 +268,11 @@ static int find_payload(struct span s, struct span *payload, struct err *err)
                        "is a kernel of boot protocol %u.%02u; 2.10 (Linux 2.6.31) or "
                        "later is needed",
                        version >> 8, version & 0xff);
-    size_t setup = ((size_t)(s.bytes[HDR_SECTS] ? s.bytes[HDR_SECTS] : 4) + 1) * SECTOR;
+    size_t setup = setup_size(s);
     u64 offset = setup + (u64)get32(s.bytes + HDR_OFFSET);
     u64 length = get32(s.bytes + HDR_LENGTH);
+    if (!get32(s.bytes + HDR_OFFSET) && !length)
+        return 0;
     if (!get32(s.bytes + HDR_OFFSET) || length < 16)
         return err_set(err, -EINVAL, "is a bzImage without a packed kernel");
     if (offset > s.size || length > s.size - offset)
@@ -289,7 +340,7 @@ int kernel_extract(const void *file, size_t size, struct kernel_image *out, stru
                        kernel_file_looks_like(file, size));
     int rc = find_payload(s, &payload, err);
     if (!rc)
-        rc = unpack(payload, out, err);
+        rc = payload.size ? unpack(payload, out, err) : wrap(s, out, err);
     if (!rc) {
         struct span elf = {out->elf, out->elf_size};
         if (!elf_magic(elf))
