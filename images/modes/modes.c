@@ -51,6 +51,7 @@ static u64 pae_pd[4][512] __attribute__((aligned(4096))),
     pae_pt[512] __attribute__((aligned(4096)));
 static u64 pdpt[512] __attribute__((aligned(4096))), pml4[512] __attribute__((aligned(4096)));
 static u8 page[8192] __attribute__((aligned(4096)));
+static u8 ring0_stack[4096] __attribute__((aligned(16)));
 static u8 user_stack[4096] __attribute__((aligned(16))),
     inner_stack[4096] __attribute__((aligned(16)));
 static u8 task_stack[4096] __attribute__((aligned(16)));
@@ -74,8 +75,6 @@ static u32 last_cr2;
 static char *back = give_up;
 static bool in_v86, tcg;
 static u32 seed = 1;
-
-__asm__(".globl tss_esp0, tss_esp1\n.set tss_esp0, tss + 4\n");
 
 static void outb(u16 port, u8 v)
 {
@@ -386,7 +385,8 @@ static void in_user(void (*fn)(void))
     back = give_up;
 }
 
-static void say_gate(u32 from)
+/* What a gate has pushed on the stack that ends at `from`, but for what says where we are. */
+static void say_gate(u32 from, bool wide)
 {
     if (last.vector != 0xff) {
         say_fault();
@@ -394,11 +394,15 @@ static void say_gate(u32 from)
     }
     say("cs", gate_cs);
     say("ss", gate_ss);
-    say("pushed", from ? from - gate_esp : 0);
     say("fl", task_flags & 0x4300);
-    for (u32 *p = (u32 *)gate_esp, i = 0; from && p + i < (u32 *)from && i < 8; i++)
-        if (p[i] - BASE > 0x100000 && (u16)p[i] - 0x1000u > 0xe000u) /* not where we are */
-            say("w", p[i] & (gate_esp & 2 ? 0xffff : ~0u));
+    if (!from)
+        return;
+    say("pushed", from - gate_esp);
+    for (u32 at = gate_esp; at < from && at < gate_esp + 32; at += wide ? 4 : 2) {
+        u32 v = wide ? *(u32 *)at : *(u16 *)at;
+        if (at != gate_esp && (v < (wide ? 0x1000 : 0x100) || v == 0x1234 || v == 0x5678))
+            say("w", v);
+    }
 }
 
 static void gates(void)
@@ -409,7 +413,7 @@ static void gates(void)
         type &= ~0x10u;
         if ((type & 0xf) == 9 || (type & 0xf) == 1 || (type & 0xf) == 5)
             type ^= 3; /* tasks have tests of their own */
-        gdt[at / 8] = gate(sel, (u32)probe - BASE, type, draw(4));
+        gdt[at / 8] = gate(sel, (u32)probe - BASE, type, draw(3));
         line("callgate");
         say("type", type);
         say("to", sel);
@@ -428,7 +432,7 @@ static void gates(void)
             in_user(user_far_call);
             esp = tss[1];
         }
-        say_gate(last.vector == 0xff && !(gate_ss & 3) ? esp : 0);
+        say_gate(last.vector == 0xff && !(gate_ss & 3) ? esp : 0, type & 8);
     }
     for (unsigned i = 0; i < 300; i++) {
         u32 type = draw(4) ? 0x80 | draw(4) << 5 | ((u32[]){6, 7, 14, 15})[draw(4)] : draw(256);
@@ -449,7 +453,7 @@ static void gates(void)
             in_user(user_int);
             esp = tss[1];
         }
-        say_gate(last.vector == 0xff && !(gate_ss & 3) ? esp : 0);
+        say_gate(last.vector == 0xff && !(gate_ss & 3) ? esp : 0, type & 8);
     }
     /* A call gate that is taken whole, with two parameters. */
     gdt[GATE / 8] = gate(CODE32, (u32)gate_code, 0xec, 2);
@@ -797,7 +801,7 @@ static void paging_pae(void)
     set_cr3(root);
     ways((const volatile u32 *)&pae_pt[0]);
     line("pae pdpte");
-    say("read", (u32)pdpt[4]);
+    say("read", (u32)pdpt[4] & 0xfff);
     pdpt[7] |= 2;
     outcome("cr3", attempt(load_cr3, root, 0));
     pdpt[7] &= ~2ull;
@@ -885,7 +889,8 @@ static void descriptors(void)
     for (unsigned i = 0x2e; i < 48; i++)
         idt[i] = gate(CODE32, (u32)vectors + 16 * i, 0xee, 0);
     tss[2] = tss[4] = tss[6] = DATA32;
-    tss[1] = tss[3] = (u32)inner_stack + sizeof inner_stack;
+    tss[1] = (u32)ring0_stack + sizeof ring0_stack;
+    tss[3] = (u32)inner_stack + sizeof inner_stack;
     tss[25] = 104 << 16; /* no I/O bitmap */
     __asm__ volatile("lgdt %0; lidt %1" : : "m"(gdt_pointer[0]), "m"(idt_pointer[0]));
     reset_tr();

@@ -125,7 +125,6 @@ ring3:
     push %esi
     push %edi
     mov %esp, ring3_esp
-    mov %esp, tss_esp0
     mov 20(%esp), %eax
     mov 24(%esp), %edx
     mov 28(%esp), %ecx
@@ -161,7 +160,6 @@ to_v86:
     push %esi
     push %edi
     mov %esp, ring3_esp
-    mov %esp, tss_esp0
     mov 20(%esp), %eax
     mov 24(%esp), %edx
     mov 28(%esp), %ecx
@@ -502,7 +500,7 @@ low_end:
 
     .data
     .globl boot_magic, boot_info, task_count, task_ebx, task_flags, task_cr0, task_tr, gate_esp
-    .globl gate_ss, gate_cs, long_efer, long_value, idt_pointer, tss_esp0
+    .globl gate_ss, gate_cs, long_efer, long_value, idt_pointer
 boot_magic: .long 0
 boot_info:  .long 0
 saved_esp:  .long 0
