@@ -115,3 +115,20 @@ def linux(kind, *options):
 
 linux("686")
 linux("686-pae", "--cpu", "x86-64-v2", "--memory", "1G")
+
+
+def imitated(counter, imitation):
+    @test(f"modes/kvm-{counter}", cost=4)
+    def run(t):
+        """By the engine kvm, on the imitation of KVM; replays by dbt."""
+        if not ELF.exists():
+            t.check(False, f"{ELF} is missing: make tiny")
+        r = t.run(t.build / "tests" / "imitation" / "reprise", "record", "-o", t.dir / "rec", "--memory", "16M",
+                  "--engine", "kvm", "--counter", counter, "--boot-protocol", "pvh", "--kernel", ELF, code=None,
+                  env={"REPRISE_IMITATION": imitation}, timeout=100)
+        t.equal(lines(r), EXPECTED.read_text().splitlines(), "what the guest met")
+        t.same("rec", r)
+
+
+imitated("step", "seed=3")
+imitated("pmu", "seed=5,cpu=skylake,skid=60,early=1/20")

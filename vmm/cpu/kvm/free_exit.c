@@ -41,11 +41,26 @@ static int again_by_core(struct kvm *k)
     return r == ENGINE_STOP ? d->attention ? ENGINE_ATTENTION : 0 : r;
 }
 
+/* EFER.LMA follows CR0.PG, which the guest sets without coming out. */
+static int know_efer(struct kvm *k)
+{
+    struct kvm_sregs s;
+    if (k->h.run->msr.index != MSR_EFER)
+        return 0;
+    if (ioctl(k->h.vcpu, KVM_GET_SREGS, &s))
+        return err_errno(&k->core->err, "/dev/kvm: KVM_GET_SREGS");
+    k->core->cpu.cr0 = s.cr0;
+    k->core->cpu.efer = s.efer;
+    return 0;
+}
+
 static int read_msr(struct kvm *k)
 {
     struct core *d = k->core;
     struct kvm_run *run = k->h.run;
     u64 v = 0;
+    if (know_efer(k))
+        return -1;
     run->msr.error = !msr_read(d, run->msr.index, &v);
     run->msr.data = v;
     return KVM_AGAIN;
@@ -55,6 +70,8 @@ static int write_msr(struct kvm *k)
 {
     struct core *d = k->core;
     struct kvm_run *run = k->h.run;
+    if (know_efer(k))
+        return -1;
     run->msr.error = !msr_write(d, run->msr.index, run->msr.data);
     k->free->kvm_msrs = false;
     return KVM_AGAIN;
