@@ -267,11 +267,7 @@ int return_far(struct core *d, u16 cs_sel, u64 rip, u16 ss_sel, u64 rsp, bool st
                 return raise_error(d, EXC_GP, 0);
         } else {
             TRY(read_desc(d, ss_sel, &ss, EXC_GP, ss_sel & ~3u));
-            if (!(ss.attr & ATTR_S) || (ss.attr & 0xa) != 2 || ATTR_DPL(ss.attr) != rpl ||
-                (ss_sel & 3) != rpl)
-                return raise_error(d, EXC_GP, ss_sel & ~3u);
-            if (!(ss.attr & ATTR_P))
-                return raise_error(d, EXC_SS, ss_sel & ~3u);
+            TRY(check_data_segment(d, SEG_SS, ss_sel, &ss, rpl, EXC_GP, ss_sel & ~3u));
         }
     }
     if (!wide)

@@ -69,10 +69,7 @@ static int inner_stack(struct core *d, unsigned ring, u32 ext, u16 *sel, struct 
     if (!(*sel & ~3u))
         return raise_error(d, EXC_TS, ext);
     TRY(read_desc(d, *sel, ss, EXC_TS, e));
-    if ((*sel & 3) != ring || ATTR_DPL(ss->attr) != ring ||
-        (ss->attr & (ATTR_S | 0xa)) != (ATTR_S | 2))
-        return raise_error(d, EXC_TS, e);
-    return ss->attr & ATTR_P ? DONE : raise_error(d, EXC_SS, e);
+    return check_data_segment(d, SEG_SS, *sel, ss, ring, EXC_TS, e);
 }
 
 static void set_stack(struct core *d, const struct stack *s)

@@ -98,6 +98,23 @@ static void segments_changed(struct core *d)
         mmu_mode_changed(d);
 }
 
+int check_data_segment(struct core *d, unsigned seg, u16 sel, const struct desc *desc, unsigned cpl,
+                       unsigned vector, u32 error)
+{
+    u16 attr = desc->attr;
+    unsigned rpl = sel & 3, dpl = ATTR_DPL(attr);
+    bool code = attr & 8, conforming = code && (attr & 4), fits;
+    if (seg == SEG_SS)
+        fits = !code && (attr & 2) && rpl == cpl && dpl == cpl;
+    else
+        fits = !(code && !(attr & 2)) && (conforming || (rpl <= dpl && cpl <= dpl));
+    if (!(attr & ATTR_S) || !fits)
+        return raise_error(d, vector, error);
+    if (!(attr & ATTR_P))
+        return raise_error(d, seg == SEG_SS ? EXC_SS : EXC_NP, error);
+    return DONE;
+}
+
 static int load_seg(struct core *d, unsigned seg, u16 sel)
 {
     if (seg == SEG_CS)
@@ -116,21 +133,7 @@ static int load_seg(struct core *d, unsigned seg, u16 sel)
     struct desc desc;
     u32 e = sel & ~3u;
     TRY(read_desc(d, sel, &desc, EXC_GP, e));
-    unsigned rpl = sel & 3, dpl = ATTR_DPL(desc.attr);
-    bool code = desc.attr & 8, writable = !code && (desc.attr & 2);
-    if (seg == SEG_SS) {
-        if (!(desc.attr & ATTR_S) || !writable || rpl != d->cpl || dpl != d->cpl)
-            return raise_error(d, EXC_GP, e);
-        if (!(desc.attr & ATTR_P))
-            return raise_error(d, EXC_SS, e);
-    } else {
-        bool conforming = code && (desc.attr & 4);
-        if (!(desc.attr & ATTR_S) || (code && !(desc.attr & 2)) ||
-            (!conforming && (rpl > dpl || d->cpl > dpl)))
-            return raise_error(d, EXC_GP, e);
-        if (!(desc.attr & ATTR_P))
-            return raise_error(d, EXC_NP, e);
-    }
+    TRY(check_data_segment(d, seg, sel, &desc, d->cpl, EXC_GP, e));
     TRY(touch(d, &desc));
     load_seg_cache(d, seg, sel, &desc);
     segments_changed(d);

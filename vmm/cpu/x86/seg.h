@@ -27,6 +27,10 @@ void parse_gate(const u64 raw[2], struct gate *out);
 int read_idt_gate(struct core *d, unsigned vector, struct gate *out, u32 error);
 int read_desc(struct core *d, u16 sel, struct desc *out, unsigned vector, u32 error);
 void load_seg_cache(struct core *d, unsigned seg, u16 sel, const struct desc *desc);
+/* May SS or a data segment be loaded with it at that CPL? If not: `vector`, or #SS and #NP if it is
+ * only absent, with `error`. */
+int check_data_segment(struct core *d, unsigned seg, u16 sel, const struct desc *desc, unsigned cpl,
+                       unsigned vector, u32 error);
 /* What MOV and POP do: of SS, the next instruction is in its shadow. */
 int load_seg_insn(struct core *d, unsigned seg, u16 sel);
 /* Without a descriptor: base 0, no limit; attr 0: a null selector. */

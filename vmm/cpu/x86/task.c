@@ -124,19 +124,10 @@ static int load_task_data(struct core *d, unsigned seg, u16 sel)
 {
     struct desc desc;
     u32 e = sel & ~3u;
-    unsigned rpl = sel & 3;
     if (!e)
         return seg == SEG_SS ? raise_task(d, sel) : DONE;
     TRY(read_desc(d, sel, &desc, EXC_TS, e));
-    bool code = desc.attr & 8, conforming = code && (desc.attr & 4);
-    unsigned dpl = ATTR_DPL(desc.attr);
-    if (!(desc.attr & ATTR_S))
-        return raise_task(d, sel);
-    if (seg == SEG_SS ? code || !(desc.attr & 2) || dpl != d->cpl || rpl != d->cpl
-                      : (code && !(desc.attr & 2)) || (!conforming && (dpl < rpl || dpl < d->cpl)))
-        return raise_task(d, sel);
-    if (!(desc.attr & ATTR_P))
-        return raise_error(d, seg == SEG_SS ? EXC_SS : EXC_NP, e);
+    TRY(check_data_segment(d, seg, sel, &desc, d->cpl, EXC_TS, e));
     load_seg_cache(d, seg, sel, &desc);
     return DONE;
 }

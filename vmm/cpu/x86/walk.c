@@ -33,12 +33,11 @@ static const struct paging paging_32bit_pse = {.levels = 2,
                                                .large = {[2] = true},
                                                .large_bits = {[2] = 0x3fe000}};
 /* PAE paging (4.4). */
-#define PDPTE_RESERVED 0x1e6ull
 static const struct paging paging_pae = {.levels = 3,
                                          .index_bits = 9,
                                          .entry = 8,
                                          .bare = 3,
-                                         .reserved = {[3] = PDPTE_RESERVED | 0xfff0000000000000},
+                                         .reserved = {[3] = 0xfff00000000001e6},
                                          .large = {[2] = true},
                                          .large_bits = {[2] = 0x1fe000}};
 
@@ -55,8 +54,7 @@ bool mmu_pdptes_ok(const struct core *d, u64 cr3)
 {
     const u64 *p = ram_ptr(d->ram, cr3 & 0xffffffe0, 32);
     for (unsigned i = 0; p && i < 4; i++)
-        if ((p[i] & PTE_P) &&
-            (p[i] & (PDPTE_RESERVED | PTE_NX | (~d->phys_mask & ~(u64)(PAGE_SIZE - 1)))))
+        if ((p[i] & PTE_P) && (p[i] & (paging_pae.reserved[3] | (~d->phys_mask & PTE_ADDR))))
             return false;
     return true;
 }
