@@ -42,6 +42,11 @@ struct frame {
     u32 esp, ss, v86_es, v86_ds, v86_fs, v86_gs; /* of an outer ring */
 };
 
+struct far_pointer {
+    u32 offset;
+    u16 sel;
+} __attribute__((packed));
+
 u64 gdt[1024] __attribute__((aligned(4096)));
 u64 idt[48];
 u32 tss[26], tss_2[26], tss_3[26], task_error;
@@ -262,10 +267,7 @@ static void far_jump(u32 sel, u32 b)
 }
 static void far_call(u32 sel, u32 offset)
 {
-    struct {
-        u32 offset;
-        u16 sel;
-    } __attribute__((packed)) to = {offset, (u16)sel};
+    struct far_pointer to = {offset, (u16)sel};
     __asm__ volatile("push $0x1234; push $0x5678; lcall *%0; add $8, %%esp"
                      :
                      : "m"(to)
@@ -273,10 +275,7 @@ static void far_call(u32 sel, u32 offset)
 }
 static void far_jump_to(u32 sel, u32 offset)
 {
-    struct {
-        u32 offset;
-        u16 sel;
-    } __attribute__((packed)) to = {offset, (u16)sel};
+    struct far_pointer to = {offset, (u16)sel};
     __asm__ volatile("ljmp *%0" : : "m"(to) : "eax", "memory");
 }
 static void int_2e(u32 a, u32 b)
@@ -363,10 +362,7 @@ static const u16 targets[] = {CODE_BASED, USER_BASED | 3, CODE_BASED, CODE_BASED
 static u32 r3_sel;
 static void user_far_call(void)
 {
-    struct {
-        u32 offset;
-        u16 sel;
-    } __attribute__((packed)) to = {0, (u16)r3_sel};
+    struct far_pointer to = {0, (u16)r3_sel};
     __asm__ volatile("push $0x1234; push $0x5678; lcall *%0; add $8, %%esp; int $0x2f"
                      :
                      : "m"(to)
@@ -646,10 +642,7 @@ static void real(void)
     real_result("unreal", 2);
     line("prot16");
     u32 a, b, c, d, s;
-    struct {
-        u32 offset;
-        u16 sel;
-    } __attribute__((packed)) to = {(u32)prot16, PROT16};
+    struct far_pointer to = {(u32)prot16, PROT16};
     __asm__ volatile("lcall *%5"
                      : "=a"(a), "=b"(b), "=c"(c), "=d"(d), "=S"(s)
                      : "m"(to)

@@ -9,6 +9,14 @@
 #define DATA16 0x20
 #define LOW    0x8000
 
+/* DS, ES, FS and GS are what AX is. */
+    .macro data_segments
+    mov %eax, %ds
+    mov %eax, %es
+    mov %eax, %fs
+    mov %eax, %gs
+    .endm
+
     .section .multiboot, "a", @progbits
     .align 8
     .long 0x1badb002, 0, -0x1badb002
@@ -36,10 +44,7 @@ start:
     lgdt first_pointer
     ljmp $CODE32, $1f
 1:  mov $DATA32, %eax
-    mov %eax, %ds
-    mov %eax, %es
-    mov %eax, %fs
-    mov %eax, %gs
+    data_segments
     mov %eax, %ss
     fninit
     call guest_main
@@ -69,10 +74,7 @@ enter_handler:
     pusha
     cld
     mov $DATA32, %eax
-    mov %eax, %ds
-    mov %eax, %es
-    mov %eax, %fs
-    mov %eax, %gs
+    data_segments
     push %esp
     call handle
     add $4, %esp
@@ -104,12 +106,9 @@ attempt:
     jmp 1f
 give_up:
     mov $DATA32, %eax
-    mov %eax, %ds
     mov %eax, %ss
+    data_segments
     mov saved_esp, %esp
-    mov %eax, %es
-    mov %eax, %fs
-    mov %eax, %gs
     xor %eax, %eax
 1:  pop %edi
     pop %esi
@@ -134,19 +133,13 @@ ring3:
     push $0x33
     push %eax
     mov $0x3b, %eax
-    mov %eax, %ds
-    mov %eax, %es
-    mov %eax, %fs
-    mov %eax, %gs
+    data_segments
     iret
 ring3_done:
     mov $DATA32, %eax
-    mov %eax, %ds
     mov %eax, %ss
+    data_segments
     mov ring3_esp, %esp
-    mov %eax, %es
-    mov %eax, %fs
-    mov %eax, %gs
     pop %edi
     pop %esi
     pop %ebx
@@ -195,10 +188,7 @@ to_real:
     .globl back_in_32
 back_in_32:
     mov $DATA32, %eax
-    mov %eax, %ds
-    mov %eax, %es
-    mov %eax, %fs
-    mov %eax, %gs
+    data_segments
     mov %eax, %ss
     mov saved_real, %esp
     lidt idt_pointer

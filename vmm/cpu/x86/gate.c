@@ -121,22 +121,19 @@ int gate_deliver(struct core *d, unsigned vector, bool has_error, u32 error, boo
 {
     struct vcpu *c = &d->cpu;
     u32 ext = soft ? 0 : 1, bad = vector * 8 + 2 + ext;
-    u64 raw;
-    if (vector * 8 + 7 > c->idt_limit)
+    struct gate gate;
+    TRY(read_idt_gate(d, vector, &gate, bad));
+    bool wide = gate.type & 8, interrupt = (gate.type & ~8u) == GATE_INTERRUPT_16;
+    if (gate.type != GATE_TASK && !interrupt && (gate.type & ~8u) != GATE_TRAP_16)
         return raise_error(d, EXC_GP, bad);
-    TRY(sys_read(d, c->idt_base + vector * 8, 8, &raw));
-    unsigned type = raw >> 40 & 31, dpl = raw >> 45 & 3;
-    bool wide = type & 8, interrupt = (type & ~8u) == GATE_INTERRUPT_16;
-    if (type != GATE_TASK && !interrupt && (type & ~8u) != GATE_TRAP_16)
+    if (soft && gate.dpl < d->cpl)
         return raise_error(d, EXC_GP, bad);
-    if (soft && dpl < d->cpl)
-        return raise_error(d, EXC_GP, bad);
-    if (!(raw >> 47 & 1))
+    if (!gate.present)
         return raise_error(d, EXC_NP, bad);
-    u16 sel = (u16)(raw >> 16);
-    if (type == GATE_TASK)
+    u16 sel = gate.sel;
+    if (gate.type == GATE_TASK)
         return task_by_gate(d, sel, TASK_EVENT, c->rip, ext, has_error ? &error : NULL);
-    u64 rip = (raw & 0xffff) | (wide ? raw >> 32 & 0xffff0000 : 0);
+    u64 rip = gate.offset;
     u32 e = (sel & ~3u) | ext;
     struct desc cs, ss;
     if (!(sel & ~3u))
@@ -180,18 +177,17 @@ static int copy_parameters(struct core *d, struct stack *to, unsigned n, unsigne
     return DONE;
 }
 
-static int call_gate(struct core *d, u16 sel, u64 raw, bool call)
+static int call_gate(struct core *d, u16 sel, const struct gate *gate, bool call)
 {
     struct vcpu *c = &d->cpu;
-    bool wide = raw >> 40 & 8;
-    unsigned size = wide ? 4 : 2, dpl = raw >> 45 & 3, n = raw >> 32 & 31;
+    unsigned size = gate->type & 8 ? 4 : 2;
     u32 e = sel & ~3u;
-    if (dpl < d->cpl || dpl < (sel & 3u))
+    if (gate->dpl < d->cpl || gate->dpl < (sel & 3u))
         return raise_error(d, EXC_GP, e);
-    if (!(raw >> 47 & 1))
+    if (!gate->present)
         return raise_error(d, EXC_NP, e);
-    u64 rip = (raw & 0xffff) | (wide ? raw >> 32 & 0xffff0000 : 0);
-    u16 cs_sel = (u16)(raw >> 16), ss_sel = 0;
+    u64 rip = gate->offset;
+    u16 cs_sel = gate->sel, ss_sel = 0;
     struct desc cs, ss;
     e = cs_sel & ~3u;
     if (!e)
@@ -213,7 +209,7 @@ static int call_gate(struct core *d, u16 sel, u64 raw, bool call)
         s = stack_of(&ss, sp, ss_sel & ~3u);
         TRY(push(d, &s, size, c->seg_sel[SEG_SS]));
         TRY(push(d, &s, size, c->gpr[RSP]));
-        TRY(copy_parameters(d, &s, n, size));
+        TRY(copy_parameters(d, &s, gate->count, size));
     }
     if (call) {
         TRY(push(d, &s, size, c->seg_sel[SEG_CS]));
@@ -228,18 +224,19 @@ static int call_gate(struct core *d, u16 sel, u64 raw, bool call)
 
 int gate_branch(struct core *d, u16 sel, const struct desc *desc, bool call)
 {
-    unsigned type = desc->attr & ATTR_TYPE, dpl = ATTR_DPL(desc->attr);
+    struct gate gate;
+    parse_gate(desc->raw, &gate); /* type, DPL and P are where a TSS has them */
     u32 e = sel & ~3u;
     enum task_way way = call ? TASK_CALL : TASK_JUMP;
-    if ((type & ~8u) == GATE_CALL_16)
-        return call_gate(d, sel, desc->raw[0], call);
-    bool gate = type == GATE_TASK, tss = (type & ~8u) == 1;
-    if ((!gate && !tss) || dpl < d->cpl || dpl < (sel & 3u))
+    if ((gate.type & ~8u) == GATE_CALL_16)
+        return call_gate(d, sel, &gate, call);
+    bool by_gate = gate.type == GATE_TASK, tss = (gate.type & ~8u) == 1;
+    if ((!by_gate && !tss) || gate.dpl < d->cpl || gate.dpl < (sel & 3u))
         return raise_error(d, EXC_GP, e);
-    if (!(desc->attr & ATTR_P))
+    if (!gate.present)
         return raise_error(d, EXC_NP, e);
-    TRY(gate ? task_by_gate(d, (u16)(desc->raw[0] >> 16), way, d->next, 0, NULL)
-             : task_switch(d, sel, desc, way, d->next, 0, NULL));
+    TRY(by_gate ? task_by_gate(d, gate.sel, way, d->next, 0, NULL)
+                : task_switch(d, sel, desc, way, d->next, 0, NULL));
     d->next = d->cpu.rip;
     return DONE;
 }

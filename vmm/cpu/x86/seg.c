@@ -55,13 +55,16 @@ void parse_gate(const u64 raw[2], struct gate *out)
                          .type = raw[0] >> 40 & 31,
                          .dpl = raw[0] >> 45 & 3,
                          .ist = raw[0] >> 32 & 7,
+                         .count = raw[0] >> 32 & 31,
                          .present = raw[0] >> 47 & 1};
+    if (!(out->type & 8))
+        out->offset &= 0xffff;
 }
 
 int read_idt_gate(struct core *d, unsigned vector, struct gate *out, u32 error)
 {
-    u64 raw[2];
-    unsigned size = sizeof(raw);
+    u64 raw[2] = {0, 0};
+    unsigned size = long_mode(d) ? 16 : 8;
     if (vector * size + size - 1 > d->cpu.idt_limit)
         return raise_error(d, EXC_GP, error);
     TRY(sys_read(d, d->cpu.idt_base + vector * size, size, raw));

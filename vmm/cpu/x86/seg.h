@@ -16,9 +16,10 @@ struct gate {
     u64 offset;
     u16 sel;
     u8 type, dpl, ist;
+    u8 count; /* of a call gate's parameters */
     bool present;
 };
-/* Of 16 bytes, as IA-32e mode has them. */
+/* Of 16 bytes, as IA-32e mode has them; of 8, raw[1] is 0. Gates of 16 bits have offsets of 16. */
 void parse_gate(const u64 raw[2], struct gate *out);
 #define GATE_INTERRUPT 0xe
 #define GATE_TRAP      0xf
