@@ -185,7 +185,8 @@ static inline u32 block_gen(const struct code *k, const struct block *b)
 #define SLOW_WRITE 0x100u
 #define SLOW_ALIGN 0x200u /* #GP unless aligned to its size */
 #define SLOW_WAIT  0x400u /* a pending x87 exception comes first */
-/* The register that gets the host address: bits 12 to 15. */
+#define SLOW_ADD   0x800u /* not the host address is wanted, but what makes it of the linear one */
+/* The register that gets it: bits 12 to 15. */
 #define SLOW_REG_SHIFT 12
 
 struct jc_second {

@@ -86,7 +86,7 @@ static void put_pushf(struct tr *t, unsigned i)
     put_save_flags(t);
     e_store(e, RAX, OFF(tmp));
     e_lea(e, s1, RSP, NOREG, 1, -8);
-    put_check_as(t, i, 8, true, false, 0, FLAGS_SAVED);
+    put_check_as(t, i, 8, true, false, 0, FLAGS_SAVED, FOUND_HOST);
     e_rr(e, 0, 0x89, RAX, s2); /* s2 = AH & d5 | AL << 11 | system flags */
     e_rex(e, 0, NOREG, NOREG, s2);
     e1(e, 0xc1); /* shr s2d, 8 */
@@ -145,7 +145,7 @@ static void put_bits(struct tr *t, unsigned i)
     e1(e, (u8)(0xe0 | (s2 & 7)));
     e1(e, (u8)-size);
     e_rr(e, 1, 0x01, s2, s1); /* add s1, s2 */
-    put_check_as(t, i, (unsigned)size, write, false, 0, FLAGS_SAVED);
+    put_check_as(t, i, (unsigned)size, write, false, 0, FLAGS_SAVED, FOUND_HOST);
     put_restore_flags(t);
     /* mov s2, [s1]; bt* s2, reg; mov [s1], s2 */
     if (size == 2)

@@ -234,7 +234,6 @@ void put_ea(struct tr *t, const struct insn *in, unsigned i, int reg, int tmp, b
     }
 }
 
-/* Linear address in s1 -> host address in s1. Clobbers s2 and dead flags. */
 void put_save_flags(struct tr *t)
 {
     e_store(&t->e, RAX, OFF(save_rax));
@@ -260,8 +259,9 @@ static u32 slow_info(const struct insn *in, unsigned size, bool write)
            (in->fpu_wait ? SLOW_WAIT : 0);
 }
 
+/* The linear address in s1 is looked up. Clobbers s2 and dead flags. */
 void put_check_as(struct tr *t, unsigned i, unsigned size, bool write, bool is_const, u64 value,
-                  enum flags_state flags)
+                  enum flags_state flags, enum found found)
 {
     struct emit *e = &t->e;
     int s1 = t->s1, s2 = t->s2;
@@ -278,7 +278,12 @@ void put_check_as(struct tr *t, unsigned i, unsigned size, bool write, bool is_c
     e_gs(e, 1, 0x33, s1, index, 1, tlb + (write ? 8 : 0));
     e_cmp_imm32(e, s1, PAGE_SIZE - size);
     u8 *at = e_jcc(e, 7); /* ja */
-    e_gs(e, 1, 0x03, s1, index, 1, tlb + 16);
+    if (found == FOUND_HOST)
+        e_gs(e, 1, 0x03, s1, index, 1, tlb + offsetof(struct tlb_entry, host));
+    else
+        e_gs(e, 1, 0x8b, s2, index, 1,
+             tlb + (found == FOUND_PAGE ? offsetof(struct tlb_entry, host)
+                                        : offsetof(struct tlb_entry, add)));
     tr_cold(t, (struct cold){.at = at,
                              .resume = e->p,
                              .info = slow_info(&t->in[i], size, write),
@@ -286,15 +291,23 @@ void put_check_as(struct tr *t, unsigned i, unsigned size, bool write, bool is_c
                              .tlb = tlb + (write ? 8 : 0),
                              .s1 = s1,
                              .s2 = s2,
-                             .index = index});
+                             .index = index,
+                             .add = found != FOUND_HOST});
     if (flags == FLAGS_LIVE)
         put_restore_flags(t);
 }
 
-static void put_check(struct tr *t, unsigned i, unsigned size, bool write, bool is_const, u64 value)
+static void put_check(struct tr *t, unsigned i, unsigned size, bool write, bool is_const, u64 value,
+                      enum found found)
 {
-    put_check_as(t, i, size, write, is_const, value, t->live[i] ? FLAGS_LIVE : FLAGS_DEAD);
+    put_check_as(t, i, size, write, is_const, value, t->live[i] ? FLAGS_LIVE : FLAGS_DEAD, found);
 }
+
+/* Where an operand is for the host. */
+struct place {
+    int base, index;
+    i32 disp;
+};
 
 /*
  * A stack access at [base + disp]: s1 = what makes a host address of it, so that the access is at
@@ -384,7 +397,7 @@ void put_stack_cold(struct tr *t, const struct cold *c)
     if (c->live)
         put_save_flags(t);
     put_check_as(t, c->id, c->info & 0xff, c->info & SLOW_WRITE, false, 0,
-                 c->live ? FLAGS_SAVED : FLAGS_DEAD);
+                 c->live ? FLAGS_SAVED : FLAGS_DEAD, FOUND_HOST);
     struct cold *slow = &t->cold[t->ncold - 1];
     /* Where AC = 1 pages may be the user's: the same block of code with AC = 0 must not reach them.
      */
@@ -425,12 +438,24 @@ static bool is_stack(const struct tr *t, unsigned i, int base)
            has_stack_check(t, i, in->mem_size);
 }
 
-static void put_operand(struct tr *t, const struct insn *in, unsigned i, unsigned size, bool write)
+static struct place put_operand(struct tr *t, const struct insn *in, unsigned i, unsigned size,
+                                bool write)
 {
     bool is_const;
     u64 value = 0;
     put_ea(t, in, i, t->s1, t->s2, &is_const, &value);
-    put_check(t, i, size, write, is_const, value);
+    bool low = in->high8 && t->s1 >= 8; /* it will be moved */
+    if (is_const || low) {
+        put_check(t, i, size, write, is_const, value, FOUND_HOST);
+        return (struct place){t->s1, NOREG, 0};
+    }
+    if (in->base >= 0 && in->index < 0 && in->addrsize == 8 && !in->rip_rel &&
+        !seg_has_base(in->seg)) {
+        put_check(t, i, size, write, false, 0, FOUND_LINEAR);
+        return (struct place){in->base, t->s2, (i32)in->disp};
+    }
+    put_check(t, i, size, write, false, 0, FOUND_PAGE);
+    return (struct place){t->s1, t->s2, 0};
 }
 
 static void put_x87_pointers(struct tr *t, const struct insn *in, unsigned i)
@@ -480,7 +505,7 @@ void put_gen(struct tr *t, const struct insn *in, unsigned i)
         put_x87_pointers(t, in, i);
         return;
     }
-    put_operand(t, in, i, in->mem_size, in->mem & MEM_W);
+    struct place at = put_operand(t, in, i, in->mem_size, in->mem & MEM_W);
     if (in->high8 && t->s1 >= 8) {
         /* AH..DH exclude REX, so the address must be in a low register for a moment. */
         int low = tr_low_register(in->use);
@@ -489,7 +514,7 @@ void put_gen(struct tr *t, const struct insn *in, unsigned i)
         put_patched(e, in, low);
         e_load(e, low, OFF(tmp));
     } else {
-        put_patched(e, in, t->s1);
+        put_patched_at(e, in, at.base, at.index, at.disp);
     }
     put_x87_pointers(t, in, i);
 }
@@ -518,25 +543,19 @@ void put_lea(struct tr *t, const struct insn *in, unsigned i)
     }
 }
 
-/* Where a word of the stack is for the host. */
-struct word {
-    int base, index;
-    i32 disp;
-};
-
 /* The word at [base + disp]: checked. Clobbers s1 and s2. */
-static struct word put_word(struct tr *t, unsigned i, int base, i32 disp, bool write)
+static struct place put_word(struct tr *t, unsigned i, int base, i32 disp, bool write)
 {
     if (has_stack_check(t, i, tr_word(t))) {
         put_stack(t, i, base, disp, tr_word(t), write);
-        return (struct word){base, t->s1, disp};
+        return (struct place){base, t->s1, disp};
     }
     e_lea(&t->e, t->s1, base, NOREG, 1, disp);
-    put_check(t, i, tr_word(t), write, false, 0);
-    return (struct word){t->s1, NOREG, 0};
+    put_check(t, i, tr_word(t), write, false, 0, FOUND_HOST);
+    return (struct place){t->s1, NOREG, 0};
 }
 
-static void put_word_op(struct tr *t, u8 op, int reg, const struct word *w)
+static void put_word_op(struct tr *t, u8 op, int reg, const struct place *w)
 {
     e_mem(&t->e, tr_word(t) == 8, op, reg, w->base, w->index, 1, w->disp);
 }
@@ -546,7 +565,7 @@ static void put_sp_moved(struct tr *t, i32 by)
     e_mem(&t->e, tr_word(t) == 8, 0x8d, RSP, RSP, NOREG, 1, by); /* lea */
 }
 
-static void put_word_imm(struct tr *t, u64 v, const struct word *w)
+static void put_word_imm(struct tr *t, u64 v, const struct place *w)
 {
     if (tr_word(t) == 4 || (u64)(i64)(i32)v == v) {
         put_word_op(t, 0xc7, 0, w);
@@ -561,11 +580,11 @@ void put_push(struct tr *t, const struct insn *in, unsigned i)
 {
     struct emit *e = &t->e;
     if (in->mem) {
-        put_operand(t, in, i, tr_word(t), false);
-        e_mem(e, tr_word(t) == 8, 0x8b, t->s1, t->s1, NOREG, 1, 0);
+        struct place at = put_operand(t, in, i, tr_word(t), false);
+        put_word_op(t, 0x8b, t->s1, &at);
         e_store(e, t->s1, OFF(tmp));
     }
-    struct word w = put_word(t, i, RSP, -(i32)tr_word(t), true);
+    struct place w = put_word(t, i, RSP, -(i32)tr_word(t), true);
     if (in->mem) {
         e_load(e, t->s2, OFF(tmp));
         put_word_op(t, 0x89, t->s2, &w);
@@ -579,7 +598,7 @@ void put_push(struct tr *t, const struct insn *in, unsigned i)
 
 void put_pop(struct tr *t, const struct insn *in, unsigned i)
 {
-    struct word w = put_word(t, i, RSP, 0, false);
+    struct place w = put_word(t, i, RSP, 0, false);
     put_word_op(t, 0x8b, in->reg0, &w);
     if (in->reg0 != RSP)
         put_sp_moved(t, (i32)tr_word(t));
@@ -588,7 +607,7 @@ void put_pop(struct tr *t, const struct insn *in, unsigned i)
 void put_leave(struct tr *t, unsigned i)
 {
     struct emit *e = &t->e;
-    struct word w = put_word(t, i, RBP, 0, false);
+    struct place w = put_word(t, i, RBP, 0, false);
     e_mem(e, tr_word(t) == 8, 0x8d, t->s2, RBP, NOREG, 1, (i32)tr_word(t)); /* lea */
     put_word_op(t, 0x8b, RBP, &w);
     e_mov(e, RSP, t->s2);
@@ -598,8 +617,8 @@ void put_leave(struct tr *t, unsigned i)
 void put_target(struct tr *t, const struct insn *in, unsigned i)
 {
     if (in->mem) {
-        put_operand(t, in, i, tr_word(t), false);
-        e_mem(&t->e, tr_word(t) == 8, 0x8b, t->s1, t->s1, NOREG, 1, 0);
+        struct place at = put_operand(t, in, i, tr_word(t), false);
+        put_word_op(t, 0x8b, t->s1, &at);
     } else {
         e_rr(&t->e, tr_word(t) == 8, 0x89, in->reg0, t->s1); /* mov */
     }
@@ -614,7 +633,7 @@ void put_call(struct tr *t, const struct insn *in, unsigned i)
         put_target(t, in, i);
         e_store(e, t->s1, OFF(tmp));
     }
-    struct word w = put_word(t, i, RSP, -(i32)tr_word(t), true);
+    struct place w = put_word(t, i, RSP, -(i32)tr_word(t), true);
     put_word_imm(t, next, &w); /* before a non-canonical target faults: run.c takes RSP back */
     put_sp_moved(t, -(i32)tr_word(t));
     if (direct) {
@@ -627,7 +646,7 @@ void put_call(struct tr *t, const struct insn *in, unsigned i)
 
 void put_ret(struct tr *t, const struct insn *in, unsigned i)
 {
-    struct word w = put_word(t, i, RSP, 0, false);
+    struct place w = put_word(t, i, RSP, 0, false);
     put_word_op(t, 0x8b, t->s1, &w);
     put_sp_moved(t, (i32)tr_word(t) + (in->op0_kind == OP_IMM ? (i32)(u16)in->imm : 0));
     put_indirect(t, i);

@@ -36,7 +36,7 @@ static u8 *beside_watched(struct core *d, u64 va, unsigned size, enum access acc
 /*
  * A load or store in translated code missed the TLB. d->slow_ea is the address,
  * d->tmp2 says size and kind. Returns the host address, which the register that tmp2 names gets
- * too, or 0: exec() must do it.
+ * too, or what SLOW_ADD says; 0: exec() must do it.
  */
 u64 slow_mem(struct dbt *d)
 {
@@ -58,6 +58,6 @@ u64 slow_mem(struct dbt *d)
      * table that the block stores to by a guard. */
     if (d->c.stale || d->c.revoked)
         return 0;
-    d->sregs[d->tmp2 >> SLOW_REG_SHIFT & 15] = host;
+    d->sregs[d->tmp2 >> SLOW_REG_SHIFT & 15] = d->tmp2 & SLOW_ADD ? host - va : host;
     return host;
 }

@@ -29,6 +29,7 @@ struct cold {
     size_t tlb;
     int s1, s2, index;
     u8 kind;       /* enum cold_kind */
+    bool add;      /* COLD_MISS: s2 makes a host address of s1 */
     i8 base, kept; /* COLD_STACK: of the operand; what has RCX, or NOREG */
     bool live;     /* ... flags */
     i32 disp;
@@ -171,6 +172,11 @@ static inline bool tr_usual_size(const struct insn *in)
     return in->opsize == (in->code == CODE_64 ? 8 : 4);
 }
 
+/* What a check leaves behind, for an operand at a linear address that was in s1: the host's address
+ * in s1; or what makes one, in s2, of what is in s1 then (PAGE), of the linear address (LINEAR).
+ * The access waits for less of what was looked up, the less was done with it. */
+enum found { FOUND_HOST, FOUND_PAGE, FOUND_LINEAR };
+
 /* Arithmetic flags in front of a check: free to clobber, to be kept, or in AX already. */
 enum flags_state { FLAGS_DEAD, FLAGS_LIVE, FLAGS_SAVED };
 
@@ -221,7 +227,7 @@ void put_ea(struct tr *t, const struct insn *in, unsigned i, int reg, int tmp, b
 void put_save_flags(struct tr *t);
 void put_restore_flags(struct tr *t);
 void put_check_as(struct tr *t, unsigned i, unsigned size, bool write, bool is_const, u64 value,
-                  enum flags_state flags);
+                  enum flags_state flags, enum found found);
 /* TLB index of the linear address in reg into s2; the TLB's place behind GS is returned. Clobbers
  * flags. */
 size_t put_tlb_index(struct tr *t, int reg);

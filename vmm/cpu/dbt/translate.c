@@ -259,7 +259,9 @@ static void put_cold(struct tr *t, const struct cold *c)
     switch (c->kind) {
     case COLD_MISS:
         e_gs(e, 1, 0x33, c->s1, c->index, 1, c->tlb); /* the address again */
-        e_store_imm32(e, OFF(tmp2), c->info | (u32)c->s1 << SLOW_REG_SHIFT);
+        e_store_imm32(e, OFF(tmp2),
+                      c->info | (c->add ? SLOW_ADD | (u32)c->s2 << SLOW_REG_SHIFT
+                                        : (u32)c->s1 << SLOW_REG_SHIFT));
         e_store_imm32(e, OFF(exit_id), c->id);
         if (c->s1 == R10 && c->s2 == R11) {
             e_lea_rip(e, R11, c->resume);

@@ -43,7 +43,7 @@
 struct tlb_entry {
     u64 rtag, wtag; /* linear page address if readable, writable; else a value that never matches */
     u8 *host;       /* the page's host address */
-    u64 gpa;
+    u64 add;        /* makes a host address of a linear one */
 };
 
 /* The page that stack accesses of translated code went to last. Tags are linear page addresses,

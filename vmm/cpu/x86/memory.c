@@ -68,7 +68,7 @@ static int translate_part(struct core *d, u64 va, enum access acc, unsigned idx,
     u64 page = va & ~(u64)(PAGE_SIZE - 1);
     if ((acc == ACC_W ? t->wtag : t->rtag) == page) {
         *host = t->host + (va & (PAGE_SIZE - 1));
-        *gpa = t->gpa | (va & (PAGE_SIZE - 1));
+        *gpa = tlb_gpa(d, t) | (va & (PAGE_SIZE - 1));
         return DONE;
     }
     u8 *p = mmu_fill(d, va, acc, idx);
@@ -76,7 +76,7 @@ static int translate_part(struct core *d, u64 va, enum access acc, unsigned idx,
         return FAULT;
     *host = p;
     if (t->rtag == page) {
-        *gpa = t->gpa | (va & (PAGE_SIZE - 1));
+        *gpa = tlb_gpa(d, t) | (va & (PAGE_SIZE - 1));
         return DONE;
     }
     return mmu_walk(d, va, acc, idx, gpa); /* not RAM */

@@ -110,7 +110,7 @@ static bool own_code(struct core *d, u64 va, unsigned size)
     for (int k = 0; k < 2; k++, va += size - 1) {
         struct tlb_entry *t = &d->tlb[d->idx][tlb_slot(va)];
         if (t->rtag == (va & ~(u64)(PAGE_SIZE - 1)) &&
-            (t->gpa == d->code_page || t->gpa == d->code_page2))
+            (tlb_gpa(d, t) == d->code_page || tlb_gpa(d, t) == d->code_page2))
             return true;
     }
     return false;

@@ -259,7 +259,7 @@ static u8 *fill(struct core *d, u64 va, enum access acc, unsigned idx)
         filled_add(d, va >> 63 ? &d->tlb_kernel : &d->tlb_user, idx << TLB_BITS | slot);
     t->rtag = page;
     t->host = host;
-    t->gpa = gpa;
+    t->add = (u64)host - page;
     t->wtag = fast ? page : tlb_invalid(slot);
     if (fast) {
         u16 here = (u16)(idx << TLB_BITS | slot);

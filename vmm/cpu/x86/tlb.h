@@ -14,6 +14,12 @@ static inline u64 tlb_invalid(u32 slot)
     return (u64)(slot ^ 1) << 12 | 1ull << 63;
 }
 
+/* The physical address of an entry's page. */
+static inline gpa_t tlb_gpa(const struct core *d, const struct tlb_entry *t)
+{
+    return ram_page_gpa(d->ram, (u64)(t->host - d->ram->host) / PAGE_SIZE);
+}
+
 void tlb_init(struct core *d);
 int mmu_walk(struct core *d, u64 va, enum access acc, unsigned idx, gpa_t *gpa);
 /* Walks and fills. The host address of va's byte, or NULL: a fault (d->fault set, vector != 0), or
