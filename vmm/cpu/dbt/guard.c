@@ -29,10 +29,33 @@ static struct value sum(struct value v, i64 by)
     return (struct value){v.root, (i64)((u64)v.delta + (u64)by)};
 }
 
+/* The word that an instruction of usual size pushes (read or written: *write) relative to a
+ * register; NOREG: it does neither. */
+static int stack_operand(const struct insn *in, i64 *disp, bool *write)
+{
+    if (in->code != CODE_64 || !tr_usual_size(in))
+        return NOREG;
+    *write = in->treat == T_PUSH || in->treat == T_CALL;
+    *disp = *write ? -8 : 0;
+    switch (in->treat) {
+    case T_PUSH:
+    case T_POP:
+    case T_CALL:
+    case T_RET: return RSP;
+    case T_LEAVE: return RBP;
+    default: return NOREG;
+    }
+}
+
 static void follow(struct value v[16], const struct insn *in)
 {
-    struct value got = {.root = NOREG};
+    struct value got = {.root = NOREG}, sp = got;
     int to = in->reg0;
+    i64 disp;
+    bool write;
+    int stack = stack_operand(in, &disp, &write);
+    if (stack >= 0)
+        sp = sum(v[stack], write ? disp : 8);
     bool plain = in->treat == T_GEN && !in->mem && in->opsize == 8 && in->op0_kind == OP_GPR;
     if (plain && in->op1_kind == OP_IMM && in->mnemonic == ZYDIS_MNEMONIC_ADD)
         got = sum(v[to], (i64)in->imm2);
@@ -52,6 +75,10 @@ static void follow(struct value v[16], const struct insn *in)
             v[r].root = NOREG;
     if (got.root >= 0)
         v[to] = got;
+    /* POP RSP has what was popped; and branches are the last ones. */
+    if (stack >= 0 &&
+        (in->treat == T_PUSH || in->treat == T_LEAVE || (in->treat == T_POP && to != RSP)))
+        v[RSP] = sp;
 }
 
 /* The group that the operand of instruction i joins, or a new one. */
@@ -59,15 +86,25 @@ static void join(struct tr *t, unsigned i, const struct value v[16])
 {
     const struct insn *in = &t->in[i];
     static const struct value none = {.root = NOREG};
-    if (in->treat != T_GEN || !in->mem || !in->mem_size || in->addrsize != 8 || in->rip_rel ||
-        in->high8 || seg_has_base(in->seg) || in->base < 0)
-        return;
-    struct value b = v[in->base], x = in->index >= 0 ? v[in->index] : none;
+    i64 disp, size = 8;
+    bool write;
+    int base = stack_operand(in, &disp, &write), index = NOREG;
+    if (base < 0) {
+        if (in->treat != T_GEN || !in->mem || !in->mem_size || in->addrsize != 8 || in->rip_rel ||
+            in->high8 || seg_has_base(in->seg) || in->base < 0)
+            return;
+        base = in->base;
+        index = in->index;
+        disp = in->disp;
+        size = in->mem_size;
+        write = in->mem & MEM_W;
+    }
+    struct value b = v[base], x = index >= 0 ? v[index] : none;
     /* RSP can be no index, where guards look for what it was at the entry. */
-    if (b.root < 0 || (in->index >= 0 && x.root < 0) || x.root == RSP)
+    if (b.root < 0 || (index >= 0 && x.root < 0) || x.root == RSP)
         return;
-    i64 lo = (i64)((u64)in->disp + (u64)b.delta + (u64)x.delta * in->scale);
-    i64 hi = lo + in->mem_size;
+    i64 lo = (i64)((u64)disp + (u64)b.delta + (u64)x.delta * in->scale);
+    i64 hi = lo + size;
     if (lo < -(1 << 30) || hi > 1 << 30)
         return;
     for (unsigned k = 0; k <= t->ngroups && k < GROUPS_MAX; k++) {
@@ -83,7 +120,7 @@ static void join(struct tr *t, unsigned i, const struct value v[16])
         }
         g->lo = (i32)MIN(lo, g->lo);
         g->hi = (i32)MAX(hi, g->hi);
-        g->write |= in->mem & MEM_W;
+        g->write |= write;
         g->members++;
         t->member[i] = (struct member){(i8)k, (i32)lo};
         return;
@@ -95,7 +132,9 @@ static bool spare_scratch(const struct tr *t)
 {
     for (unsigned i = 0; i < t->count; i++) {
         const struct insn *in = &t->in[i];
-        if ((tr_wants_scratch(t->d, in) && t->member[i].group != 0) || in->needs == N_X87)
+        bool explicit = in->treat != T_GEN && (in->mem || in->treat == T_CALL);
+        if ((tr_wants_scratch(t->d, in) && (t->member[i].group != 0 || explicit)) ||
+            in->needs == N_X87)
             return false;
     }
     return t->ngroups == 1;
@@ -168,6 +207,23 @@ void guard_block(struct tr *t)
             t->member[i].group = NOREG;
 }
 
+/* The stack's page, which is mostly the one that it was in last. */
+static void put_stack_guard(struct tr *t, const struct group *g)
+{
+    struct emit *e = &t->e;
+    int h = g->reg;
+    size_t page = tr_stack_page(t);
+    e_load(e, h,
+           page +
+               (g->write ? offsetof(struct stack_page, wtag) : offsetof(struct stack_page, rtag)));
+    e_lea(e, h, RSP, h, 1, g->lo);
+    e_cmp_imm32(e, h, PAGE_SIZE - (u32)(g->hi - g->lo));
+    u8 *at = e_jcc(e, 7); /* ja */
+    tr_cold(t, (struct cold){.at = at, .kind = COLD_PLAIN});
+    e_load(e, h, page + offsetof(struct stack_page, add));
+    e_lea(e, h, RSP, h, 1, g->lo);
+}
+
 /* In front of the first instruction; the loop comes back here. */
 void put_guards(struct tr *t)
 {
@@ -179,6 +235,10 @@ void put_guards(struct tr *t)
         int h = g->reg;
         if (h < 0)
             continue;
+        if (g->base == RSP && g->index < 0) {
+            put_stack_guard(t, g);
+            continue;
+        }
         e_lea(e, h, g->base, g->index, g->scale, g->lo);
         size_t tlb = put_tlb_index(t, h);
         e_gs(e, 1, 0x33, h, s2, 1, tlb + (g->write ? offsetof(struct tlb_entry, wtag) : 0));

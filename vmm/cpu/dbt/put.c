@@ -315,16 +315,11 @@ struct place {
  * where flags are live it is made by instructions that leave them alone (PEXT, JRCXZ), because the
  * way by LAHF and back makes every access wait for RAX. Clobbers s2.
  */
-static size_t stack_page(const struct tr *t)
-{
-    return OFF(c.stack) + (t->d->c.idx == IDX_USER ? 0 : sizeof(struct stack_page));
-}
-
 static void put_stack(struct tr *t, unsigned i, int base, i32 disp, unsigned size, bool write)
 {
     struct emit *e = &t->e;
     int s1 = t->s1, kept = NOREG;
-    size_t at = stack_page(t);
+    size_t at = tr_stack_page(t);
     size_t tag =
         at + (write ? offsetof(struct stack_page, wtag) : offsetof(struct stack_page, rtag));
     bool live = t->live[i];
@@ -389,7 +384,7 @@ void put_stack_cold(struct tr *t, const struct cold *c)
         return;
     }
     int s1 = t->s1, s2 = t->s2;
-    size_t at = stack_page(t), tlb = OFF(c.tlb) + sizeof(struct tlb_entry) * TLB_SIZE * d->c.idx;
+    size_t at = tr_stack_page(t), tlb = OFF(c.tlb) + sizeof(struct tlb_entry) * TLB_SIZE * d->c.idx;
     u8 *end = NULL;
     if (c->kept >= 0)
         e_mov(e, RCX, c->kept);
@@ -485,6 +480,18 @@ int tr_low_register(u16 use)
     return -1;
 }
 
+/* What a guard found for an instruction's operand. */
+static bool is_guarded(const struct tr *t, unsigned i)
+{
+    return t->guarded && t->member[i].group >= 0;
+}
+
+static struct place guarded_place(const struct tr *t, unsigned i)
+{
+    const struct group *g = &t->group[t->member[i].group];
+    return (struct place){g->reg, NOREG, t->member[i].off - g->lo};
+}
+
 void put_gen(struct tr *t, const struct insn *in, unsigned i)
 {
     struct emit *e = &t->e;
@@ -493,9 +500,9 @@ void put_gen(struct tr *t, const struct insn *in, unsigned i)
         put_x87_pointers(t, in, i);
         return;
     }
-    if (t->guarded && t->member[i].group >= 0) {
-        const struct group *g = &t->group[t->member[i].group];
-        put_patched_at(e, in, g->reg, NOREG, t->member[i].off - g->lo);
+    if (is_guarded(t, i)) {
+        struct place at = guarded_place(t, i);
+        put_patched_at(e, in, at.base, at.index, at.disp);
         put_x87_pointers(t, in, i);
         return;
     }
@@ -546,6 +553,8 @@ void put_lea(struct tr *t, const struct insn *in, unsigned i)
 /* The word at [base + disp]: checked. Clobbers s1 and s2. */
 static struct place put_word(struct tr *t, unsigned i, int base, i32 disp, bool write)
 {
+    if (is_guarded(t, i))
+        return guarded_place(t, i);
     if (has_stack_check(t, i, tr_word(t))) {
         put_stack(t, i, base, disp, tr_word(t), write);
         return (struct place){base, t->s1, disp};

@@ -129,6 +129,12 @@ static inline void tr_keep_stack_page(struct emit *e, int add, int index, size_t
     e_load(e, add, page + offsetof(struct stack_page, add));
 }
 
+/* Behind GS: the page that stack accesses of the block's privilege were in last. */
+static inline size_t tr_stack_page(const struct tr *t)
+{
+    return OFF(c.stack) + (t->d->c.idx == IDX_USER ? 0 : sizeof(struct stack_page));
+}
+
 /* Notes a part to be written after the block. */
 static inline void tr_cold(struct tr *t, struct cold c)
 {
