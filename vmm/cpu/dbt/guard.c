@@ -201,7 +201,7 @@ void guard_block(struct tr *t)
         follow(v, &t->in[i]);
     }
     /* The guest's value of a register is saved and loaded again, which two operands do not pay. */
-    give_registers(t, t->body ? 2 : 3);
+    give_registers(t, 2);
     for (unsigned i = 0; i < t->count; i++)
         if (t->member[i].group >= 0 && t->group[t->member[i].group].reg < 0)
             t->member[i].group = NOREG;
