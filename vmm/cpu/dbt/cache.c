@@ -354,7 +354,7 @@ void cache_replace(struct dbt *d, struct block *b, struct block *by)
         if (o->mode != b->mode || (o->lin ^ b->lin) >= PAGE_SIZE || o->phys2)
             continue;
         for (unsigned k = 0; k < LINKS_MAX; k++)
-            if (k != LINK_PLAIN && o->link_patch[k] &&
+            if (!(o->plains >> k & 1) && o->link_patch[k] &&
                 o->link_target[k] == (b->lin & (PAGE_SIZE - 1)))
                 link_to(d, o, k, by);
     }
@@ -390,7 +390,7 @@ static void unlink_block(struct code *k, struct block *b, unsigned region)
     for (unsigned s = 0; s < LINKS_MAX; s++) {
         u32 patch = b->link_patch[s];
         unlink_from(k, b->link_inner[s], b->link_inner[s] + 4, region);
-        unlink_from(k, patch, s == LINK_PLAIN ? patch + 4 : b->link_exit[s], region);
+        unlink_from(k, patch, b->link_exit[s], region);
     }
 }
 

@@ -20,6 +20,7 @@
 #define BLOCK_CODE   65536u /* bytes of host code that a block may have: offsets in it are u16 */
 #define BLOCK_COLD   65536u /* ... for what seldom runs, elsewhere in the region */
 #define HOT_AT       3      /* slices that ended in a block before it is translated again */
+#define FAILED_AT    3      /* guards of a block that failed before there is a plain translation */
 #define DBT_SLACK    16     /* positions a block may run before its budget check */
 #define BUDGET_PARTS 4
 /* ... of which for each instruction, and once besides */
@@ -41,8 +42,8 @@ enum exit_kind {
 #define EXIT_INDEX(id)              (((id) >> 3) & 127)
 #define EXIT_KIND(id)               ((id)&7)
 
-/* Links of a block: 0 and 1 are its last branch's, then a guard that failed, then branches by which
- * a path is left (path.c). */
+/* Links of a block: 0 and 1 are its last branch's, then a guard in front that failed, then branches
+ * by which a path is left (path.c), and guards in the middle. */
 #define LINK_PLAIN 2
 #define LINK_SIDE  3
 #define LINKS_MAX  8
@@ -62,7 +63,9 @@ struct block {
     u16 check_at;  /* the budget check comes before this instruction */
     u16 loaded;    /* stolen guest registers that are in host registers inside the block */
     u16 spilled;   /* guest registers whose host register is scratch inside the block */
-    u16 dead;      /* its page was written */
+    bool dead;     /* its page was written */
+    u8 plains;     /* a bit for each link to a plain translation */
+    u8 failed;     /* guards, so often, and no plain translation was made */
     bool plain;    /* found only by a guard that failed (guard.c) */
     bool hot;      /* goes on over branches, or would not gain by it (path.c) */
     u8 heat;       /* slices that ended here */
@@ -103,6 +106,7 @@ struct code_page {
     u64 map;    /* 64-byte chunks that hold translated bytes */
     u32 blocks; /* list through page_next, or page2_next where SECOND_PAGE is set; 0 ends */
     u8 misses;  /* stores beside them */
+    bool done;  /* while a region is emptied: its list has been walked */
 };
 
 /* A part of the code cache, with its share of the tables: a block for so many bytes of code (the
@@ -219,6 +223,7 @@ struct dbt {
     u64 sflags;    /* and flags */
 
     bool near_stop; /* the budget is shorter than the block at RIP */
+    pos_t by_hand;  /* no translated code before this position: a guard failed */
     bool signalled, fsgsbase;
     bool bmi2;       /* the host's CPU has it */
     bool pext;       /* the host's CPU has it, and it is fast */

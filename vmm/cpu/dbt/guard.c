@@ -47,7 +47,8 @@ static int stack_operand(const struct insn *in, i64 *disp, bool *write)
     }
 }
 
-static void follow(struct value v[16], const struct insn *in)
+/* What the registers have after instruction i. */
+static void follow(struct value v[16], const struct insn *in, unsigned i)
 {
     struct value got = {.root = NOREG}, sp = got;
     int to = in->reg0;
@@ -70,9 +71,12 @@ static void follow(struct value v[16], const struct insn *in)
     else if (in->treat == T_LEA && in->opsize == 8 && in->addrsize == 8 && in->base >= 0 &&
              in->index < 0 && !in->rip_rel)
         got = sum(v[in->base], in->disp);
+    int fresh = 16 + (int)i; /* for one of them */
     for (unsigned r = 0; r < 16; r++)
-        if (in->wr >> r & 1)
-            v[r].root = NOREG;
+        if (in->wr >> r & 1) {
+            v[r] = (struct value){(i8)fresh, 0};
+            fresh = NOREG;
+        }
     if (got.root >= 0)
         v[to] = got;
     /* POP RSP has what was popped; and branches are the last ones. */
@@ -100,18 +104,30 @@ static void join(struct tr *t, unsigned i, const struct value v[16])
         write = in->mem & MEM_W;
     }
     struct value b = v[base], x = index >= 0 ? v[index] : none;
-    /* RSP can be no index, where guards look for what it was at the entry. */
-    if (b.root < 0 || (index >= 0 && x.root < 0) || x.root == RSP)
+    if (b.root < 0 || (index >= 0 && x.root < 0) || index == RSP)
         return;
-    i64 lo = (i64)((u64)disp + (u64)b.delta + (u64)x.delta * in->scale);
-    i64 hi = lo + size;
-    if (lo < -(1 << 30) || hi > 1 << 30)
+    u64 bias = (u64)b.delta + (u64)x.delta * in->scale;
+    i64 lo = (i64)((u64)disp + bias), hi = lo + size;
+    if (lo < -(1 << 30) || hi > 1 << 30 || disp < -(1 << 30) || disp > 1 << 30)
         return;
+    /* RSP can be no index, also where guards look for what it was at the entry. */
+    bool entry = b.root < 16 && x.root < 16 && x.root != RSP && guard_wanted(t);
     for (unsigned k = 0; k <= t->ngroups && k < GROUPS_MAX; k++) {
         struct group *g = &t->group[k];
         if (k == t->ngroups) {
-            *g = (struct group){b.root,       x.root,        in->scale,
-                                .reg = NOREG, .lo = (i32)lo, .hi = (i32)hi};
+            /* A guard in the middle changes flags. */
+            if (!entry && t->live[i])
+                return;
+            *g = (struct group){b.root,
+                                x.root,
+                                in->scale,
+                                .reg = NOREG,
+                                .lo = (i32)lo,
+                                .hi = (i32)hi,
+                                .at = entry ? AT_ENTRY : (i16)i,
+                                .base_reg = (i8)(entry ? b.root : base),
+                                .index_reg = (i8)(entry ? x.root : index),
+                                .bias = entry ? 0 : (i64)bias};
             t->ngroups++;
         } else if (g->base != b.root || g->index != x.root ||
                    (x.root >= 0 && g->scale != in->scale) ||
@@ -122,6 +138,7 @@ static void join(struct tr *t, unsigned i, const struct value v[16])
         g->hi = (i32)MAX(hi, g->hi);
         g->write |= write;
         g->members++;
+        g->last = (i16)i;
         t->member[i] = (struct member){(i8)k, (i32)lo};
         return;
     }
@@ -140,32 +157,73 @@ static bool spare_scratch(const struct tr *t)
     return t->ngroups == 1;
 }
 
-/* Registers that hold what guards found, for the groups with the most members, `least` of them. */
-static void give_registers(struct tr *t, unsigned least)
+/* From its guard on, as long as it is needed; in a loop, what a guard in front found is. */
+static bool overlap(const struct tr *t, const struct group *a, const struct group *b)
+{
+    int a_last = t->body && a->at == AT_ENTRY ? BLOCK_MAX : a->last;
+    int b_last = t->body && b->at == AT_ENTRY ? BLOCK_MAX : b->last;
+    return a->at <= b_last && b->at <= a_last;
+}
+
+static bool is_free(const struct tr *t, int reg, const struct group *g)
+{
+    for (unsigned k = 0; k < t->ngroups; k++)
+        if (t->group[k].reg == reg && overlap(t, &t->group[k], g))
+            return false;
+    return true;
+}
+
+/* A link for the guard: one for all rounds of a loop. */
+static bool give_slot(struct tr *t, struct group *g)
+{
+    if (g->at == AT_ENTRY)
+        return true;
+    for (unsigned k = 0; k < t->ngroups; k++) {
+        const struct group *o = &t->group[k];
+        if (o != g && o->reg >= 0 && o->at != AT_ENTRY &&
+            tr_lin(t, (unsigned)o->at) == tr_lin(t, (unsigned)g->at)) {
+            g->slot = o->slot;
+            return true;
+        }
+    }
+    if (t->nsides >= LINKS_MAX - LINK_SIDE)
+        return false;
+    g->slot = (u8)(LINK_SIDE + t->nsides++);
+    return true;
+}
+
+/* Registers that hold what guards found, for the groups with the most members, two at least. */
+static void give_registers(struct tr *t)
 {
     static const int order[] = {R11, R10, R9, R8, RDI, RSI, RDX, R15, R14, RBX, R12, R13, RBP};
     u32 taken = t->use | 1u << t->s1 | 1u << t->s2;
-    if (spare_scratch(t) && t->group[0].members >= 2) {
+    if (spare_scratch(t) && t->group[0].members >= 2 && give_slot(t, &t->group[0])) {
         t->group[0].reg = (i8)t->s1;
         t->guarded = true;
         return;
     }
-    for (unsigned n = 0; n < ARRAY_SIZE(order); n++) {
-        int r = order[n];
+    bool seen[GROUPS_MAX] = {false};
+    for (;;) {
         struct group *best = NULL;
-        if (taken >> r & 1)
-            continue;
-        for (unsigned k = 0; k < t->ngroups; k++) {
-            struct group *g = &t->group[k];
-            if (g->reg == NOREG && g->members >= least && (!best || g->members > best->members))
-                best = g;
-        }
+        for (unsigned k = 0; k < t->ngroups; k++)
+            if (!seen[k] && t->group[k].members >= 2 &&
+                (!best || t->group[k].members > best->members))
+                best = &t->group[k];
         if (!best)
             return;
-        best->reg = (i8)r;
-        t->guarded = true;
-        if (!(STOLEN >> r & 1))
-            t->spilled |= (u16)(1u << r);
+        seen[best - t->group] = true;
+        for (unsigned n = 0; n < ARRAY_SIZE(order); n++) {
+            int r = order[n];
+            if ((taken >> r & 1) || !is_free(t, r, best))
+                continue;
+            if (!give_slot(t, best))
+                break;
+            best->reg = (i8)r;
+            t->guarded = true;
+            if (!(STOLEN >> r & 1))
+                t->spilled |= (u16)(1u << r);
+            break;
+        }
     }
 }
 
@@ -198,67 +256,92 @@ void guard_block(struct tr *t)
     for (unsigned i = 0; i < t->count; i++) {
         t->member[i].group = NOREG;
         join(t, i, v);
-        follow(v, &t->in[i]);
+        follow(v, &t->in[i], i);
     }
-    /* The guest's value of a register is saved and loaded again, which two operands do not pay. */
-    give_registers(t, 2);
+    give_registers(t);
     for (unsigned i = 0; i < t->count; i++)
         if (t->member[i].group >= 0 && t->group[t->member[i].group].reg < 0)
             t->member[i].group = NOREG;
 }
 
-/* The stack's page, which is mostly the one that it was in last. */
-static void put_stack_guard(struct tr *t, const struct group *g)
+/* Sets g->reg, or goes to a cold part. */
+static void put_guard(struct tr *t, const struct group *g, struct cold cold)
 {
     struct emit *e = &t->e;
-    int h = g->reg;
-    size_t page = tr_stack_page(t);
-    e_load(e, h,
-           page +
-               (g->write ? offsetof(struct stack_page, wtag) : offsetof(struct stack_page, rtag)));
-    e_lea(e, h, RSP, h, 1, g->lo);
-    e_cmp_imm32(e, h, PAGE_SIZE - (u32)(g->hi - g->lo));
-    u8 *at = e_jcc(e, 7); /* ja */
-    tr_cold(t, (struct cold){.at = at, .kind = COLD_PLAIN});
-    e_load(e, h, page + offsetof(struct stack_page, add));
-    e_lea(e, h, RSP, h, 1, g->lo);
+    int h = g->reg, s2 = t->s2;
+    i32 lo = (i32)(g->lo - g->bias);
+    u32 last = PAGE_SIZE - (u32)(g->hi - g->lo);
+    if (g->base_reg == RSP && g->index < 0) {
+        /* The stack's page is mostly the one that it was in last. */
+        size_t page = tr_stack_page(t);
+        e_load(e, h,
+               page + (g->write ? offsetof(struct stack_page, wtag)
+                                : offsetof(struct stack_page, rtag)));
+        e_lea(e, h, RSP, h, 1, lo);
+        e_cmp_imm32(e, h, last);
+        cold.at = e_jcc(e, 7); /* ja */
+        e_load(e, h, page + offsetof(struct stack_page, add));
+        e_lea(e, h, RSP, h, 1, lo);
+    } else {
+        e_lea(e, h, g->base_reg, g->index_reg, g->scale, lo);
+        size_t tlb = put_tlb_index(t, h);
+        e_gs(e, 1, 0x33, h, s2, 1, tlb + (g->write ? offsetof(struct tlb_entry, wtag) : 0));
+        e_cmp_imm32(e, h, last);
+        cold.at = e_jcc(e, 7); /* ja */
+        e_gs(e, 1, 0x03, h, s2, 1, tlb + offsetof(struct tlb_entry, host));
+    }
+    tr_cold(t, cold);
 }
 
 /* In front of the first instruction; the loop comes back here. */
 void put_guards(struct tr *t)
 {
+    t->again = t->e.p;
+    for (unsigned k = 0; k < t->ngroups; k++)
+        if (t->group[k].reg >= 0 && t->group[k].at == AT_ENTRY)
+            put_guard(t, &t->group[k], (struct cold){.kind = COLD_PLAIN});
+}
+
+void put_middle_guards(struct tr *t, unsigned i)
+{
+    for (unsigned k = 0; k < t->ngroups; k++)
+        if (t->group[k].reg >= 0 && t->group[k].at == (i16)i)
+            put_guard(t, &t->group[k], (struct cold){.kind = COLD_MIDDLE, .id = k});
+}
+
+/* To the plain translation of what begins at an instruction. */
+static void put_to_plain(struct tr *t, u64 lin, unsigned slot)
+{
     struct emit *e = &t->e;
-    int s2 = t->s2;
-    t->again = e->p;
-    for (unsigned k = 0; k < t->ngroups; k++) {
-        const struct group *g = &t->group[k];
-        int h = g->reg;
-        if (h < 0)
-            continue;
-        if (g->base == RSP && g->index < 0) {
-            put_stack_guard(t, g);
-            continue;
-        }
-        e_lea(e, h, g->base, g->index, g->scale, g->lo);
-        size_t tlb = put_tlb_index(t, h);
-        e_gs(e, 1, 0x33, h, s2, 1, tlb + (g->write ? offsetof(struct tlb_entry, wtag) : 0));
-        e_cmp_imm32(e, h, PAGE_SIZE - (u32)(g->hi - g->lo));
-        u8 *at = e_jcc(e, 7); /* ja */
-        tr_cold(t, (struct cold){.at = at, .kind = COLD_PLAIN});
-        e_gs(e, 1, 0x03, h, s2, 1, tlb + offsetof(struct tlb_entry, host));
-    }
+    struct block *b = t->b;
+    put_block_epilogue(t);
+    u8 *at = e_jmp(e);
+    e_fix(at, e->p);
+    b->plains |= (u8)(1u << slot);
+    b->link_target[slot] = lin & (PAGE_SIZE - 1);
+    b->link_patch[slot] = (u32)(at - t->d->code->rw);
+    b->link_exit[slot] = (u32)(e->p - t->d->code->rw);
+    put_exit(t, EXIT_ID(t->bi, slot, X_PLAIN));
 }
 
 void put_guard_cold(struct tr *t, const struct cold *c)
 {
-    struct emit *e = &t->e;
-    if (!t->plain) { /* a guard failed */
-        t->plain = e->p;
-        put_block_epilogue(t);
-        u8 *at = e_jmp(e);
-        t->b->link_patch[LINK_PLAIN] = (u32)(at - t->d->code->rw);
-        e_fix(at, e->p);
-        put_exit(t, EXIT_ID(t->bi, LINK_PLAIN, X_PLAIN));
+    if (!t->plain) {
+        t->plain = t->e.p;
+        put_to_plain(t, t->lin, LINK_PLAIN);
     }
     e_fix(c->at, t->plain);
+}
+
+void put_middle_cold(struct tr *t, const struct cold *c)
+{
+    const struct group *g = &t->group[c->id];
+    unsigned i = (unsigned)g->at;
+    put_give_back(t, i);
+    if (t->leave[g->slot]) {
+        e_jmp_to(&t->e, t->leave[g->slot]);
+        return;
+    }
+    t->leave[g->slot] = t->e.p;
+    put_to_plain(t, tr_lin(t, i), g->slot);
 }

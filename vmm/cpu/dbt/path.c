@@ -109,16 +109,22 @@ void put_way(struct tr *t, unsigned i)
     tr_cold(t, (struct cold){.at = out, .kind = COLD_LEAVE, .id = i});
 }
 
+void put_give_back(struct tr *t, unsigned n)
+{
+    struct emit *e = &t->e;
+    if (t->count > n) {
+        size_t part = tr_part(t);
+        e_load(e, t->s1, part);
+        e_lea(e, t->s1, t->s1, NOREG, 1, (i32)(t->count - n));
+        e_store(e, t->s1, part);
+    }
+}
+
 void put_leave_cold(struct tr *t, const struct cold *c)
 {
     struct emit *e = &t->e;
     unsigned i = c->id;
-    if (t->count > i + 1) { /* the budget was taken for all; flags stay */
-        size_t part = tr_part(t);
-        e_load(e, t->s1, part);
-        e_lea(e, t->s1, t->s1, NOREG, 1, (i32)(t->count - (i + 1)));
-        e_store(e, t->s1, part);
-    }
+    put_give_back(t, i + 1);
     if (t->leave[t->side[i]])
         e_jmp_to(e, t->leave[t->side[i]]);
     else

@@ -439,8 +439,7 @@ static struct place put_operand(struct tr *t, const struct insn *in, unsigned i,
     bool is_const;
     u64 value = 0;
     put_ea(t, in, i, t->s1, t->s2, &is_const, &value);
-    bool low = in->high8 && t->s1 >= 8; /* it will be moved */
-    if (is_const || low) {
+    if (is_const || in->high8) { /* with AH..DH there is no room for two registers */
         put_check(t, i, size, write, is_const, value, FOUND_HOST);
         return (struct place){t->s1, NOREG, 0};
     }

@@ -93,6 +93,23 @@ static unsigned least_used(const struct code *k)
     return least;
 }
 
+/* Once for each page, however many of the region's blocks are in it: thousands, where a program
+ * writes to its own code, and dead ones of two pages stay in the list of the other. */
+static void empty_page(struct dbt *d, u64 phys, unsigned r)
+{
+    u64 index = ram_page_index(d->c.ram, phys);
+    struct code_page *pg = &d->code->pages[index];
+    if (pg->done)
+        return;
+    cache_drop_from_page(d, index, r);
+    pg->done = true;
+}
+
+static void page_done(struct dbt *d, u64 phys)
+{
+    d->code->pages[ram_page_index(d->c.ram, phys)].done = false;
+}
+
 static void empty(struct dbt *d, unsigned r)
 {
     struct code *k = d->code;
@@ -103,9 +120,14 @@ static void empty(struct dbt *d, unsigned r)
         const struct block *b = &k->blocks[i];
         /* A dead one may still be in the list of its other page. */
         if (!b->dead || b->phys2)
-            cache_drop_from_page(d, ram_page_index(d->c.ram, b->phys), r);
+            empty_page(d, b->phys, r);
         if (b->phys2)
-            cache_drop_from_page(d, ram_page_index(d->c.ram, b->phys2), r);
+            empty_page(d, b->phys2, r);
+    }
+    for (u32 i = region_first(k, r); i < region_end(k, r); i++) {
+        page_done(d, k->blocks[i].phys);
+        if (k->blocks[i].phys2)
+            page_done(d, k->blocks[i].phys2);
     }
     k->region[r].end = region_first(k, r);
     d->c.st.code_evictions++;

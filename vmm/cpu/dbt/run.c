@@ -329,12 +329,23 @@ static int run_block(struct dbt *d, struct block *b)
     case X_PLAIN: {
         d->c.st.exit_plain++;
         b = exit_block(d, id);
-        d->c.cpu.rip = code_offset(&d->c, b->lin);
+        CHECK(b->plains >> i & 1, "no guard has the link %u of the block at %llx", i,
+              (unsigned long long)b->lin);
+        u64 in_page = PAGE_SIZE - 1, offset = b->link_target[i];
+        struct code_at at = {.lin = (b->lin & ~in_page) | offset,
+                             .phys = (b->phys & ~in_page) | offset,
+                             .page = ram_page(d, b->phys),
+                             .plain = true};
+        d->c.cpu.rip = code_offset(&d->c, at.lin);
         note_shadow(d);
         if (b->dead)
             return DONE;
-        struct code_at at = {
-            .lin = b->lin, .phys = b->phys, .page = ram_page(d, b->phys), .plain = true};
+        /* Often it is what the TLB does not have yet, and will not fail again. */
+        if (b->failed < FAILED_AT && !d->paranoid) {
+            b->failed++;
+            d->by_hand = position(&d->c) + b->n;
+            return DONE;
+        }
         u32 gen = block_gen(d->code, b);
         core_park(&d->c);
         struct block *to = translate(d, &at);
@@ -387,6 +398,7 @@ enum engine_exit dbt_run_insns(struct core *c, u64 n, struct err *err)
     d->c.budget = (i64)n;
     d->c.attention = false;
     d->near_stop = false;
+    d->by_hand = 0;
     int r = DONE;
     enum engine_exit result = ENGINE_STOP;
     while (d->c.budget > 0) {
@@ -403,7 +415,8 @@ enum engine_exit dbt_run_insns(struct core *c, u64 n, struct err *err)
         /* Blocks do not clear RF: the instruction after an IRET that set it runs by hand. */
         bool by_hand = d->c.careful_only || d->near_stop || d->c.budget < FAST_MIN ||
                        (d->c.cpu.rflags & FL_RF) || !is_translated(&d->c) ||
-                       (d->c.want && d->c.shadow_pos == position(&d->c));
+                       (d->c.want && d->c.shadow_pos == position(&d->c)) ||
+                       UNLIKELY(position(&d->c) < d->by_hand);
         struct block *b = NULL;
         if (!by_hand) {
             b = lookup(d, &r, true);

@@ -19,6 +19,7 @@ enum cold_kind {
     COLD_STACK,        /* another page of the stack */
     COLD_LEAVE,        /* a branch the other way than the path, in the middle */
     COLD_PLAIN,        /* a guard failed */
+    COLD_MIDDLE,       /* ... that is not in front of the block */
 };
 
 struct cold {
@@ -35,17 +36,23 @@ struct cold {
     i32 disp;
 };
 
-/* Operands that one guard looks up (guard.c): [base + index * scale + lo .. hi), with the
- * registers as at the entry. */
-#define GROUPS_MAX 6
+/* Operands that one guard looks up (guard.c): [base + index * scale + lo .. hi), of values. */
+#define GROUPS_MAX 12
 struct group {
-    i8 base, index;
+    i8 base, index; /* values, by what they were first in: 0 to 15 at the entry */
     u8 scale;
     i8 reg; /* what has the host address of its `lo`, or NOREG */
     bool write;
     i32 lo, hi;
     u32 members;
+    /* The guard is in front of the block (AT_ENTRY), or of instruction `at`, where these registers
+     * have the values and `bias` more. */
+    i16 at, last; /* and the last member */
+    i8 base_reg, index_reg;
+    u8 slot; /* link to the plain translation */
+    i64 bias;
 };
+#define AT_ENTRY (-1)
 struct member {
     i8 group; /* or NOREG */
     i32 off;
@@ -200,12 +207,18 @@ const struct inlined *tr_inlined(const struct dbt *d, const struct insn *in);
 bool tr_wants_scratch(const struct dbt *d, const struct insn *in);
 
 /* guard.c */
-bool guard_wanted(const struct tr *t);
+bool guard_wanted(const struct tr *t); /* in front */
 void guard_block(struct tr *t);
 void put_guards(struct tr *t);
+/* Those in front of instruction i. */
+void put_middle_guards(struct tr *t, unsigned i);
 void put_guard_cold(struct tr *t, const struct cold *c);
+void put_middle_cold(struct tr *t, const struct cold *c);
 
 /* path.c */
+/* The budget was taken for all of the block; its first n instructions were run. Clobbers s1; flags
+ * stay. */
+void put_give_back(struct tr *t, unsigned n);
 /* Notes that the block ends in a branch to its start, if it does. */
 void path_loop(struct tr *t);
 /* Where in the page the block goes on behind its last instruction, a branch; -1: it ends. */

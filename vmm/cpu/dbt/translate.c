@@ -227,6 +227,8 @@ static void put_budget(struct tr *t, unsigned i)
 static void put_insn(struct tr *t, unsigned i)
 {
     const struct insn *in = &t->in[i];
+    if (t->guarded)
+        put_middle_guards(t, i);
     switch (in->treat) {
     case T_GEN: put_gen(t, in, i); break;
     case T_LEA: put_lea(t, in, i); break;
@@ -283,6 +285,7 @@ static void put_cold(struct tr *t, const struct cold *c)
     case COLD_STACK: put_stack_cold(t, c); break;
     case COLD_LEAVE: put_leave_cold(t, c); break;
     case COLD_PLAIN: put_guard_cold(t, c); break;
+    case COLD_MIDDLE: put_middle_cold(t, c); break;
     case COLD_LINK:
         t->b->link_exit[EXIT_INDEX(c->id)] = (u32)(e->p - d->code->rw);
         /* fall through */
@@ -366,12 +369,10 @@ static struct block *make_block(struct dbt *d, const struct code_at *at)
             pick_scratch(&t);
             break;
         }
-    if (guard_wanted(&t)) {
-        if (t.s1 == NOREG && t.closed)
-            pick_scratch(&t);
-        if (t.s2 != NOREG)
-            guard_block(&t);
-    }
+    if (t.s1 == NOREG && t.closed)
+        pick_scratch(&t);
+    if (t.s2 != NOREG && !at->plain && !at->phys2)
+        guard_block(&t);
     if (t.closed && !t.body)
         path_end(&t);
     unsigned end = place_of(&t);
