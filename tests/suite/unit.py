@@ -111,6 +111,15 @@ def fuzz_guest(t):
     return r.text.strip().splitlines()[-1]
 
 
+@test("fuzz/emptied", cost=5)
+def fuzz_emptied(t):
+    """One that writes to its own code until the code cache is full of dead blocks: emptying a region of
+    it looked at each page once for each of them, and did not end."""
+    r = t.run(t.build / "tests" / "fuzz" / "fuzz_guest", "--cases", 1, "--seed", 191014252, "--insns", 3000000,
+              timeout=100 * t.slow)
+    return r.text.strip().splitlines()[-1]
+
+
 @test("fuzz/modes", cost=15)
 def fuzz_modes(t):
     """The same in all other modes."""
