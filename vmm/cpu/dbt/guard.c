@@ -1,9 +1,12 @@
 /*
- * Memory operands of a block that differ from each other by a constant, seen from the block's
- * entry, are looked up together: a guard in front finds the host address of all that a group of
- * them will touch, which must be in one page. A guard that fails goes to a plain translation of the
- * same block, made when it is first needed; nothing was done by then. A block that ends in a branch
- * to its own start is laid out several times, so that guards and the budget are for several rounds.
+ * Memory operands of a block that differ from each other by a constant are looked up together,
+ * words of the stack among them: a guard finds the host address of all that a group of them will
+ * touch, which must be in one page. It stands in front of the block where the address is known
+ * there, else in front of the group's first instruction. A guard that fails goes to a plain
+ * translation of what begins at its place; nothing was done by then. That is made once a block's
+ * guards have failed FAILED_AT times: mostly it is a page that the TLB does not have yet, and the
+ * instructions run one at a time. A block that ends in a branch to its own start is laid out
+ * several times, so that guards in front and the budget are for several rounds.
  *
  * What a guard found stays true inside: the TLB loses something only through slow_mem(), which then
  * has the instruction executed by hand.
@@ -18,7 +21,8 @@
 #define COPIES_MAX 8
 #define SPAN_MAX   1024 /* bytes: the longer, the more often a page ends in it */
 
-/* A register's value: that of `root` at the block's entry, and a constant. */
+/* A register's value: `root` and a constant. Roots are the registers at the block's entry, and 16 +
+ * i what instruction i wrote into one of them. */
 struct value {
     i8 root; /* NOREG: not known */
     i64 delta;

@@ -340,7 +340,8 @@ static int run_block(struct dbt *d, struct block *b)
         note_shadow(d);
         if (b->dead)
             return DONE;
-        /* Often it is what the TLB does not have yet, and will not fail again. */
+        /* Often it is what the TLB does not have yet, and will not fail again. (A search for a
+         * wrong instruction must not have it executed right.) */
         if (b->failed < FAILED_AT && !d->paranoid) {
             b->failed++;
             d->by_hand = position(&d->c) + b->n;
