@@ -193,6 +193,9 @@ static inline u32 block_gen(const struct code *k, const struct block *b)
 /* The register that gets it: bits 12 to 15. */
 #define SLOW_REG_SHIFT 12
 
+/* Operands of a block that one guard looks up (guard.c). */
+#define GROUPS_MAX 12
+
 struct jc_second {
     u64 minus; /* 0 - target */
     u64 entry; /* of its block: the direct one */
@@ -216,8 +219,9 @@ struct dbt {
     /* The budget while translated code runs, less DBT_SLACK: a block takes from the part of its
      * own, so that blocks that follow each other do not wait for each other's stores. */
     i64 part[BUDGET_PARTS];
-    u32 favoured;   /* the part that has all of a short budget */
-    i64 sti_budget; /* budget right after an inlined STI that opened a shadow */
+    u64 found[GROUPS_MAX]; /* what a block's guards found, for which no register was free */
+    u32 favoured;          /* the part that has all of a short budget */
+    i64 sti_budget;        /* budget right after an inlined STI that opened a shadow */
     u32 exit_id, ind_id;
     u64 sregs[16]; /* host registers at a slow path or signal */
     u64 sflags;    /* and flags */

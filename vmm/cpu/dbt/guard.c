@@ -2,7 +2,9 @@
  * Memory operands of a block that differ from each other by a constant are looked up together,
  * words of the stack among them: a guard finds the host address of all that a group of them will
  * touch, which must be in one page. It stands in front of the block where the address is known
- * there, else in front of the group's first instruction. A guard that fails goes to a plain
+ * there, else in front of the group's first instruction, or of the last one before it at which no
+ * flags have to be kept. What it found is in a register, or where none is free in a slot behind GS.
+ * A guard that fails goes to a plain
  * translation of what begins at its place; nothing was done by then. That is made once a block's
  * guards have failed FAILED_AT times: mostly it is a page that the TLB does not have yet, and the
  * instructions run one at a time. A block that ends in a branch to its own start is laid out
@@ -21,10 +23,11 @@
 #define COPIES_MAX 8
 #define SPAN_MAX   1024 /* bytes: the longer, the more often a page ends in it */
 
-/* A register's value: `root` and a constant. Roots are the registers at the block's entry, and 16 +
- * i what instruction i wrote into one of them. */
+/* A register's value: `root` and a constant. Roots are the registers at the block's entry, 16 + i
+ * what instruction i wrote into one of them, and where the block begins. */
+#define BEGIN (16 + BLOCK_MAX)
 struct value {
-    i8 root; /* NOREG: not known */
+    i16 root; /* NOREG: not known */
     i64 delta;
 };
 
@@ -78,7 +81,7 @@ static void follow(struct value v[16], const struct insn *in, unsigned i)
     int fresh = 16 + (int)i; /* for one of them */
     for (unsigned r = 0; r < 16; r++)
         if (in->wr >> r & 1) {
-            v[r] = (struct value){(i8)fresh, 0};
+            v[r] = (struct value){(i16)fresh, 0};
             fresh = NOREG;
         }
     if (got.root >= 0)
@@ -89,59 +92,143 @@ static void follow(struct value v[16], const struct insn *in, unsigned i)
         v[RSP] = sp;
 }
 
-/* The group that the operand of instruction i joins, or a new one. */
-static void join(struct tr *t, unsigned i, const struct value v[16])
+/* An operand: [base + index * scale + disp], of `size` bytes. */
+struct operand {
+    struct value base, index;
+    int base_reg, index_reg; /* NOREG: none */
+    u8 scale;
+    bool write;
+    i64 disp, size;
+};
+
+static bool near(i64 disp)
+{
+    return disp >= -(1 << 30) && disp <= 1 << 30;
+}
+
+/* What guards can look for instruction i's operand by; false: nothing. */
+static bool operand(const struct tr *t, unsigned i, const struct value v[16], struct operand *o)
 {
     const struct insn *in = &t->in[i];
     static const struct value none = {.root = NOREG};
-    i64 disp, size = 8;
-    bool write;
-    int base = stack_operand(in, &disp, &write), index = NOREG;
-    if (base < 0) {
-        if (in->treat != T_GEN || !in->mem || !in->mem_size || in->addrsize != 8 || in->rip_rel ||
-            in->high8 || seg_has_base(in->seg) || in->base < 0)
-            return;
-        base = in->base;
-        index = in->index;
-        disp = in->disp;
-        size = in->mem_size;
-        write = in->mem & MEM_W;
+    *o = (struct operand){none, none, NOREG, NOREG, .size = 8};
+    o->base_reg = stack_operand(in, &o->disp, &o->write);
+    if (o->base_reg >= 0) {
+        o->base = v[o->base_reg];
+        return o->base.root >= 0;
     }
-    struct value b = v[base], x = index >= 0 ? v[index] : none;
-    if (b.root < 0 || (index >= 0 && x.root < 0) || index == RSP)
+    if (in->treat != T_GEN || !in->mem || !in->mem_size || in->addrsize != 8 || in->high8 ||
+        seg_has_base(in->seg))
+        return false;
+    o->size = in->mem_size;
+    o->write = in->mem & MEM_W;
+    o->disp = in->disp;
+    if (in->rip_rel) {
+        o->disp += (i64)(tr_next(t, i) - t->lin);
+        o->base.root = BEGIN;
+        return near(o->disp);
+    }
+    o->base_reg = in->base;
+    o->index_reg = in->index;
+    o->scale = in->scale;
+    if (in->base < 0 || in->index == RSP || !near(o->disp))
+        return false;
+    o->base = v[in->base];
+    if (in->index >= 0)
+        o->index = v[in->index];
+    return o->base.root >= 0 && (in->index < 0 || o->index.root >= 0);
+}
+
+/* A register that has a value then, but for a constant. */
+static int holder(const struct value v[16], int root, int liked, bool index)
+{
+    if (v[liked].root == root)
+        return liked;
+    for (int r = 0; r < 16; r++)
+        if (v[r].root == root && !(index && r == RSP))
+            return r;
+    return NOREG;
+}
+
+/* Places a group's guard in front of instruction `at`, where the registers have these values;
+ * false: what it needs is not there. */
+static bool place(struct group *g, int at, const struct value v[16], const struct operand *o)
+{
+    if (at < 0)
+        return false;
+    g->at = (i16)at;
+    g->base_reg = g->index_reg = NOREG;
+    g->bias = 0;
+    if (g->base != BEGIN) {
+        g->base_reg = (i8)holder(v, g->base, o->base_reg, false);
+        if (g->base_reg < 0)
+            return false;
+        g->bias = v[g->base_reg].delta;
+    }
+    if (g->index >= 0) {
+        g->index_reg = (i8)holder(v, g->index, o->index_reg, true);
+        if (g->index_reg < 0)
+            return false;
+        g->bias = (i64)((u64)g->bias + (u64)v[g->index_reg].delta * g->scale);
+    }
+    return near((i64)((u64)g->lo - (u64)g->bias));
+}
+
+/* ... in front of the block, if registers at the entry are enough. */
+static bool place_in_front(struct group *g)
+{
+    if ((g->base >= 16 && g->base != BEGIN) || g->index >= 16 || g->index == RSP)
+        return false; /* RSP can be no index, also where it is for what it was at the entry */
+    g->at = AT_ENTRY;
+    g->base_reg = (i8)(g->base == BEGIN ? NOREG : g->base);
+    g->index_reg = (i8)g->index;
+    g->bias = 0;
+    return true;
+}
+
+/* Where flags are kept. */
+static bool costs_flags(const struct tr *t, const struct group *g)
+{
+    return t->live[MAX(g->at, 0)];
+}
+
+/* Where no flags had to be kept last, and what the registers have there. */
+struct point {
+    int at; /* NOREG: there is none */
+    struct value v[16];
+};
+
+/* The group that the operand of instruction i joins, or a new one. */
+static void join(struct tr *t, unsigned i, const struct value v[16], const struct point *point)
+{
+    struct operand o;
+    if (!operand(t, i, v, &o))
         return;
-    u64 bias = (u64)b.delta + (u64)x.delta * in->scale;
-    i64 lo = (i64)((u64)disp + bias), hi = lo + size;
-    if (lo < -(1 << 30) || hi > 1 << 30 || disp < -(1 << 30) || disp > 1 << 30)
+    i64 lo = (i64)((u64)o.disp + (u64)o.base.delta +
+                   (o.index_reg < 0 ? 0 : (u64)o.index.delta * o.scale));
+    i64 hi = lo + o.size;
+    if (!near(lo) || !near(hi))
         return;
-    /* RSP can be no index, also where guards look for what it was at the entry. */
-    bool entry = b.root < 16 && x.root < 16 && x.root != RSP && guard_wanted(t);
     for (unsigned k = 0; k <= t->ngroups && k < GROUPS_MAX; k++) {
         struct group *g = &t->group[k];
         if (k == t->ngroups) {
-            /* A guard in the middle changes flags. */
-            if (!entry && t->live[i])
+            *g = (struct group){o.base.root,   o.index.root,  o.scale,
+                                .lo = (i32)lo, .hi = (i32)hi, .reg = NOREG};
+            bool cheap = !t->live[0] || t->body;
+            if (!(cheap && place_in_front(g)) && !place(g, point->at, point->v, &o) &&
+                !place_in_front(g) && (i < t->check || !place(g, (int)i, v, &o)))
                 return;
-            *g = (struct group){b.root,
-                                x.root,
-                                in->scale,
-                                .reg = NOREG,
-                                .lo = (i32)lo,
-                                .hi = (i32)hi,
-                                .at = entry ? AT_ENTRY : (i16)i,
-                                .base_reg = (i8)(entry ? b.root : base),
-                                .index_reg = (i8)(entry ? x.root : index),
-                                .bias = entry ? 0 : (i64)bias};
             t->ngroups++;
-        } else if (g->base != b.root || g->index != x.root ||
-                   (x.root >= 0 && g->scale != in->scale) ||
+        } else if (g->base != o.base.root || g->index != o.index.root ||
+                   (o.index_reg >= 0 && g->scale != o.scale) ||
                    MAX(hi, g->hi) - MIN(lo, g->lo) > SPAN_MAX) {
             continue;
         }
         g->lo = (i32)MIN(lo, g->lo);
         g->hi = (i32)MAX(hi, g->hi);
-        g->write |= write;
+        g->write |= o.write;
         g->members++;
+        g->gain += t->live[i] ? 2 : 1;
         g->last = (i16)i;
         t->member[i] = (struct member){(i8)k, (i32)lo};
         return;
@@ -172,7 +259,8 @@ static bool overlap(const struct tr *t, const struct group *a, const struct grou
 static bool is_free(const struct tr *t, int reg, const struct group *g)
 {
     for (unsigned k = 0; k < t->ngroups; k++)
-        if (t->group[k].reg == reg && overlap(t, &t->group[k], g))
+        if (t->group[k].found == IN_REGISTER && t->group[k].reg == reg &&
+            overlap(t, &t->group[k], g))
             return false;
     return true;
 }
@@ -184,7 +272,7 @@ static bool give_slot(struct tr *t, struct group *g)
         return true;
     for (unsigned k = 0; k < t->ngroups; k++) {
         const struct group *o = &t->group[k];
-        if (o != g && o->reg >= 0 && o->at != AT_ENTRY &&
+        if (o != g && o->found && o->at != AT_ENTRY &&
             tr_lin(t, (unsigned)o->at) == tr_lin(t, (unsigned)g->at)) {
             g->slot = o->slot;
             return true;
@@ -196,13 +284,30 @@ static bool give_slot(struct tr *t, struct group *g)
     return true;
 }
 
-/* Registers that hold what guards found, for the groups with the most members, two at least. */
-static void give_registers(struct tr *t)
+/* A register that holds what the guard found, if one is free. */
+static void give_register(struct tr *t, struct group *g)
 {
     static const int order[] = {R11, R10, R9, R8, RDI, RSI, RDX, R15, R14, RBX, R12, R13, RBP};
     u32 taken = t->use | 1u << t->s1 | 1u << t->s2;
-    if (spare_scratch(t) && t->group[0].members >= 2 && give_slot(t, &t->group[0])) {
-        t->group[0].reg = (i8)t->s1;
+    for (unsigned n = 0; n < ARRAY_SIZE(order); n++) {
+        int r = order[n];
+        if ((taken >> r & 1) || !is_free(t, r, g))
+            continue;
+        g->reg = (i8)r;
+        g->found = IN_REGISTER;
+        if (!(STOLEN >> r & 1))
+            t->spilled |= (u16)(1u << r);
+        return;
+    }
+}
+
+/* Guards, for the groups that gain the most by them. */
+static void give_guards(struct tr *t)
+{
+    struct group *all = &t->group[0];
+    if (spare_scratch(t) && all->members >= 2 && give_slot(t, all)) {
+        all->reg = (i8)t->s1;
+        all->found = IN_REGISTER;
         t->guarded = true;
         return;
     }
@@ -210,30 +315,24 @@ static void give_registers(struct tr *t)
     for (;;) {
         struct group *best = NULL;
         for (unsigned k = 0; k < t->ngroups; k++)
-            if (!seen[k] && t->group[k].members >= 2 &&
-                (!best || t->group[k].members > best->members))
+            if (!seen[k] && t->group[k].gain >= (costs_flags(t, &t->group[k]) ? 4 : 2) &&
+                (!best || t->group[k].gain > best->gain))
                 best = &t->group[k];
         if (!best)
             return;
         seen[best - t->group] = true;
-        for (unsigned n = 0; n < ARRAY_SIZE(order); n++) {
-            int r = order[n];
-            if ((taken >> r & 1) || !is_free(t, r, best))
-                continue;
-            if (!give_slot(t, best))
-                break;
-            best->reg = (i8)r;
-            t->guarded = true;
-            if (!(STOLEN >> r & 1))
-                t->spilled |= (u16)(1u << r);
-            break;
-        }
+        if (!give_slot(t, best))
+            continue;
+        give_register(t, best);
+        if (!best->found)
+            best->found = IN_SLOT;
+        t->guarded = true;
     }
 }
 
 bool guard_wanted(const struct tr *t)
 {
-    return !t->at->plain && !t->at->phys2 && t->live[0] == 0;
+    return !t->at->plain && !t->at->phys2;
 }
 
 static void unroll(struct tr *t)
@@ -253,47 +352,72 @@ static void unroll(struct tr *t)
 void guard_block(struct tr *t)
 {
     struct value v[16];
+    struct point point = {.at = NOREG};
     if (t->closed)
         unroll(t);
     for (unsigned r = 0; r < 16; r++)
-        v[r] = (struct value){(i8)r, 0};
+        v[r] = (struct value){(i16)r, 0};
     for (unsigned i = 0; i < t->count; i++) {
+        if (!t->live[i]) {
+            point.at = (int)i;
+            memcpy(point.v, v, sizeof(v));
+        }
         t->member[i].group = NOREG;
-        join(t, i, v);
+        join(t, i, v, &point);
         follow(v, &t->in[i], i);
     }
-    give_registers(t);
+    give_guards(t);
     for (unsigned i = 0; i < t->count; i++)
-        if (t->member[i].group >= 0 && t->group[t->member[i].group].reg < 0)
+        if (t->member[i].group >= 0 && !t->group[t->member[i].group].found)
             t->member[i].group = NOREG;
 }
 
-/* Sets g->reg, or goes to a cold part. */
-static void put_guard(struct tr *t, const struct group *g, struct cold cold)
+/* Sets what a group's guard in front of instruction i finds, or goes to a cold part. Flags that
+ * have to be kept are saved then. */
+static void put_guard(struct tr *t, unsigned k, unsigned i, struct cold cold)
 {
     struct emit *e = &t->e;
-    int h = g->reg, s2 = t->s2;
+    const struct group *g = &t->group[k];
+    int h = g->found == IN_REGISTER ? g->reg : t->s1, s2 = t->s2;
     i32 lo = (i32)(g->lo - g->bias);
-    u32 last = PAGE_SIZE - (u32)(g->hi - g->lo);
-    if (g->base_reg == RSP && g->index < 0) {
+    bool stack = g->base_reg == RSP && g->index < 0;
+    size_t page = tr_stack_page(t), tlb;
+    if (g->base_reg == RAX || g->index_reg == RAX)
+        put_saved(t, false);
+    if (stack) {
         /* The stack's page is mostly the one that it was in last. */
-        size_t page = tr_stack_page(t);
         e_load(e, h,
                page + (g->write ? offsetof(struct stack_page, wtag)
                                 : offsetof(struct stack_page, rtag)));
         e_lea(e, h, RSP, h, 1, lo);
-        e_cmp_imm32(e, h, last);
+    } else if (g->base == BEGIN) {
+        e_movi(e, h, t->lin + (u64)(i64)lo);
+    } else {
+        e_lea(e, h, g->base_reg, g->index_reg, g->scale, lo);
+    }
+    if (t->live[i])
+        put_saved(t, true);
+    if (!stack) {
+        int index = s2;
+        if (g->base == BEGIN) {
+            tlb = put_tlb_slot(t, t->lin + (u64)(i64)lo);
+            index = NOREG;
+        } else {
+            tlb = put_tlb_index(t, h);
+        }
+        e_gs(e, 1, 0x33, h, index, 1, tlb + (g->write ? offsetof(struct tlb_entry, wtag) : 0));
+        e_cmp_imm32(e, h, PAGE_SIZE - (u32)(g->hi - g->lo));
+        cold.at = e_jcc(e, 7); /* ja */
+        e_gs(e, 1, 0x03, h, index, 1, tlb + offsetof(struct tlb_entry, host));
+    } else {
+        e_cmp_imm32(e, h, PAGE_SIZE - (u32)(g->hi - g->lo));
         cold.at = e_jcc(e, 7); /* ja */
         e_load(e, h, page + offsetof(struct stack_page, add));
         e_lea(e, h, RSP, h, 1, lo);
-    } else {
-        e_lea(e, h, g->base_reg, g->index_reg, g->scale, lo);
-        size_t tlb = put_tlb_index(t, h);
-        e_gs(e, 1, 0x33, h, s2, 1, tlb + (g->write ? offsetof(struct tlb_entry, wtag) : 0));
-        e_cmp_imm32(e, h, last);
-        cold.at = e_jcc(e, 7); /* ja */
-        e_gs(e, 1, 0x03, h, s2, 1, tlb + offsetof(struct tlb_entry, host));
     }
+    if (g->found == IN_SLOT)
+        e_store(e, h, OFF(found) + 8 * (size_t)k);
+    cold.live = t->saved;
     tr_cold(t, cold);
 }
 
@@ -302,15 +426,15 @@ void put_guards(struct tr *t)
 {
     t->again = t->e.p;
     for (unsigned k = 0; k < t->ngroups; k++)
-        if (t->group[k].reg >= 0 && t->group[k].at == AT_ENTRY)
-            put_guard(t, &t->group[k], (struct cold){.kind = COLD_PLAIN});
+        if (t->group[k].found && t->group[k].at == AT_ENTRY)
+            put_guard(t, k, 0, (struct cold){.kind = COLD_PLAIN});
 }
 
 void put_middle_guards(struct tr *t, unsigned i)
 {
     for (unsigned k = 0; k < t->ngroups; k++)
-        if (t->group[k].reg >= 0 && t->group[k].at == (i16)i)
-            put_guard(t, &t->group[k], (struct cold){.kind = COLD_MIDDLE, .id = k});
+        if (t->group[k].found && t->group[k].at == (i16)i)
+            put_guard(t, k, i, (struct cold){.kind = COLD_MIDDLE, .id = k});
 }
 
 /* To the plain translation of what begins at an instruction. */
@@ -330,17 +454,28 @@ static void put_to_plain(struct tr *t, u64 lin, unsigned slot)
 
 void put_guard_cold(struct tr *t, const struct cold *c)
 {
-    if (!t->plain) {
-        t->plain = t->e.p;
-        put_to_plain(t, t->lin, LINK_PLAIN);
+    struct emit *e = &t->e;
+    u8 **at = c->live ? &t->plain_saved : &t->plain;
+    if (!*at) {
+        *at = e->p;
+        if (c->live)
+            put_restore_flags(t);
+        if (t->plain && t->plain != *at) {
+            e_jmp_to(e, t->plain);
+        } else {
+            t->plain = e->p;
+            put_to_plain(t, t->lin, LINK_PLAIN);
+        }
     }
-    e_fix(c->at, t->plain);
+    e_fix(c->at, *at);
 }
 
 void put_middle_cold(struct tr *t, const struct cold *c)
 {
     const struct group *g = &t->group[c->id];
     unsigned i = (unsigned)g->at;
+    if (c->live)
+        put_restore_flags(t);
     put_give_back(t, i);
     if (t->leave[g->slot]) {
         e_jmp_to(&t->e, t->leave[g->slot]);

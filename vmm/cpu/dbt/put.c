@@ -246,10 +246,26 @@ void put_restore_flags(struct tr *t)
     e_load(&t->e, RAX, OFF(save_rax));
 }
 
+void put_saved(struct tr *t, bool saved)
+{
+    if (t->saved == saved)
+        return;
+    t->saved = saved;
+    if (saved)
+        put_save_flags(t);
+    else
+        put_restore_flags(t);
+}
+
 size_t put_tlb_index(struct tr *t, int reg)
 {
     tr_tlb_index(&t->e, t->d, reg, t->s2);
     return OFF(c.tlb) + sizeof(struct tlb_entry) * TLB_SIZE * t->d->c.idx;
+}
+
+size_t put_tlb_slot(const struct tr *t, u64 lin)
+{
+    return OFF(c.tlb) + sizeof(struct tlb_entry) * (TLB_SIZE * t->d->c.idx + tlb_slot(lin));
 }
 
 /* What slow_mem is told, but for the register. */
@@ -265,15 +281,15 @@ void put_check_as(struct tr *t, unsigned i, unsigned size, bool write, bool is_c
 {
     struct emit *e = &t->e;
     int s1 = t->s1, s2 = t->s2;
-    size_t tlb = OFF(c.tlb) + sizeof(struct tlb_entry) * TLB_SIZE * t->d->c.idx;
+    size_t tlb;
     if (flags == FLAGS_LIVE)
         put_save_flags(t);
     int index = s2;
     if (is_const) {
-        tlb += sizeof(struct tlb_entry) * tlb_slot(value);
+        tlb = put_tlb_slot(t, value);
         index = NOREG;
     } else {
-        put_tlb_index(t, s1);
+        tlb = put_tlb_index(t, s1);
     }
     e_gs(e, 1, 0x33, s1, index, 1, tlb + (write ? 8 : 0));
     e_cmp_imm32(e, s1, PAGE_SIZE - size);
@@ -485,10 +501,16 @@ static bool is_guarded(const struct tr *t, unsigned i)
     return t->guarded && t->member[i].group >= 0;
 }
 
-static struct place guarded_place(const struct tr *t, unsigned i)
+static struct place guarded_place(struct tr *t, unsigned i)
 {
-    const struct group *g = &t->group[t->member[i].group];
-    return (struct place){g->reg, NOREG, t->member[i].off - g->lo};
+    unsigned k = (unsigned)t->member[i].group;
+    const struct group *g = &t->group[k];
+    int base = g->reg;
+    if (g->found == IN_SLOT) {
+        base = t->s1;
+        e_load(&t->e, base, OFF(found) + 8 * (size_t)k);
+    }
+    return (struct place){base, NOREG, t->member[i].off - g->lo};
 }
 
 void put_gen(struct tr *t, const struct insn *in, unsigned i)

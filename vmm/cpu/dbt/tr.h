@@ -32,19 +32,21 @@ struct cold {
     u8 kind;       /* enum cold_kind */
     bool add;      /* COLD_MISS: s2 makes a host address of s1 */
     i8 base, kept; /* COLD_STACK: of the operand; what has RCX, or NOREG */
-    bool live;     /* ... flags */
+    bool live;     /* ... flags; of guards: they are saved */
     i32 disp;
 };
 
 /* Operands that one guard looks up (guard.c): [base + index * scale + lo .. hi), of values. */
-#define GROUPS_MAX 12
+enum found_in { IN_NOTHING, IN_REGISTER, IN_SLOT };
 struct group {
-    i8 base, index; /* values, by what they were first in: 0 to 15 at the entry */
+    i16 base, index; /* values, by what they were first in: 0 to 15 at the entry */
     u8 scale;
-    i8 reg; /* what has the host address of its `lo`, or NOREG */
+    u8 found; /* enum found_in: where the host address of its `lo` is: in `reg`, or in d->found */
+    i8 reg;
     bool write;
     i32 lo, hi;
     u32 members;
+    u32 gain; /* lookups less, where it would be with flags to be kept: twice */
     /* The guard is in front of the block (AT_ENTRY), or of instruction `at`, where these registers
      * have the values and `bias` more. */
     i16 at, last; /* and the last member */
@@ -63,17 +65,19 @@ struct tr {
     const struct code_at *at;
     struct emit e;
     unsigned n, count, ncold;
+    unsigned check; /* the budget is taken before this instruction */
     u64 lin;
     u32 bi;
     u16 use, wr, loaded, spilled;
     int s1, s2;
     struct block *b;
+    bool saved; /* arithmetic flags are in AX */
     /* guard.c: are there guards? Instructions in a copy of a loop's body, 0 if it is none; places.
      */
     bool guarded;
     bool closed;                           /* the path comes back to its start: a loop */
     unsigned body, ngroups, nways, nsides; /* nways: branches that the path goes on behind */
-    u8 *again, *leave[LINKS_MAX], *plain;
+    u8 *again, *leave[LINKS_MAX], *plain, *plain_saved;
     /* Not cleared: n, ncold say how much is there. */
     struct insn in[BLOCK_MAX];
     i16 off[BLOCK_MAX]; /* from lin; below 0 where a path goes back */
@@ -207,10 +211,10 @@ const struct inlined *tr_inlined(const struct dbt *d, const struct insn *in);
 bool tr_wants_scratch(const struct dbt *d, const struct insn *in);
 
 /* guard.c */
-bool guard_wanted(const struct tr *t); /* in front */
+bool guard_wanted(const struct tr *t);
 void guard_block(struct tr *t);
 void put_guards(struct tr *t);
-/* Those in front of instruction i. */
+/* Those in front of instruction i. Both may leave flags saved. */
 void put_middle_guards(struct tr *t, unsigned i);
 void put_guard_cold(struct tr *t, const struct cold *c);
 void put_middle_cold(struct tr *t, const struct cold *c);
@@ -245,11 +249,15 @@ void put_ea(struct tr *t, const struct insn *in, unsigned i, int reg, int tmp, b
             u64 *value);
 void put_save_flags(struct tr *t);
 void put_restore_flags(struct tr *t);
+/* ... unless they are. */
+void put_saved(struct tr *t, bool saved);
 void put_check_as(struct tr *t, unsigned i, unsigned size, bool write, bool is_const, u64 value,
                   enum flags_state flags, enum found found);
 /* TLB index of the linear address in reg into s2; the TLB's place behind GS is returned. Clobbers
  * flags. */
 size_t put_tlb_index(struct tr *t, int reg);
+/* ... of one that is known: the entry's place. */
+size_t put_tlb_slot(const struct tr *t, u64 lin);
 void put_stack_cold(struct tr *t, const struct cold *c);
 int tr_low_register(u16 use);
 void put_gen(struct tr *t, const struct insn *in, unsigned i);

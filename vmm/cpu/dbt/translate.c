@@ -209,8 +209,7 @@ static void put_budget(struct tr *t, unsigned i)
 {
     struct emit *e = &t->e;
     bool live = t->live[i] != 0;
-    if (live)
-        put_save_flags(t);
+    put_saved(t, live);
     e1(e, 0x65); /* sub qword gs:[part], count */
     e1(e, 0x48);
     e1(e, 0x83);
@@ -220,8 +219,20 @@ static void put_budget(struct tr *t, unsigned i)
     tr_cold(t, (struct cold){.at = at,
                              .kind = live ? COLD_BUDGET_SAVED : COLD_BUDGET,
                              .id = EXIT_ID(t->bi, i, X_BUDGET)});
-    if (live)
-        put_restore_flags(t);
+    put_saved(t, false);
+}
+
+/* Before which instruction the budget is taken: where it costs no flags, if that is soon and not
+ * behind a branch that leaves the block. */
+static unsigned place_check(const struct tr *t)
+{
+    for (unsigned i = 0; i < t->count && i <= CHECK_MAX; i++) {
+        if (t->live[i] == 0)
+            return i;
+        if (t->way[i] != WAY_END)
+            break;
+    }
+    return 0;
 }
 
 static void put_insn(struct tr *t, unsigned i)
@@ -229,6 +240,7 @@ static void put_insn(struct tr *t, unsigned i)
     const struct insn *in = &t->in[i];
     if (t->guarded)
         put_middle_guards(t, i);
+    put_saved(t, false);
     switch (in->treat) {
     case T_GEN: put_gen(t, in, i); break;
     case T_LEA: put_lea(t, in, i); break;
@@ -371,6 +383,7 @@ static struct block *make_block(struct dbt *d, const struct code_at *at)
         }
     if (t.s1 == NOREG && t.closed)
         pick_scratch(&t);
+    t.check = place_check(&t);
     if (t.s2 != NOREG && !at->plain && !at->phys2)
         guard_block(&t);
     if (t.closed && !t.body)
@@ -386,20 +399,12 @@ static struct block *make_block(struct dbt *d, const struct code_at *at)
     b->inner = (u32)(t.e.p - d->code->rw);
     if (t.guarded || t.body)
         put_guards(&t);
-    unsigned check = 0;
-    for (unsigned i = 0; i < t.count && i <= CHECK_MAX; i++) {
-        if (t.live[i] == 0) {
-            check = i;
-            break;
-        }
-        if (t.way[i] != WAY_END)
-            break; /* who leaves there has passed the check */
-    }
-    b->check_at = (u16)check;
+    b->check_at = (u16)t.check;
     b->insns = d->code->ninsn_off;
     for (unsigned i = 0; i < t.n; i++) {
-        if (i == check && t.count)
+        if (i == t.check && t.count)
             put_budget(&t, i);
+        put_saved(&t, false);
         d->code->insn_off[d->code->ninsn_off++] = (struct insn_off){
             .guest = (u16)((int)start + t.off[i]), .host = (u16)(t.e.p - d->code->rw - b->code)};
         if (i < t.count)
