@@ -106,22 +106,24 @@ static bool near(i64 disp)
     return disp >= -(1 << 30) && disp <= 1 << 30;
 }
 
-/* What guards can look for instruction i's operand by; false: nothing. */
-static bool operand(const struct tr *t, unsigned i, const struct value v[16], struct operand *o)
+/* What guards can look for an operand of instruction i by; false: nothing. */
+static bool operand(const struct tr *t, unsigned i, enum operand_of of, const struct value v[16],
+                    struct operand *o)
 {
     const struct insn *in = &t->in[i];
     static const struct value none = {.root = NOREG};
     *o = (struct operand){none, none, NOREG, NOREG, .size = 8};
-    o->base_reg = stack_operand(in, &o->disp, &o->write);
+    o->base_reg = of == OF_INSN ? stack_operand(in, &o->disp, &o->write) : NOREG;
     if (o->base_reg >= 0) {
         o->base = v[o->base_reg];
         return o->base.root >= 0;
     }
-    if (in->treat != T_GEN || !in->mem || !in->mem_size || in->addrsize != 8 || in->high8 ||
-        seg_has_base(in->seg))
+    bool target = in->treat == T_PUSH || in->treat == T_CALL || in->treat == T_JMP;
+    if (!in->mem || !in->mem_size || in->addrsize != 8 || in->high8 || seg_has_base(in->seg) ||
+        (of == OF_INSN ? in->treat != T_GEN : !target || in->code != CODE_64))
         return false;
     o->size = in->mem_size;
-    o->write = in->mem & MEM_W;
+    o->write = of == OF_INSN && (in->mem & MEM_W);
     o->disp = in->disp;
     if (in->rip_rel) {
         o->disp += (i64)(tr_next(t, i) - t->lin);
@@ -198,11 +200,13 @@ struct point {
     struct value v[16];
 };
 
-/* The group that the operand of instruction i joins, or a new one. */
-static void join(struct tr *t, unsigned i, const struct value v[16], const struct point *point)
+/* The group that an operand of instruction i joins, or a new one. */
+static void join(struct tr *t, unsigned i, enum operand_of of, const struct value v[16],
+                 const struct point *point)
 {
     struct operand o;
-    if (!operand(t, i, v, &o))
+    t->member[i][of].group = NOREG;
+    if (!operand(t, i, of, v, &o))
         return;
     i64 lo = (i64)((u64)o.disp + (u64)o.base.delta +
                    (o.index_reg < 0 ? 0 : (u64)o.index.delta * o.scale));
@@ -230,7 +234,7 @@ static void join(struct tr *t, unsigned i, const struct value v[16], const struc
         g->members++;
         g->gain += t->live[i] ? 2 : 1;
         g->last = (i16)i;
-        t->member[i] = (struct member){(i8)k, (i32)lo};
+        t->member[i][of] = (struct member){(i8)k, (i32)lo};
         return;
     }
 }
@@ -241,7 +245,7 @@ static bool spare_scratch(const struct tr *t)
     for (unsigned i = 0; i < t->count; i++) {
         const struct insn *in = &t->in[i];
         bool explicit = in->treat != T_GEN && (in->mem || in->treat == T_CALL);
-        if ((tr_wants_scratch(t->d, in) && (t->member[i].group != 0 || explicit)) ||
+        if ((tr_wants_scratch(t->d, in) && (t->member[i][OF_INSN].group != 0 || explicit)) ||
             in->needs == N_X87)
             return false;
     }
@@ -362,14 +366,17 @@ void guard_block(struct tr *t)
             point.at = (int)i;
             memcpy(point.v, v, sizeof(v));
         }
-        t->member[i].group = NOREG;
-        join(t, i, v, &point);
+        join(t, i, OF_INSN, v, &point);
+        join(t, i, OF_TARGET, v, &point);
         follow(v, &t->in[i], i);
     }
     give_guards(t);
     for (unsigned i = 0; i < t->count; i++)
-        if (t->member[i].group >= 0 && !t->group[t->member[i].group].found)
-            t->member[i].group = NOREG;
+        for (unsigned k = 0; k < ARRAY_SIZE(t->member[i]); k++) {
+            struct member *m = &t->member[i][k];
+            if (m->group >= 0 && !t->group[m->group].found)
+                m->group = NOREG;
+        }
 }
 
 /* Sets what a group's guard in front of instruction i finds, or goes to a cold part. Flags that
@@ -428,6 +435,14 @@ void put_guards(struct tr *t)
     for (unsigned k = 0; k < t->ngroups; k++)
         if (t->group[k].found && t->group[k].at == AT_ENTRY)
             put_guard(t, k, 0, (struct cold){.kind = COLD_PLAIN});
+}
+
+bool guards_at(const struct tr *t, unsigned i)
+{
+    for (unsigned k = 0; t->guarded && k < t->ngroups; k++)
+        if (t->group[k].found && t->group[k].at == (i16)i)
+            return true;
+    return false;
 }
 
 void put_middle_guards(struct tr *t, unsigned i)

@@ -5,6 +5,8 @@
  */
 #include "tr.h"
 
+#include <Zydis/Mnemonic.h>
+
 #include "cpu/x86/mode.h"
 #include "cpu/x86/tlb.h"
 
@@ -449,11 +451,83 @@ static bool is_stack(const struct tr *t, unsigned i, int base)
            has_stack_check(t, i, in->mem_size);
 }
 
+/* Is it with what a guard found? */
+static bool is_guarded(const struct tr *t, unsigned i, enum operand_of of)
+{
+    return t->guarded && t->member[i][of].group >= 0;
+}
+
+/* ... in a register: s1 stays as it is. */
+static bool is_in_register(const struct tr *t, unsigned i)
+{
+    return is_guarded(t, i, OF_INSN) && t->group[t->member[i][OF_INSN].group].found == IN_REGISTER;
+}
+
+static struct place guarded_place(struct tr *t, unsigned i, enum operand_of of)
+{
+    int k = t->member[i][of].group;
+    const struct group *g = &t->group[k];
+    int base = g->reg;
+    if (g->found == IN_SLOT) {
+        base = t->s1;
+        if (t->s1_has != k)
+            e_load(&t->e, base, OFF(found) + 8 * (size_t)k);
+        t->s1_has = t->alone ? k : NOREG;
+    }
+    return (struct place){base, NOREG, t->member[i][of].off - g->lo};
+}
+
+static bool is_alone(const struct tr *t, unsigned i)
+{
+    const struct insn *in = &t->in[i];
+    if (i >= t->count || i == t->check || in->needs == N_X87 || guards_at(t, i))
+        return false;
+    switch (in->treat) {
+    case T_NOP:
+    case T_LEA: return true;
+    case T_GEN: return !in->mem || is_guarded(t, i, OF_INSN);
+    case T_PUSH: return !in->mem && is_guarded(t, i, OF_INSN);
+    case T_POP: return in->reg0 != RSP && is_guarded(t, i, OF_INSN);
+    default: return false;
+    }
+}
+
+/* Has RSP to be what it is for the guest, for an instruction that is alone? Where it may fault. */
+static bool needs_sp(const struct insn *in)
+{
+    if (in->treat == T_PUSH || in->treat == T_POP)
+        return in->op0_kind == OP_GPR && in->reg0 == RSP;
+    return ((in->use | in->wr) >> RSP & 1) || in->needs != N_BASE ||
+           in->mnemonic == ZYDIS_MNEMONIC_DIV || in->mnemonic == ZYDIS_MNEMONIC_IDIV;
+}
+
+void put_sp_moved(struct tr *t, i32 by)
+{
+    t->sp_moved += by;
+    if (t->alone || !t->sp_moved)
+        return;
+    e_mem(&t->e, tr_word(t) == 8, 0x8d, RSP, RSP, NOREG, 1, t->sp_moved); /* lea */
+    t->sp_moved = 0;
+}
+
+void put_begin(struct tr *t, unsigned i)
+{
+    bool alone = is_alone(t, i);
+    t->alone = false;
+    if (!alone || needs_sp(&t->in[i]))
+        put_sp_moved(t, 0);
+    if (!alone)
+        t->s1_has = NOREG;
+    t->alone = alone;
+}
+
 static struct place put_operand(struct tr *t, const struct insn *in, unsigned i, unsigned size,
                                 bool write)
 {
     bool is_const;
     u64 value = 0;
+    if (is_guarded(t, i, OF_TARGET))
+        return guarded_place(t, i, OF_TARGET);
     put_ea(t, in, i, t->s1, t->s2, &is_const, &value);
     if (is_const || in->high8) { /* with AH..DH there is no room for two registers */
         put_check(t, i, size, write, is_const, value, FOUND_HOST);
@@ -495,24 +569,6 @@ int tr_low_register(u16 use)
     return -1;
 }
 
-/* What a guard found for an instruction's operand. */
-static bool is_guarded(const struct tr *t, unsigned i)
-{
-    return t->guarded && t->member[i].group >= 0;
-}
-
-static struct place guarded_place(struct tr *t, unsigned i)
-{
-    unsigned k = (unsigned)t->member[i].group;
-    const struct group *g = &t->group[k];
-    int base = g->reg;
-    if (g->found == IN_SLOT) {
-        base = t->s1;
-        e_load(&t->e, base, OFF(found) + 8 * (size_t)k);
-    }
-    return (struct place){base, NOREG, t->member[i].off - g->lo};
-}
-
 void put_gen(struct tr *t, const struct insn *in, unsigned i)
 {
     struct emit *e = &t->e;
@@ -521,8 +577,8 @@ void put_gen(struct tr *t, const struct insn *in, unsigned i)
         put_x87_pointers(t, in, i);
         return;
     }
-    if (is_guarded(t, i)) {
-        struct place at = guarded_place(t, i);
+    if (is_guarded(t, i, OF_INSN)) {
+        struct place at = guarded_place(t, i, OF_INSN);
         put_patched_at(e, in, at.base, at.index, at.disp);
         put_x87_pointers(t, in, i);
         return;
@@ -574,8 +630,8 @@ void put_lea(struct tr *t, const struct insn *in, unsigned i)
 /* The word at [base + disp]: checked. Clobbers s1 and s2. */
 static struct place put_word(struct tr *t, unsigned i, int base, i32 disp, bool write)
 {
-    if (is_guarded(t, i))
-        return guarded_place(t, i);
+    if (is_guarded(t, i, OF_INSN))
+        return guarded_place(t, i, OF_INSN);
     if (has_stack_check(t, i, tr_word(t))) {
         put_stack(t, i, base, disp, tr_word(t), write);
         return (struct place){base, t->s1, disp};
@@ -588,11 +644,6 @@ static struct place put_word(struct tr *t, unsigned i, int base, i32 disp, bool 
 static void put_word_op(struct tr *t, u8 op, int reg, const struct place *w)
 {
     e_mem(&t->e, tr_word(t) == 8, op, reg, w->base, w->index, 1, w->disp);
-}
-
-static void put_sp_moved(struct tr *t, i32 by)
-{
-    e_mem(&t->e, tr_word(t) == 8, 0x8d, RSP, RSP, NOREG, 1, by); /* lea */
 }
 
 static void put_word_imm(struct tr *t, u64 v, const struct place *w)
@@ -612,10 +663,13 @@ void put_push(struct tr *t, const struct insn *in, unsigned i)
     if (in->mem) {
         struct place at = put_operand(t, in, i, tr_word(t), false);
         put_word_op(t, 0x8b, t->s1, &at);
-        e_store(e, t->s1, OFF(tmp));
+        if (!is_in_register(t, i))
+            e_store(e, t->s1, OFF(tmp));
     }
     struct place w = put_word(t, i, RSP, -(i32)tr_word(t), true);
-    if (in->mem) {
+    if (in->mem && is_in_register(t, i)) {
+        put_word_op(t, 0x89, t->s1, &w);
+    } else if (in->mem) {
         e_load(e, t->s2, OFF(tmp));
         put_word_op(t, 0x89, t->s2, &w);
     } else if (in->op0_kind == OP_IMM) {
@@ -661,7 +715,8 @@ void put_call(struct tr *t, const struct insn *in, unsigned i)
     bool direct = in->op0_kind == OP_IMM;
     if (!direct) {
         put_target(t, in, i);
-        e_store(e, t->s1, OFF(tmp));
+        if (!is_in_register(t, i))
+            e_store(e, t->s1, OFF(tmp));
     }
     struct place w = put_word(t, i, RSP, -(i32)tr_word(t), true);
     put_word_imm(t, next, &w); /* before a non-canonical target faults: run.c takes RSP back */
@@ -669,7 +724,8 @@ void put_call(struct tr *t, const struct insn *in, unsigned i)
     if (direct) {
         put_edge(t, tr_target(t, i), 0);
     } else {
-        e_load(e, t->s1, OFF(tmp));
+        if (!is_in_register(t, i))
+            e_load(e, t->s1, OFF(tmp));
         put_indirect(t, i);
     }
 }

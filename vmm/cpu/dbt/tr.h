@@ -55,6 +55,7 @@ struct group {
     i64 bias;
 };
 #define AT_ENTRY (-1)
+enum operand_of { OF_INSN, OF_TARGET }; /* OF_TARGET: what is pushed or branched to */
 struct member {
     i8 group; /* or NOREG */
     i32 off;
@@ -71,7 +72,10 @@ struct tr {
     u16 use, wr, loaded, spilled;
     int s1, s2;
     struct block *b;
-    bool saved; /* arithmetic flags are in AX */
+    bool saved;   /* arithmetic flags are in AX */
+    bool alone;   /* nothing else is put for the instruction */
+    i32 sp_moved; /* RSP is to be moved so far, when somebody needs it */
+    int s1_has;   /* the group whose slot's value s1 has, or NOREG */
     /* guard.c: are there guards? Instructions in a copy of a loop's body, 0 if it is none; places.
      */
     bool guarded;
@@ -84,7 +88,7 @@ struct tr {
     u8 way[BLOCK_MAX];  /* enum way */
     u8 side[BLOCK_MAX]; /* link of a branch in a path */
     u32 live[BLOCK_MAX];
-    struct member member[BLOCK_MAX];
+    struct member member[BLOCK_MAX][2]; /* by enum operand_of */
     struct group group[GROUPS_MAX];
     struct cold cold[4 * BLOCK_MAX + 4];
 };
@@ -214,6 +218,7 @@ bool tr_wants_scratch(const struct dbt *d, const struct insn *in);
 bool guard_wanted(const struct tr *t);
 void guard_block(struct tr *t);
 void put_guards(struct tr *t);
+bool guards_at(const struct tr *t, unsigned i);
 /* Those in front of instruction i. Both may leave flags saved. */
 void put_middle_guards(struct tr *t, unsigned i);
 void put_guard_cold(struct tr *t, const struct cold *c);
@@ -262,6 +267,11 @@ void put_stack_cold(struct tr *t, const struct cold *c);
 int tr_low_register(u16 use);
 void put_gen(struct tr *t, const struct insn *in, unsigned i);
 void put_lea(struct tr *t, const struct insn *in, unsigned i);
+/* Says in t->alone whether i is such an instruction. What was put off for those before it is done,
+ * if it is needed. */
+void put_begin(struct tr *t, unsigned i);
+/* RSP is to be moved: now, unless t->alone. */
+void put_sp_moved(struct tr *t, i32 by);
 void put_push(struct tr *t, const struct insn *in, unsigned i);
 void put_pop(struct tr *t, const struct insn *in, unsigned i);
 void put_leave(struct tr *t, unsigned i);

@@ -375,7 +375,7 @@ static struct block *make_block(struct dbt *d, const struct code_at *at)
     *b = (struct block){
         .lin = lin, .phys = phys, .phys2 = at->phys2, .mode = d->c.mode, .plain = at->plain};
     t.loaded = t.use & STOLEN;
-    t.s1 = t.s2 = NOREG;
+    t.s1 = t.s2 = t.s1_has = NOREG;
     for (unsigned i = 0; i < t.n; i++)
         if (t.nsides || tr_wants_scratch(d, &t.in[i]) || (t.in[i].needs == N_X87 && t.in[i].mem)) {
             pick_scratch(&t);
@@ -402,6 +402,7 @@ static struct block *make_block(struct dbt *d, const struct code_at *at)
     b->check_at = (u16)t.check;
     b->insns = d->code->ninsn_off;
     for (unsigned i = 0; i < t.n; i++) {
+        put_begin(&t, i);
         if (i == t.check && t.count)
             put_budget(&t, i);
         put_saved(&t, false);
@@ -410,6 +411,8 @@ static struct block *make_block(struct dbt *d, const struct code_at *at)
         if (i < t.count)
             put_insn(&t, i);
     }
+    t.alone = false;
+    put_sp_moved(&t, 0);
     const struct insn *last = &t.in[t.n - 1];
     if (t.count < t.n) {
         put_block_epilogue(&t);
