@@ -141,7 +141,7 @@ def flip(t, rnd):
 
 
 def programs(t, rnd):
-    env = {name: 1 for name, share in (("REPRISE_TEST_NO_PEXT", 0.2), ("REPRISE_TEST_HOT", 0.7))
+    env = {name: 1 for name, share in (("REPRISE_TEST_NO_PEXT", 0.2), ("REPRISE_TEST_HOT", 0.7), ("REPRISE_TEST_CLOBBER", 0.3))
            if rnd.random() < share}
     t.run(t.build / "tests/insn/insn", "--stops", "--model", model(rnd)[-2:], "--seed", rnd.getrandbits(32),
           "--cases", 10000, "--code", rnd.choice((64, 64, 32)), *(["--interrupts"] if rnd.random() < 0.2 else []), env=env, timeout=3600)

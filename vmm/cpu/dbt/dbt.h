@@ -229,11 +229,12 @@ struct dbt {
     bool near_stop; /* the budget is shorter than the block at RIP */
     pos_t by_hand;  /* no translated code before this position: a guard failed */
     bool signalled, fsgsbase;
-    bool bmi2;       /* the host's CPU has it */
-    bool pext;       /* the host's CPU has it, and it is fast */
-    u8 hot_at;       /* heat of a block that is translated again */
-    u32 test_blocks; /* a region of the code cache is full with so many; 0: when it is */
-    u64 outside[4];  /* for PEXT: 0 is left of an offset in a page that is aligned to 1, 2, 4, 8 */
+    bool bmi2;         /* the host's CPU has it */
+    bool pext;         /* the host's CPU has it, and it is fast */
+    u8 hot_at;         /* heat of a block that is translated again */
+    bool test_clobber; /* scratch registers and dead flags get other values (put_clobber) */
+    u32 test_blocks;   /* a region of the code cache is full with so many; 0: when it is */
+    u64 outside[4]; /* for PEXT: 0 is left of an offset in a page that is aligned to 1, 2, 4, 8 */
     u8 signal_trap;
     u32 signal_rip; /* offset in the code cache */
     void *altstack;

@@ -387,6 +387,7 @@ static void put_guard(struct tr *t, unsigned k, unsigned i, struct cold cold)
     const struct group *g = &t->group[k];
     int h = g->found == IN_REGISTER ? g->reg : t->s1, s2 = t->s2;
     i32 lo = (i32)(g->lo - g->bias);
+    u32 last = PAGE_SIZE - (u32)(g->hi - g->lo);
     bool stack = g->base_reg == RSP && g->index < 0;
     size_t page = tr_stack_page(t), tlb;
     if (g->base_reg == RAX || g->index_reg == RAX)
@@ -413,11 +414,11 @@ static void put_guard(struct tr *t, unsigned k, unsigned i, struct cold cold)
             tlb = put_tlb_index(t, h);
         }
         e_gs(e, 1, 0x33, h, index, 1, tlb + (g->write ? offsetof(struct tlb_entry, wtag) : 0));
-        e_cmp_imm32(e, h, PAGE_SIZE - (u32)(g->hi - g->lo));
+        e_cmp_imm32(e, h, last);
         cold.at = e_jcc(e, 7); /* ja */
         e_gs(e, 1, 0x03, h, index, 1, tlb + offsetof(struct tlb_entry, host));
     } else {
-        e_cmp_imm32(e, h, PAGE_SIZE - (u32)(g->hi - g->lo));
+        e_cmp_imm32(e, h, last);
         cold.at = e_jcc(e, 7); /* ja */
         e_load(e, h, page + offsetof(struct stack_page, add));
         e_lea(e, h, RSP, h, 1, lo);
@@ -435,6 +436,14 @@ void put_guards(struct tr *t)
     for (unsigned k = 0; k < t->ngroups; k++)
         if (t->group[k].found && t->group[k].at == AT_ENTRY)
             put_guard(t, k, 0, (struct cold){.kind = COLD_PLAIN});
+}
+
+bool guards_hold(const struct tr *t, int reg)
+{
+    for (unsigned k = 0; k < t->ngroups; k++)
+        if (t->group[k].found == IN_REGISTER && t->group[k].reg == reg)
+            return true;
+    return false;
 }
 
 bool guards_at(const struct tr *t, unsigned i)

@@ -86,6 +86,7 @@ int host_init(struct dbt *d, struct err *err)
     d->bmi2 = has_bmi2() && !getenv("REPRISE_TEST_NO_PEXT");
     d->pext = d->bmi2 && !slow_pext();
     d->hot_at = getenv("REPRISE_TEST_HOT") ? 1 : HOT_AT;
+    d->test_clobber = getenv("REPRISE_TEST_CLOBBER") != NULL;
     const char *blocks = getenv("REPRISE_TEST_CODE_CACHE");
     d->test_blocks = blocks ? (u32)strtoul(blocks, NULL, 10) : 0;
     for (unsigned k = 0; k < ARRAY_SIZE(d->outside); k++)

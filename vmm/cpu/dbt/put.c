@@ -521,6 +521,19 @@ void put_begin(struct tr *t, unsigned i)
     t->alone = alone;
 }
 
+void put_clobber(struct tr *t, unsigned i)
+{
+    struct emit *e = &t->e;
+    const u64 odd = 0x5a5a8badf00d0001 * (i + 1);
+    for (int r = 0; r < 16; r++) {
+        bool scratch = r == t->s1 ? t->s1_has < 0 : r == t->s2 || (STOLEN & ~t->use) >> r & 1;
+        if (scratch && !guards_hold(t, r))
+            e_movi(e, r, odd + (u64)r);
+    }
+    if (!t->live[i] && i < t->count)
+        e_cmp_imm32(e, RAX, (u32)odd);
+}
+
 static struct place put_operand(struct tr *t, const struct insn *in, unsigned i, unsigned size,
                                 bool write)
 {

@@ -218,6 +218,8 @@ bool tr_wants_scratch(const struct dbt *d, const struct insn *in);
 bool guard_wanted(const struct tr *t);
 void guard_block(struct tr *t);
 void put_guards(struct tr *t);
+/* Does a register have what a guard found? */
+bool guards_hold(const struct tr *t, int reg);
 bool guards_at(const struct tr *t, unsigned i);
 /* Those in front of instruction i. Both may leave flags saved. */
 void put_middle_guards(struct tr *t, unsigned i);
@@ -270,6 +272,9 @@ void put_lea(struct tr *t, const struct insn *in, unsigned i);
 /* Says in t->alone whether i is such an instruction. What was put off for those before it is done,
  * if it is needed. */
 void put_begin(struct tr *t, unsigned i);
+/* In front of an instruction, for tests: what it may not rely on is clobbered, scratch registers
+ * and dead flags. */
+void put_clobber(struct tr *t, unsigned i);
 /* RSP is to be moved: now, unless t->alone. */
 void put_sp_moved(struct tr *t, i32 by);
 void put_push(struct tr *t, const struct insn *in, unsigned i);

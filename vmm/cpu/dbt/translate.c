@@ -406,6 +406,8 @@ static struct block *make_block(struct dbt *d, const struct code_at *at)
         if (i == t.check && t.count)
             put_budget(&t, i);
         put_saved(&t, false);
+        if (UNLIKELY(d->test_clobber))
+            put_clobber(&t, i);
         d->code->insn_off[d->code->ninsn_off++] = (struct insn_off){
             .guest = (u16)((int)start + t.off[i]), .host = (u16)(t.e.p - d->code->rw - b->code)};
         if (i < t.count)
