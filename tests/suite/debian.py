@@ -153,7 +153,6 @@ def session(t, name="rec", requests=2000, stress=10, *options):
 def debian_session(t):
     s = session(t, requests=300, stress=3)
     r = s.verify()
-    i = t.info("rec")
     return f"{r.seconds:.0f} s to replay"
 
 

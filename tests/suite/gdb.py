@@ -729,7 +729,7 @@ def endpoints(t):
     there = go(t, "console:beta")
     at = there["position"]
     rip = f"{int(there['rip'], 16):x}"
-    here = f'printf "pc %lx\\n", $pc\nwhen\n'
+    here = 'printf "pc %lx\\n", $pc\nwhen\n'
     for endpoint in ("127.0.0.1:0", "localhost:0", f"unix:{t.dir}/socket", "0"):
         server = Server(t, "rec", "--to", "console:beta", endpoint=endpoint)
         text = gdb(t, here + "stepi 3\nwhen\ndetach\n", target=server.address)

@@ -55,7 +55,7 @@ def record(t):
     names = addresses(t, t.dir / "plain.elf")
     server = recorder(t, "rec", "--gdb-wait")
     t.check(not select.select([server.child.stdout], [], [], 0.3)[0], "the machine did not wait")
-    out = gdb(t, f"""monitor when
+    out = gdb(t, """monitor when
 hbreak kernel_init
 continue
 printf "init %lx\\n", $pc

@@ -101,7 +101,7 @@ def marks(t):
     t.has(said, "^mark:two words #2 is position 777$")
     t.has(said, "error: a mark needs a name")
     t.has(said, rf"(?s)a mark needs.*^position +{at}$")
-    t.has(said, rf"^ +777 +0\.0{{6}}777 s +mark:two words #2$")
+    t.has(said, r"^ +777 +0\.0{6}777 s +mark:two words #2$")
     t.has(said, "error: a what-if branch")  # has no place
     before = (t.dir / "rec" / "marks").read_bytes()
     with Client(t, "rec", "--to", "777") as c:

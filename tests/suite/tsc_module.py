@@ -73,8 +73,8 @@ echo "after: $(cat kernel_answers), $(cat kernel_places) places"
 @test("tsc/kernel-modules", cost=8)
 def kernel_modules(t):
     """RDTSC of modules that are loaded before or after it are answered too."""
-    r = boot(t, "rec", f"""cd /lib/modules/$(uname -r)
-places() {{ echo "$1: $(cat /sys/module/reprise_tsc/parameters/kernel_places)"; }}
+    r = boot(t, "rec", """cd /lib/modules/$(uname -r)
+places() { echo "$1: $(cat /sys/module/reprise_tsc/parameters/kernel_places)"; }
 insmod crc16.ko && insmod mbcache.ko && insmod jbd2.ko || exit 1
 insmod reprise_tsc.ko && places without && insmod ext4.ko && places later || exit 2
 rmmod ext4 && places gone && rmmod reprise_tsc || exit 3
