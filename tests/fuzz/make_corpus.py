@@ -215,6 +215,19 @@ def virtio_gpu():
         write("virtio-gpu", f"random-{i}", gpu_random(rnd, (1, 3, 2, 7, 5, 0)[i]))
 
 
+def multiboot(code):
+    flags = 0x10000
+    return struct.pack("<8I", 0x1badb002, flags, -(0x1badb002 + flags) & 0xffffffff, 0x100000, 0x100000,
+                       0x100020 + len(code), 0x101000, 0x100020) + code
+
+
+def multiboot2(code):
+    tags = struct.pack("<HHIIIII", 2, 0, 24, 0x100000, 0x100000, 0, 0x101000)
+    tags += struct.pack("<HHIII", 3, 0, 12, 0x100000 + 64, 0) + struct.pack("<HHI", 0, 0, 8)
+    head = (0xe85250d6, 0, 16 + len(tags))
+    return (struct.pack("<4I", *head, -sum(head) & 0xffffffff) + tags).ljust(64, b"\0") + code
+
+
 def main():
     small = elf([(0x200000, b"\xf4" * 64, 4096), (0x300000, b"data" * 50, 8192)])
     size = struct.pack("<I", len(small))
@@ -225,6 +238,8 @@ def main():
     write("kernel", "lz4", bzimage(pipe(small, "lz4", "-l", "-c") + size))
     write("kernel", "zstd", bzimage(pipe(small, "zstd", "-q", "-c") + size))
     write("kernel", "plain", bzimage(small))
+    write("kernel", "multiboot", multiboot(b"\xf4" * 64))
+    write("kernel", "multiboot2", multiboot2(b"\xf4" * 64))
     write("kernel", "cpio", cpio([("init", b"#!/bin/sh\n"), ("etc/x", b"y" * 33)]))
     write("kernel", "cpio-packed", cpio([("a", b"b")]) + gzip.compress(b"more", mtime=0))
 

@@ -244,7 +244,8 @@ static int choose(const struct boot_config *c, const Elf64_Ehdr *eh, enum boot_p
     bool has[BOOT_PROTOCOLS] = {[BOOT_LINUX] = !is_narrow(eh) || c->header,
                                 [BOOT_PVH] = pvh_entry(c, eh),
                                 [BOOT_MULTIBOOT] =
-                                    is_narrow(eh) && protocol_multiboot(c->kernel, c->kernel_size),
+                                    is_narrow(eh) &&
+                                    protocol_multiboot(c->kernel, c->kernel_size, eh->e_entry),
                                 [BOOT_MULTIBOOT2] = protocol_multiboot2(c->kernel, c->kernel_size)};
     unsigned p = 0;
     if (!c->protocol || !*c->protocol) {

@@ -7,6 +7,7 @@
 #include "board/kernel.h"
 
 #include "board/boot.h"
+#include "board/protocol.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -215,44 +216,53 @@ static size_t setup_size(struct span s)
     return ((size_t)(s.bytes[HDR_SECTS] ? s.bytes[HDR_SECTS] : 4) + 1) * SECTOR;
 }
 
-/* No packed kernel, but code that is entered as it is (memtest86+): as an ELF file of 32 bits,
- * which has one segment. */
-static int wrap(struct span s, struct kernel_image *out, struct err *err)
+/* Code that is entered as it is, as an ELF file of 32 bits, which has one segment: the part `what`
+ * says of the file. */
+static int wrap_code(struct span file, const struct protocol_flat *what, struct kernel_image *out,
+                     struct err *err)
 {
     struct {
         Elf32_Ehdr eh;
         Elf32_Phdr ph;
+        u32 pad; /* headers stay at multiples of 8 */
     } head = {.eh = {.e_type = ET_EXEC,
                      .e_machine = EM_386,
                      .e_version = EV_CURRENT,
-                     .e_entry = get32(s.bytes + HDR_START),
+                     .e_entry = what->entry,
                      .e_phoff = sizeof(head.eh),
                      .e_ehsize = sizeof(head.eh),
                      .e_phentsize = sizeof(head.ph),
                      .e_phnum = 1}};
-    size_t setup = setup_size(s), size = s.size > setup ? s.size - setup : 0;
-    u32 room = get32(s.bytes + HDR_ROOM);
-    if (!size || size > KERNEL_MAX_SIZE || room > KERNEL_MAX_SIZE)
-        return err_set(err, -EINVAL, "is a bzImage of %zu bytes with nothing after its setup code",
-                       s.size);
     memcpy(head.eh.e_ident, ELFMAG, SELFMAG);
     head.eh.e_ident[EI_CLASS] = ELFCLASS32;
     head.eh.e_ident[EI_DATA] = ELFDATA2LSB;
     head.ph = (Elf32_Phdr){.p_type = PT_LOAD,
-                           .p_offset = sizeof(head),
-                           .p_vaddr = head.eh.e_entry,
-                           .p_paddr = head.eh.e_entry,
-                           .p_filesz = (u32)size,
-                           .p_memsz = MAX((u32)size, room),
+                           .p_offset = (u32)(sizeof(head) + what->offset),
+                           .p_vaddr = what->load,
+                           .p_paddr = what->load,
+                           .p_filesz = (u32)what->size,
+                           .p_memsz = MAX((u32)what->size, what->room),
                            .p_align = 1};
-    out->elf_size = sizeof(head) + size;
+    out->elf_size = sizeof(head) + file.size;
     out->elf = out->owned = malloc(out->elf_size);
     if (!out->owned)
-        return err_set(err, -ENOMEM, "no memory for the kernel (%zu bytes)", size);
+        return err_set(err, -ENOMEM, "no memory for the kernel (%zu bytes)", file.size);
     memcpy(out->owned, &head, sizeof(head));
-    memcpy((u8 *)out->owned + sizeof(head), s.bytes + setup, size);
+    memcpy((u8 *)out->owned + sizeof(head), file.bytes, file.size);
     out->format = "raw";
     return 0;
+}
+
+/* A bzImage with no packed kernel, but code (memtest86+). */
+static int wrap(struct span s, struct kernel_image *out, struct err *err)
+{
+    size_t setup = setup_size(s), size = s.size > setup ? s.size - setup : 0;
+    u32 room = get32(s.bytes + HDR_ROOM), start = get32(s.bytes + HDR_START);
+    if (!size || size > KERNEL_MAX_SIZE || room > KERNEL_MAX_SIZE)
+        return err_set(err, -EINVAL, "is a bzImage of %zu bytes with nothing after its setup code",
+                       s.size);
+    const struct protocol_flat what = {.size = size, .load = start, .room = room, .entry = start};
+    return wrap_code((struct span){s.bytes + setup, size}, &what, out, err);
 }
 
 /* Checks the setup header and finds the packed kernel; *payload is empty if there is none at all.
@@ -335,9 +345,16 @@ int kernel_extract(const void *file, size_t size, struct kernel_image *out, stru
         *out = (struct kernel_image){.elf = file, .elf_size = size, .format = "ELF"};
         return 0;
     }
-    if (!has(s, HDR_MAGIC, "HdrS", 4) || !has(s, HDR_FLAG, "\x55\xaa", 2))
+    if (!has(s, HDR_MAGIC, "HdrS", 4) || !has(s, HDR_FLAG, "\x55\xaa", 2)) {
+        struct protocol_flat flat;
+        int is = protocol_flat(s.bytes, s.size, &flat, err);
+        if (is < 0)
+            return is;
+        if (is)
+            return wrap_code(s, &flat, out, err);
         return err_set(err, -EINVAL, "%s; a kernel is a bzImage or an ELF vmlinux",
                        kernel_file_looks_like(file, size));
+    }
     int rc = find_payload(s, &payload, err);
     if (!rc)
         rc = payload.size ? unpack(payload, out, err) : wrap(s, out, err);

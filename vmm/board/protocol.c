@@ -1,6 +1,7 @@
 /* See protocol.h. */
 #include "board/protocol.h"
 
+#include <errno.h>
 #include <string.h>
 
 /* Where what is written lies; below the stack of boot.h, and each part in a page of its own. */
@@ -9,16 +10,16 @@
 #define MAP     0x4000ull
 #define MODULES 0x5000ull
 
-#define PVH_MAGIC          0x336ec578u
-#define PVH_NOTE           18u
-#define MULTIBOOT_MAGIC    0x1badb002u
-#define MULTIBOOT_LOADED   0x2badb002u
-#define MULTIBOOT2_MAGIC   0xe85250d6u
-#define MULTIBOOT2_LOADED  0x36d76289u
-#define MULTIBOOT_SEARCH   8192u
-#define MULTIBOOT2_SEARCH  32768u
-#define MULTIBOOT_NO_ELF   0x10000u /* addresses are in the header: not an ELF file's business */
-#define MULTIBOOT_REQUIRED 0xfffcu  /* bits of what must be done; 0 and 1 are */
+#define PVH_MAGIC           0x336ec578u
+#define PVH_NOTE            18u
+#define MULTIBOOT_MAGIC     0x1badb002u
+#define MULTIBOOT_LOADED    0x2badb002u
+#define MULTIBOOT2_MAGIC    0xe85250d6u
+#define MULTIBOOT2_LOADED   0x36d76289u
+#define MULTIBOOT_SEARCH    8192u
+#define MULTIBOOT2_SEARCH   32768u
+#define MULTIBOOT_ADDRESSES 0x10000u /* ... are in the header */
+#define MULTIBOOT_REQUIRED  0xfffcu  /* bits of what must be done; 0 and 1 are */
 
 static u32 get32(const u8 *p)
 {
@@ -53,24 +54,108 @@ u64 protocol_pvh_entry(const u8 *notes, u64 size, unsigned align)
     return 0;
 }
 
-bool protocol_multiboot(const u8 *file, size_t size)
+#define NOWHERE SIZE_MAX
+
+static size_t find_multiboot(const u8 *file, size_t size)
 {
-    for (size_t at = 0; at + 12 <= MIN(size, (size_t)MULTIBOOT_SEARCH); at += 4) {
-        u32 flags = get32(file + at + 4);
+    for (size_t at = 0; at + 12 <= MIN(size, (size_t)MULTIBOOT_SEARCH); at += 4)
         if (get32(file + at) == MULTIBOOT_MAGIC &&
-            !(MULTIBOOT_MAGIC + flags + get32(file + at + 8)))
-            return !(flags & (MULTIBOOT_NO_ELF | MULTIBOOT_REQUIRED));
-    }
-    return false;
+            !(MULTIBOOT_MAGIC + get32(file + at + 4) + get32(file + at + 8)))
+            return at;
+    return NOWHERE;
 }
 
-bool protocol_multiboot2(const u8 *file, size_t size)
+static size_t find_multiboot2(const u8 *file, size_t size)
 {
     for (size_t at = 0; at + 16 <= MIN(size, (size_t)MULTIBOOT2_SEARCH); at += 8)
         if (get32(file + at) == MULTIBOOT2_MAGIC && get32(file + at + 4) == 0 &&
             !(MULTIBOOT2_MAGIC + get32(file + at + 8) + get32(file + at + 12)))
-            return true;
-    return false;
+            return at;
+    return NOWHERE;
+}
+
+/* Its header has addresses. */
+static bool has_addresses(const u8 *file, size_t size, size_t at)
+{
+    return (get32(file + at + 4) & MULTIBOOT_ADDRESSES) && size - at >= 32;
+}
+
+bool protocol_multiboot(const u8 *file, size_t size, u64 entry)
+{
+    size_t at = find_multiboot(file, size);
+    if (at == NOWHERE || (get32(file + at + 4) & MULTIBOOT_REQUIRED))
+        return false;
+    return !(get32(file + at + 4) & MULTIBOOT_ADDRESSES) ||
+           (has_addresses(file, size, at) && get32(file + at + 28) == entry);
+}
+
+bool protocol_multiboot2(const u8 *file, size_t size)
+{
+    return find_multiboot2(file, size) != NOWHERE;
+}
+
+/* What a header says: its own address, where loading begins and ends, where memory ends (0: both
+ * with the file), and the entry. */
+struct addresses {
+    u32 header, load, load_end, bss_end, entry;
+};
+
+static struct addresses get_addresses(const u8 *p)
+{
+    return (struct addresses){get32(p), get32(p + 4), get32(p + 8), get32(p + 12), 0};
+}
+
+/* Of the tags of a Multiboot 2 header; false: not both are there. */
+static bool find_tags(const u8 *file, size_t size, size_t at, struct addresses *out)
+{
+    enum { END = 0, ADDRESS = 2, ENTRY = 3 };
+    size_t end = at + MIN((size_t)get32(file + at + 8), size - at);
+    bool address = false, entry = false;
+    for (size_t tag = at + 16, len; end - tag >= 8 && tag < end; tag += (len + 7) & ~(size_t)7) {
+        u32 type = get32(file + tag) & 0xffff;
+        len = get32(file + tag + 4);
+        if (type == END || len < 8 || len > end - tag || ((len + 7) & ~(size_t)7) > end - tag)
+            break;
+        if (type == ADDRESS && len >= 24) {
+            u32 has = out->entry;
+            *out = get_addresses(file + tag + 8);
+            out->entry = has;
+            address = true;
+        } else if (type == ENTRY && len >= 12) {
+            out->entry = get32(file + tag + 8);
+            entry = true;
+        }
+    }
+    if (address && out->load == UINT32_MAX) /* the whole file */
+        out->load = out->header - (u32)at;
+    return address && entry;
+}
+
+int protocol_flat(const u8 *file, size_t size, struct protocol_flat *out, struct err *err)
+{
+    struct addresses a = {0};
+    size_t at = find_multiboot(file, size);
+    if (at != NOWHERE && has_addresses(file, size, at)) {
+        a = get_addresses(file + at + 12);
+        a.entry = get32(file + at + 28);
+    } else {
+        at = find_multiboot2(file, size);
+        if (at == NOWHERE || !find_tags(file, size, at, &a))
+            return 0;
+    }
+    u32 before = a.header - a.load; /* of the header, in what is loaded */
+    bool good = a.header >= a.load && before <= at;
+    u64 offset = good ? at - before : 0, rest = size - offset;
+    u64 length = a.load_end ? (u64)a.load_end - a.load : rest;
+    u64 room = a.bss_end ? (u64)a.bss_end - a.load : length;
+    if (!good || (a.load_end && a.load_end <= a.load) || (a.bss_end && a.bss_end <= a.load) ||
+        length > rest || room < length || room > UINT32_MAX - (u64)a.load)
+        return err_set(err, -EINVAL,
+                       "has a Multiboot header at byte %zu whose addresses make no sense (header "
+                       "0x%x, loaded from 0x%x to 0x%x, memory to 0x%x; the file has %zu bytes)",
+                       at, a.header, a.load, a.load_end, a.bss_end, size);
+    *out = (struct protocol_flat){offset, length, a.load, (u32)room, a.entry};
+    return 1;
 }
 
 /* What is written, in order. */

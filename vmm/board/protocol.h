@@ -12,9 +12,19 @@
 
 /* The entry in notes of `size` bytes, each padded to `align`; 0: none. */
 u64 protocol_pvh_entry(const u8 *notes, u64 size, unsigned align);
-/* Is there a header? Of an ELF file: it is loaded as its program headers say. */
-bool protocol_multiboot(const u8 *file, size_t size);
+/* Is there a header? Of an ELF file: it is loaded as its program headers say. One that has
+ * addresses must mean the same entry. */
+bool protocol_multiboot(const u8 *file, size_t size, u64 entry);
 bool protocol_multiboot2(const u8 *file, size_t size);
+
+/* A file that is loaded as its Multiboot header says. */
+struct protocol_flat {
+    u64 offset, size;      /* in the file */
+    u32 load, room, entry; /* physical addresses, bytes in memory */
+};
+/* 1: it is one. 0: there is no header with addresses. -EINVAL: they make no sense; the text's
+ * subject is the file. */
+int protocol_flat(const u8 *file, size_t size, struct protocol_flat *out, struct err *err);
 
 struct protocol_info {
     const char *append;
