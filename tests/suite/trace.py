@@ -101,24 +101,10 @@ def only(t):
         there = place(t, x["position"])
         t.equal((there["rip"], there["symbol"]), (x["rip"], x["symbol"]), f"at {x['position']}")
 
-    def whole_reps(found):
-        """A slice that ends within a REP cuts its line in two, and slices end elsewhere with --only."""
-        out = []
-        for line in found:
-            if '"text":"rep' not in line:
-                out.append(line)
-                continue
-            x = json.loads(line)
-            if out and isinstance(out[-1], list) and out[-1][1:] == [x["rip"], x["position"]]:
-                out[-1][2] = x["last"] + 1
-            else:
-                out.append([x["position"], x["rip"], x["last"] + 1])
-        return out
-
     def wanted(what, choose, *options):
         chosen = [line for line, x in zip(whole, parsed) if choose(x)]
         t.check(0 < len(chosen) < len(whole), f"{what}: {len(chosen)} lines")
-        t.check(whole_reps(lines(*options)) == whole_reps(chosen), f"{what} are not those lines of the whole trace")
+        t.check(lines(*options) == chosen, f"{what} are not those lines of the whole trace")
 
     counts = {}
     for x in kernel:

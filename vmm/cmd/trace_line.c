@@ -44,6 +44,10 @@ struct tracer {
     char task_text[96]; /* the line's end for that task */
     size_t task_size;
     struct vcpu before;
+    /* A REP that stopped between iterations: it may only be that the run was cut there. */
+    bool held;
+    struct vcpu at_cut;
+    struct engine_accesses accesses;
     char *p, *limit, buffer[BUFFER + LINE];
     ZydisFormatter formatter;
     struct shape shapes[SHAPES];
@@ -72,13 +76,6 @@ static void flush(struct tracer *t)
     t->p = t->buffer;
 }
 
-void tracer_free(struct tracer *t)
-{
-    if (t)
-        flush(t);
-    free(t);
-}
-
 void tracer_set_wants(struct tracer *t,
                       bool (*wants)(void *opaque, const struct running_task *task), void *opaque)
 {
@@ -88,7 +85,7 @@ void tracer_set_wants(struct tracer *t,
 
 u64 tracer_lines(const struct tracer *t)
 {
-    return t->lines;
+    return t->lines + t->held;
 }
 
 /* ---- text ---- */
@@ -383,25 +380,53 @@ static void put_line(struct tracer *t, const struct vcpu *now, pos_t last,
     put(t, t->json ? "}\n" : "\n");
 }
 
-void tracer_before(void *opaque, struct machine *m)
-{
-    struct tracer *t = opaque;
-    look_at_task(t, m);
-    if (t->wants && !t->wants(t->opaque, t->has_task ? &t->task : NULL))
-        return;
-    const struct vcpu *c = machine_vcpu(m);
-    t->by_branch = machine_by_branch(m);
-    t->shape = shape_at(t, m, c);
-    t->position = machine_position(m);
-    t->before = *c;
-    t->open = true;
-}
-
 /* REP instructions count one position an iteration, and one if there is none. */
 static pos_t last_position(const struct tracer *t, const struct vcpu *now)
 {
     u64 iterations = t->shape->rep && !t->by_branch ? t->before.gpr[1] - now->gpr[1] : 1;
     return t->position + (iterations ? iterations - 1 : 0);
+}
+
+static void print(struct tracer *t, const struct vcpu *now, const struct engine_accesses *all)
+{
+    put_line(t, now, last_position(t, now), all);
+    t->lines++;
+    if (t->p >= t->limit)
+        flush(t);
+}
+
+/* Prints what is held. */
+static void finish(struct tracer *t)
+{
+    if (t->held)
+        print(t, &t->at_cut, &t->accesses);
+    t->held = false;
+}
+
+static bool goes_on(const struct tracer *t, const struct vcpu *now)
+{
+    return now->rep_resume && now->rip == t->at_cut.rip && now->position == t->at_cut.position;
+}
+
+void tracer_before(void *opaque, struct machine *m)
+{
+    struct tracer *t = opaque;
+    if (t->held && goes_on(t, machine_vcpu(m))) {
+        t->held = false;
+        t->open = true;
+        return;
+    }
+    finish(t);
+    look_at_task(t, m);
+    if (t->wants && !t->wants(t->opaque, t->has_task ? &t->task : NULL))
+        return;
+    const struct vcpu *c = machine_vcpu(m);
+    t->accesses.n = t->accesses.lost = 0;
+    t->by_branch = machine_by_branch(m);
+    t->shape = shape_at(t, m, c);
+    t->position = machine_position(m);
+    t->before = *c;
+    t->open = true;
 }
 
 void tracer_after(void *opaque, struct machine *m)
@@ -411,8 +436,25 @@ void tracer_after(void *opaque, struct machine *m)
         return;
     t->open = false;
     const struct vcpu *now = machine_vcpu(m);
-    put_line(t, now, last_position(t, now), machine_accesses(m));
-    t->lines++;
-    if (t->p >= t->limit)
+    const struct engine_accesses *all = machine_accesses(m);
+    if (!now->rep_resume && !t->accesses.n) {
+        print(t, now, all);
+        return;
+    }
+    for (u32 i = 0; i < all->n; i++)
+        engine_add_access(&t->accesses, &all->list[i], all->list[i].value);
+    t->accesses.lost += all->lost;
+    t->at_cut = *now;
+    t->held = true;
+    if (!now->rep_resume)
+        finish(t);
+}
+
+void tracer_free(struct tracer *t)
+{
+    if (t) {
+        finish(t);
         flush(t);
+    }
+    free(t);
 }

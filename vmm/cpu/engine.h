@@ -104,6 +104,9 @@ void engine_changed(struct engine *e);
  * vCPU is not what it should be, and the next run ends with ENGINE_LOST. The text is in err. */
 bool engine_lost(const struct engine *e, struct err *err);
 
+/* What this engine ran code in, a bit for each of enum vcpu_mode (cpu/vcpu.h); engine_kvm in a free
+ * run: as far as its exits show it. */
+u32 engine_modes(const struct engine *e);
 /* What this vCPU has counted since power-on, in the unit that it was created with (cpu/unit.h);
  * positions of the machine are made of it. */
 pos_t engine_count(const struct engine *e);
@@ -187,6 +190,9 @@ struct engine_accesses {
     struct engine_access list[ENGINE_ACCESSES];
 };
 const struct engine_accesses *engine_accesses(const struct engine *e);
+/* Adds one more, whose value is beside it. */
+void engine_add_access(struct engine_accesses *all, const struct engine_access *one,
+                       const u8 *value);
 
 /* Linear to physical without side effects; false if not mapped. */
 bool engine_linear_to_physical(struct engine *e, gva_t va, gpa_t *gpa);
