@@ -85,7 +85,8 @@ char *gdb_description(unsigned view)
                                         [FEATURE_AVX] = "org.gnu.gdb.i386.avx",
                                         [FEATURE_SEGMENTS] = "org.gnu.gdb.i386.segments",
                                         [FEATURE_SYSTEM] = "org.reprise.x86.system",
-                                        [FEATURE_PROCESS] = "org.reprise.process"};
+                                        [FEATURE_PROCESS] = "org.reprise.process",
+                                        [FEATURE_BASES] = "org.reprise.x86.bases"};
     char *text = NULL;
     size_t size;
     FILE *f = open_memstream(&text, &size);
@@ -95,7 +96,9 @@ char *gdb_description(unsigned view)
         f,
         "<?xml version=\"1.0\"?><!DOCTYPE target SYSTEM \"gdb-target.dtd\"><target version=\"1.0\">"
         "<architecture>%s</architecture><osabi>none</osabi>",
-        view & GDB_VIEW_32 ? "i386" : "i386:x86-64");
+        view & GDB_VIEW_16   ? "i8086"
+        : view & GDB_VIEW_32 ? "i386"
+                             : "i386:x86-64");
     int now = -1;
     for (unsigned n = 0; n < GDB_REGISTERS; n++) {
         const struct gdb_reg *r = gdb_reg_find(n, view);

@@ -68,12 +68,14 @@ enum gdb_monitor { GDB_MONITOR_UNKNOWN, GDB_MONITOR_OK, GDB_MONITOR_MOVED, GDB_M
 
 struct vcpu;
 
-/* What a gdb is shown: without GDB_VIEW_AVX no upper halves of YMM; with GDB_VIEW_32 an i386. */
+/* What a gdb is shown: without GDB_VIEW_AVX no upper halves of YMM; with GDB_VIEW_32 an i386, and
+ * with GDB_VIEW_16 besides an i8086. */
 #define GDB_VIEW_AVX 1u
 #define GDB_VIEW_32  2u
+#define GDB_VIEW_16  4u
 
-/* What a gdb that attaches now should be shown: an i386 while the CPU executes code of 32 or 16
- * bits. A gdb cannot be told of another CPU later. */
+/* What a gdb that attaches now should be shown: an i386 while the CPU executes code of 32 bits, an
+ * i8086 of 16. A gdb cannot be told of another CPU later. */
 unsigned gdb_view(const struct vcpu *c, bool avx);
 
 /* What the owner provides. All functions are called from within gdb_server_wait, set_points also

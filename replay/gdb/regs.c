@@ -51,6 +51,8 @@ enum { FCTRL, FSTAT, FTAG, FISEG, FIOFF, FOSEG, FOOFF, FOP };
 #define BASE(name, n)       REG(name, "int64", NULL, 64, FEATURE_SEGMENTS, seg_base[n], REG_CANONICAL)
 #define SYS(name, type, bits, field, access)                                                       \
     REG(name, type, "system", bits, FEATURE_SYSTEM, field, access)
+#define WHERE(name, field)                                                                         \
+    REG(name, "int64", "system", 64, FEATURE_BASES, field, REG_READ_ONLY)
 #define PROC(name, type, bits, field)                                                              \
     {name, type, "general", bits, sizeof(((struct gdb_process *)0)->field),                        \
      offsetof(struct gdb_process, field), FEATURE_PROCESS, REG_PROCESS}
@@ -108,6 +110,9 @@ static const struct gdb_reg table[GDB_REGISTERS] = {
     PROC("pgd", "data_ptr", 64, pgd),
     PROC("pid", "int32", 32, pid),
     PROC("comm", "comm", 128, comm),
+    WHERE("ip", rip), WHERE("cs_base", seg_base[SEG_CS]), WHERE("ss_base", seg_base[SEG_SS]),
+    WHERE("ds_base", seg_base[SEG_DS]), WHERE("es_base", seg_base[SEG_ES]),
+    WHERE("fs_base", seg_base[SEG_FS]), WHERE("gs_base", seg_base[SEG_GS]),
 };
 /* clang-format on */
 
@@ -128,8 +133,11 @@ static const struct gdb_reg narrow[] = {
 
 unsigned gdb_view(const struct vcpu *c, bool avx)
 {
-    bool long_code = (c->efer & EFER_LMA) && (c->seg_attr[SEG_CS] & ATTR_L);
-    return (avx ? GDB_VIEW_AVX : 0) | (long_code ? 0 : GDB_VIEW_32);
+    static const unsigned views[VCPU_MODES] = {
+        [VCPU_REAL] = GDB_VIEW_32 | GDB_VIEW_16,         [VCPU_V86] = GDB_VIEW_32 | GDB_VIEW_16,
+        [VCPU_PROTECTED_16] = GDB_VIEW_32 | GDB_VIEW_16, [VCPU_PROTECTED_32] = GDB_VIEW_32,
+        [VCPU_COMPAT_16] = GDB_VIEW_32 | GDB_VIEW_16,    [VCPU_COMPAT_32] = GDB_VIEW_32};
+    return (avx ? GDB_VIEW_AVX : 0) | views[vcpu_mode(c)];
 }
 
 const struct gdb_reg *gdb_reg_find(u64 number, unsigned view)
@@ -137,7 +145,8 @@ const struct gdb_reg *gdb_reg_find(u64 number, unsigned view)
     if (number >= GDB_REGISTERS || (table[number].feature == FEATURE_AVX && !(view & GDB_VIEW_AVX)))
         return NULL;
     if (!(view & GDB_VIEW_32))
-        return &table[number];
+        return number == GDB_NARROW_FS_BASE || number == GDB_NARROW_FS_BASE + 1 ? NULL
+                                                                                : &table[number];
     if (number < ARRAY_SIZE(narrow) && narrow[number].name)
         return &narrow[number];
     bool beyond = number < GDB_RIP || (number >= GDB_XMM0 + 8 && number < GDB_MXCSR) ||
@@ -265,6 +274,13 @@ static bool is_known(const struct gdb_process *p, unsigned number)
     return p->known || (number == GDB_PGD && p->pgd);
 }
 
+/* To gdb the program counter is a linear address: by it gdb disassembles, and knows its
+ * breakpoints. */
+static u64 linear_pc(const struct vcpu *c)
+{
+    return vcpu_mode(c) == VCPU_64 ? c->rip : (u32)(c->rip + c->seg_base[SEG_CS]);
+}
+
 bool gdb_reg_read(const struct vcpu *c, const struct gdb_beside *beside, unsigned number, u8 *out)
 {
     const struct gdb_reg *r = &table[number];
@@ -273,6 +289,8 @@ bool gdb_reg_read(const struct vcpu *c, const struct gdb_beside *beside, unsigne
         put(out, x87_read(c->xsave, r->offset), bytes);
     } else if (number == GDB_CR8) {
         put(out, beside->cr8, bytes);
+    } else if (number == GDB_RIP) {
+        put(out, linear_pc(c), bytes);
     } else if (r->access == REG_PROCESS) {
         bool known = is_known(&beside->process, number);
         memset(out, 0, bytes);
@@ -309,8 +327,21 @@ int gdb_reg_write(struct vcpu *c, const struct gdb_beside *beside, unsigned numb
     switch (r->access) {
     case REG_PROCESS:
     case REG_READ_ONLY: return refuse(err, r, "cannot be changed");
-    case REG_CANONICAL:
     case REG_RIP:
+        if (vcpu_mode(c) != VCPU_64) {
+            if (v >> 32)
+                return refuse(err, r, "takes addresses of 32 bits here");
+            v = (u32)(v - c->seg_base[SEG_CS]);
+            if (v > c->seg_limit[SEG_CS])
+                return refuse(err, r, "takes addresses within CS only");
+        } else if (!is_canonical(v)) {
+            return refuse(err, r, "takes canonical addresses only");
+        }
+        c->rip = v;
+        /* What the CPU kept about the instruction at RIP does not hold elsewhere. */
+        c->halted = c->shadow = c->rep_resume = 0;
+        return 0;
+    case REG_CANONICAL:
         if (!is_canonical(v))
             return refuse(err, r, "takes canonical addresses only");
         break;
@@ -333,9 +364,6 @@ int gdb_reg_write(struct vcpu *c, const struct gdb_beside *beside, unsigned numb
     memcpy(field, in, bytes);
     if (field >= c->xsave && field < c->xsave + sizeof(c->xsave))
         set_xstate_bv(c->xsave);
-    /* What the CPU kept about the instruction at RIP does not hold elsewhere. */
-    if (r->access == REG_RIP)
-        c->halted = c->shadow = c->rep_resume = 0;
     if (r->offset == offsetof(struct vcpu, gpr[RCX]))
         c->rep_resume = 0;
     return 0;

@@ -29,7 +29,9 @@ enum {
     GDB_PGD = 99,
     GDB_PID = 100,
     GDB_COMM = 101,
-    GDB_REGISTERS = 102
+    GDB_IP = 102,
+    GDB_NARROW_FS_BASE = 107, /* and GS: of an i386, which has no other */
+    GDB_REGISTERS = 109
 };
 
 enum reg_feature {
@@ -38,7 +40,8 @@ enum reg_feature {
     FEATURE_AVX,
     FEATURE_SEGMENTS,
     FEATURE_SYSTEM,
-    FEATURE_PROCESS
+    FEATURE_PROCESS,
+    FEATURE_BASES
 };
 
 /* What a write must heed. REG_PROCESS: read-only too, a field of struct gdb_process. */

@@ -179,6 +179,11 @@ pos_t machine_branches(const struct machine *m)
     return m->position;
 }
 
+u32 machine_modes(const struct machine *m)
+{
+    return 0;
+}
+
 void machine_set_recording(struct machine *m, const char *dir)
 {
 }

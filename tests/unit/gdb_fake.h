@@ -29,6 +29,7 @@ static inline struct machine *fake_machine(enum cpu_model model)
     m.model = model;
     for (unsigned i = 0; i < FAKE_RAM; i++)
         m.ram[i] = (u8)(i * 7 + (i >> 8));
+    m.cpu.cr0 |= CR0_PE;
     m.cpu.efer = EFER_LME | EFER_LMA;
     m.cpu.seg_attr[SEG_CS] = ATTR_P | ATTR_S | ATTR_L | 0xb;
     return &m;

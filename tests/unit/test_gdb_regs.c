@@ -7,6 +7,7 @@
 #include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <errno.h>
 #include <string.h>
 
 #include "replay/gdb/regs.h"
@@ -19,6 +20,9 @@ static int reset(void **state)
 {
     beside = (struct gdb_beside){.cr8 = 5};
     vcpu_reset(&cpu);
+    cpu.cr0 |= CR0_PE;
+    cpu.efer = EFER_LME | EFER_LMA;
+    cpu.seg_attr[SEG_CS] |= ATTR_L;
     return 0;
 }
 
@@ -93,18 +97,19 @@ static void test_numbers(void **state)
     assert_null(gdb_reg_find(GDB_REGISTERS, GDB_VIEW_AVX));
     assert_null(gdb_reg_find(UINT64_MAX, GDB_VIEW_AVX));
     assert_null(gdb_reg_find(GDB_YMM0H, 0));
-    for (unsigned n = 0; n < GDB_REGISTERS; n++)
+    for (unsigned n = 0; n < GDB_NARROW_FS_BASE; n++)
         assert_true(gdb_reg_find(n, GDB_VIEW_AVX)->name &&
                     gdb_reg_find(n, GDB_VIEW_AVX)->bits <= 128);
 }
 
 static void test_description(void **state)
 {
-    for (unsigned view = 0; view < 4; view++) {
+    for (unsigned view = 0; view < 8; view++) {
         char *xml = gdb_description(view), *at = xml;
         bool narrow = view & GDB_VIEW_32;
-        assert_non_null(strstr(xml, narrow ? "<architecture>i386</architecture>"
-                                           : "<architecture>i386:x86-64</architecture>"));
+        assert_non_null(strstr(xml, view & GDB_VIEW_16 ? "<architecture>i8086</architecture>"
+                                    : narrow           ? "<architecture>i386</architecture>"
+                                             : "<architecture>i386:x86-64</architecture>"));
         assert_int_equal(strstr(xml, "org.gnu.gdb.i386.avx") != NULL, view & GDB_VIEW_AVX);
         assert_int_equal(strstr(xml, "\"r8\"") == NULL, narrow);
         assert_int_equal(strstr(xml, "\"xmm8\"") == NULL, narrow);
@@ -129,7 +134,6 @@ static void test_narrow(void **state)
 {
     struct err err;
     u32 v = 0x12345678;
-    cpu.efer = EFER_LME | EFER_LMA;
     cpu.seg_attr[SEG_CS] = ATTR_P | ATTR_S | ATTR_DB;
     assert_int_equal(gdb_view(&cpu, true), GDB_VIEW_AVX | GDB_VIEW_32);
     cpu.seg_attr[SEG_CS] |= ATTR_L;
@@ -144,6 +148,32 @@ static void test_narrow(void **state)
     assert_null(gdb_reg_find(8, GDB_VIEW_32));
     assert_null(gdb_reg_find(GDB_FS_BASE, GDB_VIEW_32));
     assert_string_equal(gdb_reg_find(GDB_RIP, GDB_VIEW_32)->name, "eip");
+}
+
+/* Where CS has a base, gdb's program counter is the linear address. */
+static void test_linear_pc(void **state)
+{
+    struct err err;
+    const unsigned view = GDB_VIEW_32 | GDB_VIEW_16;
+    u32 v = 0;
+    cpu.cr0 &= ~(u64)CR0_PE;
+    cpu.efer = 0;
+    cpu.seg_attr[SEG_CS] = ATTR_P | ATTR_S | 0xb;
+    cpu.seg_base[SEG_CS] = 0xf0000;
+    cpu.seg_limit[SEG_CS] = 0xffff;
+    cpu.rip = 0xfff0;
+    assert_int_equal(gdb_view(&cpu, false), view);
+    assert_true(gdb_reg_read(&cpu, &beside, GDB_RIP, (u8 *)&v));
+    assert_int_equal(v, 0xffff0);
+    v = 0xf1234;
+    assert_int_equal(gdb_reg_write_view(&cpu, &beside, GDB_RIP, view, (const u8 *)&v, &err), 0);
+    assert_int_equal(cpu.rip, 0x1234);
+    v = 0x7c00;
+    assert_int_equal(gdb_reg_write_view(&cpu, &beside, GDB_RIP, view, (const u8 *)&v, &err),
+                     -EINVAL);
+    assert_string_equal(gdb_reg_find(GDB_IP, view)->name, "ip");
+    assert_string_equal(gdb_reg_find(GDB_NARROW_FS_BASE, view)->name, "fs_base");
+    assert_null(gdb_reg_find(GDB_NARROW_FS_BASE, 0));
 }
 
 static void test_general(void **state)
@@ -222,7 +252,7 @@ static void test_system(void **state)
     assert_true(write_small(GDB_K_GS_BASE, 0x1000));
     assert_int_equal(cpu.kernel_gs_base, 0x1000);
     assert_true(write_small(GDB_CR2, 1ull << 63));
-    for (unsigned n = GDB_CR0; n < GDB_REGISTERS; n++) {
+    for (unsigned n = GDB_CR0; n < GDB_NARROW_FS_BASE; n++) {
         assert_true(write_small(n, read_small(n)));
         if (n != GDB_CR2)
             assert_false(write_small(n, read_small(n) ^ 1));
@@ -301,7 +331,7 @@ static void test_any_value(void **state)
             x = x * 6364136223846793005u + 1442695040888963407u;
             value[k] = (u8)((x >> 60) < 6 ? 0 : x >> 40);
         }
-        unsigned n = (unsigned)(x >> 33) % GDB_REGISTERS;
+        unsigned n = (unsigned)(x >> 33) % GDB_NARROW_FS_BASE;
         if (write_bytes(n, value) && (n < GDB_FCTRL || n >= GDB_XMM0) && n != GDB_EFLAGS) {
             gdb_reg_read(&cpu, &beside, n, back);
             assert_memory_equal(value, back, gdb_reg_find(n, GDB_VIEW_AVX)->bits / 8);
@@ -320,6 +350,7 @@ int main(void)
         cmocka_unit_test_setup(test_numbers, reset),
         cmocka_unit_test_setup(test_description, reset),
         cmocka_unit_test_setup(test_narrow, reset),
+        cmocka_unit_test_setup(test_linear_pc, reset),
         cmocka_unit_test_setup(test_general, reset),
         cmocka_unit_test_setup(test_process, reset),
         cmocka_unit_test_setup(test_rip, reset),

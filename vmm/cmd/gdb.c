@@ -200,7 +200,8 @@ static int check_symbols(struct travel *tr, const char *path, struct err *err)
                    path, theirs, s->release, ours);
 }
 
-enum { GO_SYMBOLS = 1 /* ours */, GO_NARROW = 2 /* the CPU executes 32-bit code */ };
+/* Ours; the CPU executes 32-bit code, 16-bit code. */
+enum { GO_SYMBOLS = 1, GO_32 = 2, GO_16 = 4 };
 
 /* gdb, forked before we lock ourselves in, and started when there is something to look at. */
 struct waiting_gdb {
@@ -217,7 +218,8 @@ static _Noreturn void become_gdb(const struct gdb_args *a, const struct files *f
     signal(SIGINT, SIG_IGN); /* until then it is for us */
     if (read(go, &own, 1) != 1)
         _exit(0);
-    bool narrow = own & GO_NARROW;
+    bool wide = !(own & (GO_32 | GO_16));
+    const char *narrow = own & GO_16 ? "set architecture i8086" : "set architecture i386";
     own &= GO_SYMBOLS;
     snprintf(file, sizeof(file), "file %s", own ? f->symbols : a->symbols ? a->symbols : "");
     snprintf(target, sizeof(target), "target remote %s", address);
@@ -225,9 +227,9 @@ static _Noreturn void become_gdb(const struct gdb_args *a, const struct files *f
     argv[n++] = "-q";
     argv[n++] = "-x";
     argv[n++] = f->init;
-    if (narrow) {
+    if (!wide) {
         argv[n++] = "-ex";
-        argv[n++] = "set architecture i386";
+        argv[n++] = narrow;
     } else if (own || a->symbols) {
         argv[n++] = "-ex";
         argv[n++] = file;
@@ -309,9 +311,18 @@ int cmd_gdb(int argc, char **argv)
     else
         debug_drop(session);
     if (!code) {
-        bool narrow = gdb_view(machine_vcpu(timeline_machine(tr.t)), false) & GDB_VIEW_32;
-        char own = narrow ? GO_NARROW : !a.symbols && write_symbols(&tr, &f) ? GO_SYMBOLS : 0;
-        if (narrow)
+        unsigned view = gdb_view(machine_vcpu(timeline_machine(tr.t)), false);
+        char own = view & GDB_VIEW_16                     ? GO_16
+                   : view & GDB_VIEW_32                   ? GO_32
+                   : !a.symbols && write_symbols(&tr, &f) ? GO_SYMBOLS
+                                                          : 0;
+        if (view & GDB_VIEW_16)
+            fputs(
+                "reprise: the CPU executes 16-bit code here, so gdb is shown an i8086: $eip is the "
+                "linear address, $ip the offset in CS, $ss_base + $esp the stack; from a --to "
+                "elsewhere it is another CPU\n",
+                stderr);
+        else if (view)
             fputs(
                 "reprise: the CPU executes 32-bit code here, so gdb is shown an i386, without the "
                 "kernel's symbols; from a --to elsewhere it is x86-64\n",
