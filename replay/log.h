@@ -112,6 +112,7 @@ struct log_summary {
     vns_t last_time;
     bool has_end;
     u64 end_reason, end_arg;
+    u64 modes;   /* 0: not noted */
     u64 host_ns; /* of the last progress or end record */
 };
 /* Reads the rest of `r` and rewinds it. */

@@ -314,6 +314,7 @@ void log_summarise(struct log_reader *r, struct log_summary *out)
             out->has_end = true;
             out->end_reason = rec.end.reason;
             out->end_arg = rec.end.arg;
+            out->modes = rec.end.modes;
             out->host_ns = rec.end.host_ns;
         }
     }

@@ -333,6 +333,7 @@ static int add_end(struct recorder *r, struct machine *m, const struct run_end *
     rec.end.console_bytes = r->now.console_bytes;
     rec.end.debug = r->now.debug;
     rec.end.debug_bytes = r->now.debug_bytes;
+    rec.end.modes = machine_modes(m);
     free(regions);
     if (!code)
         code = add(r, m, &rec);

@@ -1,7 +1,10 @@
 """Protected, virtual-8086 and real-address mode: images/modes, which prints what it meets, and kernels of
 32 bits."""
+import json
 import re
 import shutil
+import struct
+import subprocess
 
 from suite.harness import ERROR, IMAGES, ROOT, USAGE, rnd, test
 from suite.boot import NOISE
@@ -33,6 +36,91 @@ def entered(protocol):
 
 for name in ("pvh", "multiboot", "multiboot2"):
     entered(name)
+
+
+def flat(version, wrong=0):
+    """The guest as a file that is no ELF file, behind a Multiboot header that says where it goes."""
+    elf = ELF.read_bytes()
+    entry, phoff = struct.unpack_from("<II", elf, 24)
+    count = struct.unpack_from("<H", elf, 44)[0]
+    parts = [p for p in struct.iter_unpack("<8I", elf[phoff:phoff + 32 * count]) if p[0] == 1]
+    low, high = min(p[3] for p in parts), max(p[3] + p[5] for p in parts)
+    last = max(p[3] + p[4] for p in parts)
+    image = bytearray(last - low)
+    for _, offset, _, at, size, _, _, _ in parts:
+        image[at - low:at - low + size] = elf[offset:offset + size]
+    head = low - 64
+    if version == 1:
+        flags = 0x10000
+        header = struct.pack("<8I", 0x1badb002, flags, -(0x1badb002 + flags) & 0xffffffff, head + wrong, head, last,
+                             high, entry)
+    else:
+        tags = struct.pack("<HHIIIII", 2, 0, 24, head + wrong, head, last, high)
+        tags += struct.pack("<HHIII", 3, 0, 12, entry, 0) + struct.pack("<HHI", 0, 0, 8)
+        fields = (0xe85250d6, 0, 16 + len(tags))
+        header = struct.pack("<4I", *fields, -sum(fields) & 0xffffffff) + tags
+    return header.ljust(64, b"\0") + image
+
+
+@test("modes/flat", cost=2)
+def flat_files(t):
+    """A file that is loaded as its Multiboot header says, of both versions; addresses that make no sense."""
+    path = t.dir / "flat.bin"
+    for version in (1, 2):
+        for wrong in (0, 0x10000, -0x10000):
+            path.write_bytes(flat(version, wrong))
+            r = t.record("rec", "--force", "--memory", "16M", kernel=path, code=ERROR if wrong else None)
+            if wrong:
+                t.has(r.error, r"flat.bin has a Multiboot header at byte 0 whose addresses make no sense \(header 0x")
+                continue
+            t.equal(lines(r), EXPECTED.read_text().splitlines(), f"what the guest met, version {version}")
+            t.same("rec", r)
+
+
+@test("modes/info", cost=2)
+def info(t):
+    """What ran, by `info`."""
+    record(t, "rec", code=None)
+    names = ["real mode", "virtual-8086 mode", "16-bit protected mode", "32-bit protected mode",
+             "32-bit compatibility mode", "64-bit mode"]
+    t.equal(t.info("rec")["modes"], names, "the modes of a guest that goes through all")
+    t.has(t.run(t.reprise, "info", t.dir / "rec").text, "(?m)^code +" + ", ".join(names) + "$")
+    t.tiny("one", "exceptions", code=None)
+    t.equal(t.info("one")["modes"], ["64-bit mode"], "the modes of a guest of 64 bits")
+
+
+@test("modes/gdb", cost=4)
+def gdb(t):
+    """Started in real-address mode, gdb is shown an i8086, whose program counter is linear."""
+    if not shutil.which("gdb"):
+        t.skip("no gdb")
+    record(t, "rec", code=None)
+    out = t.run(t.reprise, "trace", "--json", "--from", "console:real limits", "--to", "console:unreal",
+                t.dir / "rec").text
+    trace = [json.loads(x) for x in out.splitlines()]
+    begin = next(i for i, x in enumerate(trace) if x["text"] == "mov ebx, 0x200000")  # in real mode, at 800:
+    here, later = trace[begin], trace[begin + 4]
+    path = t.dir / "script.gdb"
+    path.write_text(f"""show architecture
+printf "at %x %x\\n", $ip, $eip - $cs_base
+printf "base %x\\n", $cs_base
+printf "bytes %02x\\n", *(unsigned char *)$eip
+hbreak *($cs_base + 0x{later["rip"]})
+continue
+printf "later %x %x\\n", $ip, $eip - $cs_base
+set $last = $eip
+reverse-stepi 4
+printf "back %x\\n", $ip
+continue
+printf "again %d\\n", $eip == $last
+monitor when
+""")
+    out = t.run(t.reprise, "gdb", "--to", f"insn:{here['position']}", t.dir / "rec", "--", "-nx", "-batch", "-x", path,
+                stderr=subprocess.STDOUT, timeout=100, code=None).text
+    first, second = int(here["rip"], 16), int(later["rip"], 16)
+    for line in ("i8086", f"^at {first:x} {first:x}$", f"^bytes {here['bytes'][:2]}$", f"^later {second:x} {second:x}$",
+                 f"^back {first:x}$", "^again 1$", "^base 8000$", f"insn:{later['position']}|{later['position']}"):
+        t.has(out, "(?m)" + line)
 
 
 @test("modes/auto", cost=1)

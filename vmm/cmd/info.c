@@ -232,6 +232,19 @@ static void print_machine(const struct machine_description *d)
             print_line(d, (enum description_line)line, number < '0' ? 0 : number);
 }
 
+/* What code ran in: a line. */
+static void print_modes(u64 modes)
+{
+    const char *sep = "code          ";
+    for (unsigned i = 0; i < VCPU_MODES; i++)
+        if (modes >> i & 1) {
+            printf("%s%s", sep, vcpu_mode_name[i]);
+            sep = ", ";
+        }
+    if (modes & ((1u << VCPU_MODES) - 1))
+        putchar('\n');
+}
+
 static void print_text(const char *dir, const struct opened *o, const struct log_summary *s,
                        const char *files)
 {
@@ -246,6 +259,7 @@ static void print_text(const char *dir, const struct opened *o, const struct log
         snprintf(how, sizeof(how), "unknown: the log ends early");
     }
     printf("end           %s\n", how);
+    print_modes(s->modes);
     print_notes(dir);
     printf("length        %" PRIu64 " positions, %s of virtual time, %s of host time\n",
            s->last_position, text_seconds(s->last_time, a), text_seconds(s->host_ns, b));
@@ -314,6 +328,12 @@ static void print_json(const char *dir, const struct opened *o, const struct log
         fputs(i > 1 ? "," : "", stdout);
         json_text(stdout, d->port[i].name);
     }
+    fputs("],\"modes\":[", stdout);
+    for (unsigned i = 0, n = 0; i < VCPU_MODES; i++)
+        if (s->modes >> i & 1) {
+            fputs(n++ ? "," : "", stdout);
+            json_text(stdout, vcpu_mode_name[i]);
+        }
     putchar(']');
     printf(",\"end_arg\":%" PRIu64 ",\"position\":%" PRIu64 ",\"time\":%" PRIu64
            ",\"host_ns\":%" PRIu64 ",\"log_bytes\":%" PRIu64 ",\"raw_bytes\":%" PRIu64

@@ -11,6 +11,28 @@ static const struct state_field vcpu_fields[] = {VCPU_STATE(STATE_FIELD, STATE_F
 const struct state_desc vcpu_state_desc = {"cpu", vcpu_fields, ARRAY_SIZE(vcpu_fields),
                                            sizeof(struct vcpu)};
 
+const char *const vcpu_mode_name[VCPU_MODES] = {
+    [VCPU_REAL] = "real mode",
+    [VCPU_V86] = "virtual-8086 mode",
+    [VCPU_PROTECTED_16] = "16-bit protected mode",
+    [VCPU_PROTECTED_32] = "32-bit protected mode",
+    [VCPU_COMPAT_16] = "16-bit compatibility mode",
+    [VCPU_COMPAT_32] = "32-bit compatibility mode",
+    [VCPU_64] = "64-bit mode",
+};
+
+enum vcpu_mode vcpu_mode(const struct vcpu *cpu)
+{
+    bool wide = cpu->seg_attr[SEG_CS] & ATTR_DB;
+    if (!(cpu->cr0 & CR0_PE))
+        return VCPU_REAL;
+    if (cpu->efer & EFER_LMA)
+        return cpu->seg_attr[SEG_CS] & ATTR_L ? VCPU_64 : wide ? VCPU_COMPAT_32 : VCPU_COMPAT_16;
+    if (cpu->rflags & FL_VM)
+        return VCPU_V86;
+    return wide ? VCPU_PROTECTED_32 : VCPU_PROTECTED_16;
+}
+
 void vcpu_reset(struct vcpu *cpu)
 {
     memset(cpu, 0, sizeof(*cpu));

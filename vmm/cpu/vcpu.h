@@ -159,6 +159,20 @@ extern const struct state_desc vcpu_state_desc;
  */
 int vcpu_loaded(const struct vcpu *cpu, struct err *err);
 
+/* What runs code in what way (SDM vol. 3, 2.2; 3.4.5 for the size). */
+enum vcpu_mode {
+    VCPU_REAL,
+    VCPU_V86,
+    VCPU_PROTECTED_16,
+    VCPU_PROTECTED_32,
+    VCPU_COMPAT_16,
+    VCPU_COMPAT_32,
+    VCPU_64,
+    VCPU_MODES
+};
+extern const char *const vcpu_mode_name[VCPU_MODES];
+enum vcpu_mode vcpu_mode(const struct vcpu *cpu);
+
 /* State after the machine's boot code: 64-bit mode is set by the board; this is power-on. */
 void vcpu_reset(struct vcpu *cpu);
 

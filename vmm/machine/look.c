@@ -43,6 +43,14 @@ void machine_stats(const struct machine *m, struct machine_stats *out)
     engine_stats(m->turn->engine, out);
 }
 
+u32 machine_modes(const struct machine *m)
+{
+    u32 all = 0;
+    for (unsigned i = 0; i < MACHINE_CPUS; i++)
+        all |= engine_modes(m->cpu[i].engine);
+    return all;
+}
+
 int machine_set_code_log(struct machine *m, const struct engine_code_log *log)
 {
     return engine_set_code_log(m->turn->engine, log);

@@ -256,6 +256,8 @@ const u32 *machine_written(const struct machine *m, size_t *n);
 int machine_written_reset(struct machine *m);
 
 void machine_stats(const struct machine *m, struct machine_stats *out);
+/* What code ran in since this machine was made: a bit for each of enum vcpu_mode (cpu/vcpu.h). */
+u32 machine_modes(const struct machine *m);
 /* Host code that its engine makes: engine_set_code_log() in cpu/engine.h. */
 struct engine_code_log;
 int machine_set_code_log(struct machine *m, const struct engine_code_log *log);

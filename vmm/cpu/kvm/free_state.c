@@ -142,6 +142,7 @@ static int pull_general(struct kvm *k, struct err *err)
     c->position = unit_position(d);
     f->core_general = true;
     core_changed(&d->base);
+    d->modes |= 1u << vcpu_mode(c);
     return take_exception(k, &events, err);
 }
 

@@ -168,6 +168,8 @@ struct core {
     struct fault fault;
     u32 mode;
     u32 idx; /* mode & MODE_IDX */
+    bool runs;
+    u32 modes; /* that code ran in: a bit for each of enum vcpu_mode */
     /* Of CPL 3 and of the others: the mode, but for those bits and MODE_CPL0, in which addresses
      * were looked up that translator.forget() has not been told of. */
     u32 looked_up[2];

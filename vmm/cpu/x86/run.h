@@ -10,7 +10,11 @@ extern const struct engine_ops core_ops;
 /* Runs n instructions, REP iterations or deliveries at most, in either unit. */
 static inline enum engine_exit core_run_insns(struct core *d, u64 n, struct err *err)
 {
-    return d->translator->run_insns(d, n, err);
+    d->runs = true;
+    d->modes |= 1u << vcpu_mode(&d->cpu);
+    enum engine_exit r = d->translator->run_insns(d, n, err);
+    d->runs = false;
+    return r;
 }
 static inline void translations_flush(struct core *d)
 {

@@ -127,6 +127,11 @@ void core_sync(struct engine *e)
     d->cpu.shadow = d->shadow_pos == position(d) ? (d->mov_ss ? 2 : 1) : 0;
 }
 
+u32 core_modes(const struct engine *e)
+{
+    return ((const struct core *)(const void *)e)->modes;
+}
+
 void core_changed(struct engine *e)
 {
     struct core *d = core_of(e);

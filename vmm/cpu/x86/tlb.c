@@ -381,6 +381,8 @@ void mmu_mode_changed(struct core *d)
         forget_stack(d);
     }
     d->was_inner = inner;
+    if (d->runs)
+        d->modes |= 1u << vcpu_mode(c);
 }
 
 void tlb_init(struct core *d)
