@@ -1,14 +1,19 @@
 """`bench.py --part speed`: what work costs in a guest, beside the same program on the host and in QEMU.
 
-The program (speed/*.c) is static, and one file for all; work.py runs it.
+The program (speed/*.c) is static, and one file for all; work.py runs it. What of it computes is built once more
+for 32 bits, where gcc can.
 """
+import subprocess
+
 import work
 from jobs import ROOT
 
 PROGRAM = ROOT / "build" / "rel" / "tests" / "bench" / "speed" / "speed"
+SOURCES = [ROOT / "tests" / "bench" / "speed" / f"{name}.c" for name in ("main", "compute", "sha256")]
 GROUPS = {
     "core": ("integer", "matrix", "memory", "sha256", "gzip", "syscalls", "fork"),
     "more": ("interp", "vcalls", "strings", "signals", "faults", "futex", "smc", "avx2"),
+    "narrow": ("integer-32", "matrix-32", "memory-32", "sha256-32"),
     "parts": ("branch", "load", "store", "call", "across", "rep", "syscall", "fault", "switch"),
 }
 WHAT = {"branch": "taken branch", "load": "load", "store": "store", "call": "call and return",
@@ -23,7 +28,7 @@ class Speed(work.Work):
     program = PROGRAM
 
     def native(self, name, model, column):
-        return [PROGRAM, name]
+        return [self.program, name]
 
     def command(self, name, model):
         return f"speed {name}"
@@ -53,17 +58,55 @@ def rows_of_parts(facts):
             for name, f in facts.items()]
 
 
+class Narrow(Speed):
+    """The same program of 32 bits."""
+
+    def __init__(self, place, runs, columns):
+        place = place / "narrow"
+        place.mkdir()
+        self.program = place / "speed"
+        subprocess.run(["gcc", "-m32", "-std=gnu11", "-O2", "-msse2", "-mfpmath=sse", "-static", "-o", self.program,
+                        *SOURCES], check=True, stderr=subprocess.DEVNULL)
+        super().__init__(place, runs, columns)
+
+
+def measure_narrow(place, runs, columns, names, notes):
+    try:
+        s = Narrow(place, runs, columns)
+    except (OSError, subprocess.CalledProcessError):
+        notes.append("speed: code of 32 bits is left out: gcc -m32 -static does not work here (Debian: "
+                     "apt-get install gcc-multilib)")
+        return {}, {}
+    return {name: s.facts_of(name, model) for name, model in s.measure([(n, "v2") for n in names])}, s.failed
+
+
+def rows_of_narrow(facts):
+    """What code of 32 bits loses, beside the same in 64 bits."""
+    pairs = [(facts[n], facts[n.removesuffix("-32")]) for n in GROUPS["narrow"]
+             if n in facts and n.removesuffix("-32") in facts]
+    mean = work.geometric_mean([a["ratios"]["recorded"] / b["ratios"]["recorded"] for a, b in pairs])
+    return [work.row(f"speed: of 32 bits / of 64 bits, recorded / native, mean of {len(pairs)}", mean,
+                     f"{mean:.2f}")] if mean else []
+
+
 def measure(place, runs, names):
     notes = []
     columns = work.columns_here("speed", notes)
+    narrow = [n for n in names if n in GROUPS["narrow"]]
+    names = [n for n in names if n not in narrow]
     works = [(n, "v3" if n in AVX2 else "v2") for n in names]
     if not work.host_has_avx2():
         notes += [f"speed: {n} is left out: this host has no AVX2" for n in names if n in AVX2]
         works = [w for w in works if w[0] not in AVX2]
     s = Speed(place, runs, columns)
-    facts = {name: s.facts_of(name, model) for name, model in s.measure(works)}
+    facts = {name: s.facts_of(name, model) for name, model in s.measure(works)} if works else {}
+    if narrow:
+        more, failed = measure_narrow(s.place, runs, columns, narrow, notes)
+        facts.update(more)
+        s.failed.update(failed)
     parts = {w: f for w, f in facts.items() if w in GROUPS["parts"]}
     whole = {w: f for w, f in facts.items() if w not in parts}
     notes = work.lines_of_works(whole, columns, GROUPS["core"]) + lines_of_parts(parts, columns) + notes
-    return {"rows": work.rows_of_works("speed", whole, s.failed) + rows_of_parts(parts), "notes": notes,
+    rows = work.rows_of_works("speed", whole, s.failed) + rows_of_narrow(whole) + rows_of_parts(parts)
+    return {"rows": rows, "notes": notes,
             "samples": {"works": facts, "rounds": s.rounds()}}

@@ -1,7 +1,9 @@
 /* Work in user space on registers and memory. */
 #include <stdlib.h>
 #include <string.h>
+#ifdef __x86_64__
 #include <zlib.h>
+#endif
 
 #include "speed.h"
 
@@ -145,6 +147,7 @@ static void write_text(char *text, size_t size, uint64_t *state)
     }
 }
 
+#ifdef __x86_64__
 /* As gzip does at its usual level, a MiB at a time. */
 static uint64_t gzip(uint64_t n)
 {
@@ -167,3 +170,12 @@ const struct work compute_works[] = {
     {"integer", 200, integer}, {"matrix", 100, matrix}, {"memory", 7, chase},
     {"sha256", 200, sha256},   {"gzip", 40, gzip},      {0},
 };
+#else
+const struct work compute_works[] = {
+    {"integer-32", 200, integer},
+    {"matrix-32", 100, matrix},
+    {"memory-32", 7, chase},
+    {"sha256-32", 200, sha256},
+    {0},
+};
+#endif

@@ -15,8 +15,12 @@
 
 #include "speed.h"
 
-static const struct work *const groups[] = {compute_works, control_works, system_works,
-                                            vector_works, part_works};
+static const struct work *const groups[] = {
+    compute_works,
+#ifdef __x86_64__
+    control_works, system_works, vector_works, part_works,
+#endif
+};
 
 void must(int good, const char *what)
 {
