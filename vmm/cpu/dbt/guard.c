@@ -36,14 +36,26 @@ static struct value sum(struct value v, i64 by)
     return (struct value){v.root, (i64)((u64)v.delta + (u64)by)};
 }
 
+/* Bytes of an address, and of what is pushed: addresses of 4 wrap around, and all that is looked up
+ * together has to be in one page, where none does. */
+static int word_of(const struct insn *in)
+{
+    return in->code == CODE_64 ? 8 : 4;
+}
+
+static i64 wrapped(const struct insn *in, i64 v)
+{
+    return in->code == CODE_64 ? v : (i32)v;
+}
+
 /* The word that an instruction of usual size pushes (read or written: *write) relative to a
  * register; NOREG: it does neither. */
 static int stack_operand(const struct insn *in, i64 *disp, bool *write)
 {
-    if (in->code != CODE_64 || !tr_usual_size(in))
+    if (!tr_usual_size(in))
         return NOREG;
     *write = in->treat == T_PUSH || in->treat == T_CALL;
-    *disp = *write ? -8 : 0;
+    *disp = *write ? -word_of(in) : 0;
     switch (in->treat) {
     case T_PUSH:
     case T_POP:
@@ -63,8 +75,9 @@ static void follow(struct value v[16], const struct insn *in, unsigned i)
     bool write;
     int stack = stack_operand(in, &disp, &write);
     if (stack >= 0)
-        sp = sum(v[stack], write ? disp : 8);
-    bool plain = in->treat == T_GEN && !in->mem && in->opsize == 8 && in->op0_kind == OP_GPR;
+        sp = sum(v[stack], write ? disp : word_of(in));
+    bool plain =
+        in->treat == T_GEN && !in->mem && in->opsize == word_of(in) && in->op0_kind == OP_GPR;
     if (plain && in->op1_kind == OP_IMM && in->mnemonic == ZYDIS_MNEMONIC_ADD)
         got = sum(v[to], (i64)in->imm2);
     else if (plain && in->op1_kind == OP_IMM && in->mnemonic == ZYDIS_MNEMONIC_SUB)
@@ -75,9 +88,10 @@ static void follow(struct value v[16], const struct insn *in, unsigned i)
         got = sum(v[to], -1);
     else if (plain && in->op1_kind == OP_GPR && in->mnemonic == ZYDIS_MNEMONIC_MOV)
         got = v[in->reg1];
-    else if (in->treat == T_LEA && in->opsize == 8 && in->addrsize == 8 && in->base >= 0 &&
-             in->index < 0 && !in->rip_rel)
+    else if (in->treat == T_LEA && in->opsize == word_of(in) && in->addrsize == word_of(in) &&
+             in->base >= 0 && in->index < 0 && !in->rip_rel)
         got = sum(v[in->base], in->disp);
+    got.delta = wrapped(in, got.delta);
     int fresh = 16 + (int)i; /* for one of them */
     for (unsigned r = 0; r < 16; r++)
         if (in->wr >> r & 1) {
@@ -112,21 +126,22 @@ static bool operand(const struct tr *t, unsigned i, enum operand_of of, const st
 {
     const struct insn *in = &t->in[i];
     static const struct value none = {.root = NOREG};
-    *o = (struct operand){none, none, NOREG, NOREG, .size = 8};
+    *o = (struct operand){none, none, NOREG, NOREG, .size = word_of(in)};
     o->base_reg = of == OF_INSN ? stack_operand(in, &o->disp, &o->write) : NOREG;
     if (o->base_reg >= 0) {
         o->base = v[o->base_reg];
         return o->base.root >= 0;
     }
     bool target = in->treat == T_PUSH || in->treat == T_CALL || in->treat == T_JMP;
-    if (!in->mem || !in->mem_size || in->addrsize != 8 || in->high8 || seg_has_base(in->seg) ||
-        (of == OF_INSN ? in->treat != T_GEN : !target || in->code != CODE_64))
+    if (!in->mem || !in->mem_size || in->addrsize != word_of(in) || in->high8 ||
+        seg_has_base(in->seg) || (of == OF_INSN ? in->treat != T_GEN : !target))
         return false;
     o->size = in->mem_size;
     o->write = of == OF_INSN && (in->mem & MEM_W);
     o->disp = in->disp;
-    if (in->rip_rel) {
-        o->disp += (i64)(tr_next(t, i) - t->lin);
+    if (in->rip_rel || (in->code != CODE_64 && in->base < 0 && in->index < 0)) {
+        u64 at = in->rip_rel ? tr_next(t, i) + (u64)in->disp : (u32)in->disp;
+        o->disp = (i64)(at - t->lin);
         o->base.root = BEGIN;
         return near(o->disp);
     }
@@ -210,6 +225,7 @@ static void join(struct tr *t, unsigned i, enum operand_of of, const struct valu
         return;
     i64 lo = (i64)((u64)o.disp + (u64)o.base.delta +
                    (o.index_reg < 0 ? 0 : (u64)o.index.delta * o.scale));
+    lo = wrapped(&t->in[i], lo);
     i64 hi = lo + o.size;
     if (!near(lo) || !near(hi))
         return;
@@ -401,6 +417,8 @@ static void put_guard(struct tr *t, unsigned k, unsigned i, struct cold cold)
     } else if (g->base == BEGIN) {
         e_movi(e, h, t->lin + (u64)(i64)lo);
     } else {
+        if (tr_word(t) == 4)
+            e1(e, 0x67);
         e_lea(e, h, g->base_reg, g->index_reg, g->scale, lo);
     }
     if (t->live[i])
