@@ -44,7 +44,8 @@ static unsigned loop_tail(u8 *out, unsigned len, unsigned head)
 
 /*
  * What goes over arrays: operands of two registers at a few distances, and registers that move by a
- * constant. Translated, such loops look memory up once for several instructions (dbt/guard.c).
+ * constant; words that are pushed and popped. Translated, such loops look memory up once for
+ * several instructions (dbt/guard.c).
  */
 static unsigned array_insn(struct rng *r, u8 *out)
 {
@@ -56,7 +57,15 @@ static unsigned array_insn(struct rng *r, u8 *out)
 
     if (reg == RSP || rng_chance(r, 80))
         reg = RAX;
-    switch (rng_below(r, 8)) {
+    switch (rng_below(r, 10)) {
+    case 8: /* push, pop reg */
+        *p++ = (u8)((rng_chance(r, 50) ? 0x50 : 0x58) | reg);
+        break;
+    case 9: /* push, or seldom call [b + disp8], which ends the way that is looked up for */
+        *p++ = 0xff;
+        *p++ = (u8)((rng_chance(r, 70) ? 0x70 : 0x50) | b);
+        *p++ = (u8)rng_below(r, 64);
+        break;
     case 0: /* add, sub b, imm8 */
         p = put_wide(p);
         *p++ = 0x83;
@@ -104,10 +113,17 @@ static unsigned array_loop(struct rng *r, u8 *out)
     static const u8 count[] = {0x41, 0x83, 0xe6, 0x3f}; /* and r14d, 63 */
     static const u8 count32[] = {0x90, 0x83, 0xe3, 0x3f};
     unsigned len = 0, n = 1 + (unsigned)rng_below(r, rng_chance(r, 80) ? 8 : 24);
+    bool crowded = rng_chance(r, 40);
 
     memcpy(out, test_code == CODE_64 ? count : count32, sizeof count);
     len += sizeof count;
     unsigned head = len;
+    /* All registers are used: what is looked up finds none that is free. */
+    for (u8 reg = R8; reg <= R13 && test_code == CODE_64 && crowded; reg++) {
+        out[len++] = 0x4d; /* mov reg, reg */
+        out[len++] = 0x89;
+        out[len++] = (u8)(0xc0 | (reg & 7) << 3 | (reg & 7));
+    }
     while (n--)
         len += array_insn(r, out + len);
     return len + loop_tail(out, len, head);

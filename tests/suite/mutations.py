@@ -32,7 +32,6 @@ MUTATIONS = (
     ("a guard before the budget is taken", DBT + "guard.c", "(i < t->check || !place(", "(!place("),
     ("what is relative to RIP is relative to the instruction", DBT + "guard.c",
      "in->rip_rel ? tr_next(t, i) + (u64)in->disp", "in->rip_rel ? tr_lin(t, i) + (u64)in->disp"),
-    ("an address of 32 bits does not wrap around", DBT + "guard.c", "if (tr_word(t) == 4)\n            e1(e, 0x67);", ""),
     ("what 32-bit code pushes has 8 bytes", DBT + "guard.c", "return in->code == CODE_64 ? 8 : 4;", "return 8;"),
     ("a guard has RAX while that has the flags", DBT + "guard.c",
      "if (g->base_reg == RAX || g->index_reg == RAX)\n        put_saved(t, false);", ""),
