@@ -58,9 +58,7 @@ static unsigned array_insn(struct rng *r, u8 *out)
     if (reg == RSP || rng_chance(r, 80))
         reg = RAX;
     switch (rng_below(r, 10)) {
-    case 8: /* push, pop reg */
-        *p++ = (u8)((rng_chance(r, 50) ? 0x50 : 0x58) | reg);
-        break;
+    case 8: /* push, pop reg */ *p++ = (u8)((rng_chance(r, 50) ? 0x50 : 0x58) | reg); break;
     case 9: /* push, or seldom call [b + disp8], which ends the way that is looked up for */
         *p++ = 0xff;
         *p++ = (u8)((rng_chance(r, 70) ? 0x70 : 0x50) | b);
@@ -129,6 +127,38 @@ static unsigned array_loop(struct rng *r, u8 *out)
     return len + loop_tail(out, len, head);
 }
 
+/* REP STOS over this program's own code, which `here` is in: PUSHF, often, shows flags that were
+ * dead as long as other bytes stood there. */
+static unsigned over_itself(struct rng *r, u32 here, u8 *out)
+{
+    static const u8 fill[] = {0x9c, 0x9c, 0x90, 0xf5}; /* pushf, nop, cmc */
+    i32 d = (i32)rng_below(r, 64) - 16;
+    u8 *p = out;
+
+    if (test_code == CODE_64) { /* lea rdi, [rip + d]; mov edi, where that is */
+        *p++ = 0x48;
+        *p++ = 0x8d;
+        *p++ = 0x3d;
+    } else {
+        *p++ = 0xbf;
+        d += (i32)here;
+    }
+    memcpy(p, &d, 4);
+    p += 4;
+    *p++ = 0xb8; /* mov eax, imm32; mov cl, imm8; movzx ecx, cl */
+    for (unsigned i = 0; i < 4; i++)
+        *p++ = rng_chance(r, 80) ? fill[rng_below(r, sizeof fill)] : (u8)rng_below(r, 256);
+    *p++ = 0xb1;
+    *p++ = (u8)(1 + rng_below(r, 12));
+    *p++ = 0x0f;
+    *p++ = 0xb6;
+    *p++ = 0xc9;
+    *p++ = rng_chance(r, 50) ? 0xfd : 0xfc; /* std, cld */
+    *p++ = 0xf3;
+    *p++ = rng_chance(r, 50) ? 0xaa : 0xab;
+    return (unsigned)(p - out);
+}
+
 /* The same bytes for all three; they follow from (seed, number) alone. `own`: an address in it. */
 static unsigned make_program(struct rng *r, const struct stops *s, u32 own, u8 *out, unsigned room)
 {
@@ -148,6 +178,11 @@ static unsigned make_program(struct rng *r, const struct stops *s, u32 own, u8 *
         }
         if (kind == 25 && len + 256 < room) {
             len += array_loop(r, out + len);
+            n += 4;
+            continue;
+        }
+        if (kind == 26) {
+            len += over_itself(r, own + len, out + len);
             n += 4;
             continue;
         }

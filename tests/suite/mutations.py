@@ -86,6 +86,8 @@ MUTATIONS = (
      "in->code != CODE_64 && (op & 0xf0) == 0x40 && in->map == 0", "false"),
     ("code of another mode is found by its address", "vmm/cpu/x86/tlb.c",
      "if (now != *looked_up || inner || d->was_inner) {", "if (inner || d->was_inner) {"),
+    ("a store into its own page makes no flags visible while none of its code is translated", "vmm/cpu/x86/memory.c",
+     "own_page(d, tlb_gpa(d, t));", "(void)0;"),
     ("a part of the budget is lost at an exit", DBT + "run.c",
      "for (unsigned k = 0; k < BUDGET_PARTS; k++)\n        d->c.budget += d->part[k];",
      "for (unsigned k = 0; k + 1 < BUDGET_PARTS; k++)\n        d->c.budget += d->part[k];"),

@@ -195,6 +195,7 @@ static int write_idx(struct core *d, u64 va, unsigned len, const u8 *in, unsigne
 {
     struct tlb_entry *t = &d->tlb[idx][tlb_slot(va)];
     if (LIKELY((va ^ t->wtag) <= PAGE_SIZE - len && !d->dr_active)) {
+        own_page(d, tlb_gpa(d, t)); /* it has this path too while none of its code is translated */
         copy(t->host + (va & (PAGE_SIZE - 1)), in, len);
         return DONE;
     }
