@@ -23,6 +23,7 @@
 #define G_CODE   0x200000u
 #define G_LAND   0x240000u
 #define G_DATA   0x280000u
+#define G_DEVICE 0xfe000000u
 #define SYS      0xffff800000000000ull
 #define LONGEST  200000            /* positions: a REP over all the code pages */
 #define NO_CR2   0x5a5a5a5a5000ull /* CR2 before the case: only a page fault may change it */
@@ -46,6 +47,7 @@ struct guest {
     bool xsave, handlers, kernel;
     u64 cr4;
     enum engine_exit last; /* stops.c: how the last run ended */
+    u8 asked;              /* how the device is to write after the instruction */
     struct err err;
 };
 
@@ -54,8 +56,22 @@ static u32 no_pio_read(void *m, u16 port, unsigned size)
     return ~0u;
 }
 
-static void no_pio_write(void *m, u16 port, unsigned size, u32 value)
+/* The device of programs: a few bytes behind RIP become PUSHF. */
+static void device_write(struct guest *g, u8 how)
 {
+    static const u8 bytes[] = {0x9c, 0x9c, 0x9c, 0x9c};
+    u64 at = engine_vcpu(g->engine)->rip - T_CODE + (how & 15);
+
+    if (at < CODE_SIZE - sizeof bytes)
+        guest_written(g, at, bytes, 1 + (how >> 4 & 3));
+}
+
+static void guest_pio_write(void *m, u16 port, unsigned size, u32 value)
+{
+    struct guest *g = m;
+
+    if (g->handlers)
+        device_write(g, (u8)port);
 }
 
 static u64 no_mmio_read(void *m, gpa_t gpa, unsigned size)
@@ -63,8 +79,12 @@ static u64 no_mmio_read(void *m, gpa_t gpa, unsigned size)
     return ~0ull;
 }
 
-static void no_mmio_write(void *m, gpa_t gpa, unsigned size, u64 value)
+static void guest_mmio_write(void *m, gpa_t gpa, unsigned size, u64 value)
 {
+    struct guest *g = m;
+
+    if (g->handlers)
+        device_write(g, (u8)value);
 }
 
 static bool no_rdmsr(void *m, u32 msr, u64 *value)
@@ -89,8 +109,14 @@ static void no_set_cr8(void *m, u64 value)
 static vns_t guest_now(void *m)
 {
     struct guest *g = m;
+    pos_t now = engine_count(g->engine);
 
-    return engine_count(g->engine);
+    /* Now and then it writes by itself, after an instruction that asks no device. */
+    if (g->handlers && now * 0x9e3779b97f4a7c15 >> 62 == 0) {
+        g->asked = (u8)(now | 0x80);
+        engine_attention(g->engine);
+    }
+    return now;
 }
 
 static void guest_counted(void *m)
@@ -117,6 +143,16 @@ static void map_page(struct guest *g, gva_t va, gpa_t pa, u64 flags)
         table = *e & 0xffffffffff000;
     }
     *gptr(g, table + (va >> 12 & 511) * 8) = pa | PTE_P | (g->handlers ? 0 : PTE_AD) | flags;
+}
+
+/* A page of the program is itself the table of 2 MiB. */
+static void map_by_code(struct guest *g, gva_t va, gpa_t page)
+{
+    map_page(g, va, page, 0);
+    gpa_t table = G_PML4;
+    for (unsigned level = 3; level > 1; level--)
+        table = *gptr(g, table + (va >> (12 + 9 * level) & 511) * 8) & 0xffffffffff000;
+    *gptr(g, table + (va >> 21 & 511) * 8) = page | PTE_P | PTE_W | PTE_U;
 }
 
 static void put_gate(struct guest *g, unsigned vector)
@@ -182,6 +218,7 @@ static void build_tables(struct guest *g)
         map_page(g, T_CODE + i * PAGE_SIZE, G_CODE + i * PAGE_SIZE,
                  PTE_U | (g->handlers ? PTE_W : 0));
     map_page(g, T_LAND, G_LAND, PTE_U);
+    map_page(g, T_DEVICE, G_DEVICE, PTE_U | PTE_W | PTE_NX);
     memset(gptr(g, G_LAND), 0xcc, PAGE_SIZE);
     for (unsigned i = 0; i < DATA_PAGES; i++)
         if ((DATA_RW | DATA_RO) >> i & 1)
@@ -227,8 +264,8 @@ int guest_create(struct guest **out, enum cpu_model model, enum engine_kind engi
     struct engine_config config = {.model = model, .ram = &g->ram, .env = &g->env, .kind = engine};
 
     g->env = (struct engine_env){
-        g,        no_pio_read, no_pio_write, no_mmio_read, no_mmio_write, no_rdmsr,
-        no_wrmsr, no_get_cr8,  no_set_cr8,   guest_now,    guest_counted, NULL};
+        g,        no_pio_read, guest_pio_write, no_mmio_read, guest_mmio_write, no_rdmsr,
+        no_wrmsr, no_get_cr8,  no_set_cr8,      guest_now,    guest_counted,    NULL};
     g->next_table = G_PML4 + PAGE_SIZE;
     g->model = model;
     g->handlers = handlers;
@@ -458,6 +495,7 @@ void guest_program(struct guest *g, u64 offset, const u8 *code, size_t len, cons
     build_tables(g);
     memset(gptr(g, G_CODE), 0xcc, CODE_SIZE);
     guest_code(g, offset, code, len);
+    map_by_code(g, T_TABLED, G_CODE + (offset & ~(u64)(PAGE_SIZE - 1)));
     memcpy(gptr(g, G_DATA), mem, DATA_SIZE);
     *gptr(g, G_COMMON + 512) = st->rip;
     engine_ram_written(g->engine, 0, G_RAM);
@@ -482,6 +520,10 @@ static void go(struct guest *g, pos_t until)
 {
     pos_t now = engine_count(g->engine);
     g->last = engine_run(g->engine, until > now ? until - now : 0, &g->err);
+    if (g->asked) {
+        device_write(g, g->asked);
+        g->asked = 0;
+    }
     if (g->last == ENGINE_FAILED) {
         fprintf(stderr, "insn: %s\n", g->err.text);
         exit(2);
@@ -503,6 +545,13 @@ void guest_external(struct guest *g)
         engine_can_interrupt(g->engine))
         if (engine_interrupt(g->engine, 0x40))
             g->last = ENGINE_SHUTDOWN;
+}
+
+void guest_written(struct guest *g, u64 offset, const u8 *bytes, size_t len)
+{
+    engine_ram_writing(g->engine);
+    guest_code(g, offset, bytes, len);
+    engine_ram_written(g->engine, G_CODE + offset, len);
 }
 
 struct report {

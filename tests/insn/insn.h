@@ -33,6 +33,10 @@
 #define DATA_RW    0x56u /* bit per page */
 #define DATA_RO    0x20u
 
+/* 2 MiB of a program's (stops.c) whose table is the page in which the program begins. */
+#define T_TABLED 0x10200000ull
+#define T_DEVICE (T_LAND + PAGE_SIZE) /* as port output, what is stored writes among code */
+
 /* What the cases are: CODE_64, or in compatibility mode CODE_32 or CODE_16. 16-bit code lies beyond
  * its first 64 KiB here, so that its address is RIP; branches of 16 bits lead away from it. */
 extern enum code_size test_code;
@@ -245,6 +249,8 @@ void guest_program(struct guest *g, u64 offset, const u8 *code, size_t len, cons
 struct engine *guest_engine(struct guest *g);
 void guest_go(struct guest *g, pos_t until);
 void guest_external(struct guest *g);
+/* Bytes of the code pages at `offset` are written by somebody else than the CPU. */
+void guest_written(struct guest *g, u64 offset, const u8 *bytes, size_t len);
 bool guest_equal(struct guest *a, struct guest *b, char *text, size_t len);
 
 /* stops.c */

@@ -159,6 +159,55 @@ static unsigned over_itself(struct rng *r, u32 here, u8 *out)
     return (unsigned)(p - out);
 }
 
+/*
+ * A store through an entry of the table that is also this program's page (guest.c), and then the
+ * entry, which it turns into other instructions: accessed and dirty, ADD, of one byte, is MOVSXD.
+ */
+static unsigned over_table(struct rng *r, u32 here, u8 *out)
+{
+    static const u8 next[] = {0x9c, 0x11, 0x14, 0x1c}; /* pushf, adc, adc, sbb */
+    u32 entry = ((here & (PAGE_SIZE - 1)) + 7 + 7) / 8, store = entry * 8 - 7;
+    u8 *p = out;
+
+    for (u32 at = here & (PAGE_SIZE - 1); at < store; at++)
+        *p++ = 0x90;
+    *p++ = rng_chance(r, 50) ? 0x88 : 0x8a; /* mov [abs], al, or the other way */
+    *p++ = 0x04;
+    *p++ = 0x25;
+    u32 va = (u32)T_TABLED + entry % 512 * PAGE_SIZE;
+    memcpy(p, &va, 4);
+    p += 4;
+    *p++ = 0x03; /* add r32, r32: present, writable */
+    *p++ = (u8)(0xc0 | rng_below(r, 64));
+    *p++ = next[rng_below(r, sizeof next)];
+    memset(p, 0, 5);
+    p[5] = 0xc0; /* of the last zero: add al, al */
+    return (unsigned)(p + 6 - out);
+}
+
+/*
+ * A load that faults, so that what its handler makes of it jumps over 64 bytes of which nothing
+ * ever runs. Whether CF is live at the load follows from the first two of them, which change each
+ * time.
+ */
+static unsigned never_run(u32 here, u8 *out)
+{
+    static const u8 text[] = {0x80, 0x35, 0, 0, 0, 0, 0x9c, /* xor byte [there], 0x9c */
+                              0xf9,                         /* stc */
+                              /* lgdt [...]; then add [...], edx; adc al, imm8; jmp */
+                              0x0f, 0x01, 0x14, 0x25, 0xeb, 0x42, 0, 0x70};
+    const unsigned chunk = 64; /* what is written is known so exactly (dbt/cache.c) */
+    unsigned pad = (unsigned)(-here - sizeof text) % chunk;
+    i32 d = test_code == CODE_64 ? (i32)sizeof text - 7 : (i32)(here + pad + sizeof text);
+
+    memset(out, 0x90, pad);
+    memcpy(out + pad, text, sizeof text);
+    memcpy(out + pad + 2, &d, 4);
+    memset(out + pad + sizeof text, 0xc0, chunk);
+    out[pad + sizeof text] = 0x9c; /* pushf, or add al, al */
+    return pad + (unsigned)sizeof text + chunk;
+}
+
 /* The same bytes for all three; they follow from (seed, number) alone. `own`: an address in it. */
 static unsigned make_program(struct rng *r, const struct stops *s, u32 own, u8 *out, unsigned room)
 {
@@ -172,6 +221,9 @@ static unsigned make_program(struct rng *r, const struct stops *s, u32 own, u8 *
         u8 b[32];
         unsigned kind = (unsigned)rng_below(r, 100);
 
+        if (!n && rng_chance(r, 10)) /* later it is seldom come to */
+            kind = 29;
+
         if (kind < 6 && heads < 4) {
             head[heads++] = len;
             continue;
@@ -183,6 +235,37 @@ static unsigned make_program(struct rng *r, const struct stops *s, u32 own, u8 *
         }
         if (kind == 26) {
             len += over_itself(r, own + len, out + len);
+            n += 4;
+            continue;
+        }
+        if (kind == 28) { /* rdtsc; out imm8, al; op [the device], al */
+            static const u8 op[] = {0x88, 0x00, 0x86};
+
+            if (rng_chance(r, 40)) {
+                out[len++] = 0x0f;
+                out[len++] = 0x31;
+            } else if (rng_chance(r, 50)) {
+                out[len++] = 0xe6;
+                out[len++] = (u8)rng_below(r, 256);
+            } else {
+                u32 va = (u32)T_DEVICE + (u32)rng_below(r, PAGE_SIZE);
+
+                out[len++] = op[rng_below(r, sizeof op)];
+                out[len++] = 0x04;
+                out[len++] = 0x25;
+                memcpy(out + len, &va, 4);
+                len += 4;
+            }
+            n += 2;
+            continue;
+        }
+        if (kind == 29 && len + 256 < room) {
+            len += never_run(own + len, out + len);
+            n += 2;
+            continue;
+        }
+        if (kind == 27 && test_code == CODE_64) {
+            len += over_table(r, own + len, out + len);
             n += 4;
             continue;
         }

@@ -153,6 +153,8 @@ void engine_want_window(struct engine *e, bool interrupt, bool nmi);
 int engine_interrupt(struct engine *e, u8 vector);
 int engine_nmi(struct engine *e);
 
+/* RAM is going to be written from outside the CPU (call before the write). */
+void engine_ram_writing(struct engine *e);
 /* RAM [gpa, gpa+len) was written from outside the CPU (call after the write). */
 void engine_ram_written(struct engine *e, gpa_t gpa, u64 len);
 

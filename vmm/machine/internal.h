@@ -133,6 +133,7 @@ u8 bus_acknowledge(struct machine_cpu *c);
 /* Something changed that a vCPU may have to look at. */
 void bus_attention(struct machine *m);
 /* RAM [gpa, gpa + len) was written by anybody but a vCPU. */
+void bus_writing(struct machine *m);
 void bus_written(struct machine *m, gpa_t gpa, u64 len);
 
 /* clock.c: position, virtual time, TSC */

@@ -79,6 +79,7 @@ bool machine_poke_physical(struct machine *m, gpa_t gpa, const void *in, size_t 
     void *p = ram_ptr(&m->ram, gpa, len);
     if (!p)
         return false;
+    bus_writing(m);
     memcpy(p, in, len);
     bus_written(m, gpa, len);
     engine_debug_hit(m->turn->engine, &m->debug_hit); /* the debugger's own write */

@@ -15,6 +15,12 @@ void bus_attention(struct machine *m)
         engine_attention(m->cpu[i].engine);
 }
 
+void bus_writing(struct machine *m)
+{
+    for (unsigned i = 0; i < MACHINE_CPUS; i++)
+        engine_ram_writing(m->cpu[i].engine);
+}
+
 void bus_written(struct machine *m, gpa_t gpa, u64 len)
 {
     for (unsigned i = 0; i < MACHINE_CPUS; i++)
@@ -129,6 +135,7 @@ static bool dev_dma_write(void *opaque, gpa_t gpa, const void *in, size_t len)
     void *p = ram_ptr(&m->ram, gpa, len);
     if (!p || (gpa < ROM_END && gpa + len > ROM_BASE))
         return false;
+    bus_writing(m);
     memcpy(p, in, len);
     bus_written(m, gpa, len);
     return true;

@@ -410,8 +410,7 @@ void cache_drop_from_page(struct dbt *d, u64 index, unsigned region)
             continue;
         }
         at = next;
-        unsigned end = MIN((unsigned)b->low + b->size, (unsigned)PAGE_SIZE);
-        map |= e & SECOND_PAGE ? 1 : page_chunks(b->low, end - 1);
+        map |= e & SECOND_PAGE ? 1 : page_chunks(b->low, b->looked - 1u);
         if (b->linked >> region & 1)
             unlink_block(k, b, region);
     }

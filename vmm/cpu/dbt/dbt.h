@@ -59,8 +59,8 @@ struct block {
     u32 linked;    /* a bit for each region that a link of it goes to */
     u32 insns;     /* index into insn_off: n pairs */
     u16 n;         /* instructions, a final one left to exec() included */
-    u16 count;     /* what the budget check takes: without that final one */
-    u16 check_at;  /* the budget check comes before this instruction */
+    u8 count;      /* what the budget check takes: without that final one */
+    u8 check_at;   /* the budget check comes before this instruction */
     u16 loaded;    /* stolen guest registers that are in host registers inside the block */
     u16 spilled;   /* guest registers whose host register is scratch inside the block */
     bool dead;     /* its page was written */
@@ -70,6 +70,7 @@ struct block {
     bool hot;      /* goes on over branches, or would not gain by it (path.c) */
     u8 heat;       /* slices that ended here */
     u16 low, size; /* of the page: offset and bytes within which its guest code is */
+    u16 looked;    /* where the bytes end that it was made from: more, for the flags' sake */
     u32 link_patch[LINKS_MAX];  /* offsets of the rel32 to patch; 0 none */
     u32 link_inner[LINKS_MAX];  /* ... that jump to `inner` of a block with the same `loaded` and
                                    `spilled` */

@@ -39,6 +39,7 @@ void tape_to_ram(struct paranoid *p, const struct tape_entry *e)
     struct core *c = &p->d->c;
     void *to = ram_ptr(c->ram, e->a, e->b);
     CHECK(to, "memory at %llx on the tape", (unsigned long long)e->a);
+    core_ops.ram_writing(&c->base);
     memcpy(to, e + 1, e->b);
     core_ops.ram_written(&c->base, e->a, e->b);
 }

@@ -51,7 +51,7 @@ u64 slow_mem(struct dbt *d)
     if (((d->tmp2 & SLOW_ALIGN) && (va & (size - 1))) ||
         ((d->tmp2 & SLOW_WAIT) && fpu_pending(&d->c)))
         return 0;
-    u64 host = (u64)mmu_fill(&d->c, va, acc, d->c.idx);
+    u64 host = (u64)mmu_fill(&d->c, va, acc, d->c.idx, WALK_BESIDE);
     if (UNLIKELY(!host && d->c.debug.nwatch && !d->c.fault.vector))
         host = (u64)beside_watched(&d->c, va, size, acc);
     /* Accessed bits were set in a page that also holds code, maybe this block; or a page became a

@@ -66,7 +66,8 @@ struct tr {
     const struct code_at *at;
     struct emit e;
     unsigned n, count, ncold;
-    unsigned check; /* the budget is taken before this instruction */
+    unsigned check;  /* the budget is taken before this instruction */
+    unsigned looked; /* how far in the page the flags that are live at its end were looked for */
     u64 lin;
     u32 bi;
     u16 use, wr, loaded, spilled;

@@ -195,7 +195,9 @@ static void liveness(struct tr *t, const u8 *page, unsigned start)
     }
     const struct insn *l = &t->in[last];
     unsigned after = (unsigned)((int)start + t->off[last] + l->len);
-    u32 live = ends_scan(l) ? FL_ARITH : flags_live(&t->d->c, page, after);
+    u32 live = FL_ARITH;
+    if (!ends_scan(l))
+        live = flags_live(&t->d->c, page, after, &t->looked);
     for (int i = (int)last; i >= 0; i--) {
         if (!ends_scan(&t->in[i]) && !counts_branches(&t->d->c))
             live = (live & ~(u32)t->in[i].kill) | t->in[i].test;
@@ -336,10 +338,12 @@ static unsigned place_of(struct tr *t)
     }
     t->b->low = (u16)low;
     t->b->size = (u16)(end - low);
+    t->b->looked = (u16)MAX(t->looked, MIN((unsigned)end, PAGE_SIZE));
     return (unsigned)end;
 }
 
-/* Stores into the 64 bytes around each instruction will drop the page's blocks. */
+/* Stores into the 64 bytes around each instruction will drop the page's blocks, and into those that
+ * say which flags are live behind the last one. */
 static void mark_page(const struct tr *t)
 {
     unsigned start = t->at->phys & (PAGE_SIZE - 1);
@@ -347,6 +351,8 @@ static void mark_page(const struct tr *t)
     for (unsigned i = 0; i < t->n; i++) {
         unsigned first = (unsigned)((int)start + t->off[i]), last = first + t->in[i].len - 1;
         pg->map |= page_chunks(first, MIN(last, PAGE_SIZE - 1u));
+        if (i == t->n - 1 && t->looked > last)
+            pg->map |= page_chunks(last, t->looked - 1);
     }
 }
 
@@ -390,7 +396,7 @@ static struct block *make_block(struct dbt *d, const struct code_at *at)
         path_end(&t);
     unsigned end = place_of(&t);
     b->n = (u16)t.n;
-    b->count = (u16)t.count;
+    b->count = (u8)t.count;
     t.e.p = d->code->rw + d->code->used;
     b->ient = (u32)(t.e.p - d->code->rw);
     put_ient(&t);
@@ -399,7 +405,7 @@ static struct block *make_block(struct dbt *d, const struct code_at *at)
     b->inner = (u32)(t.e.p - d->code->rw);
     if (t.guarded || t.body)
         put_guards(&t);
-    b->check_at = (u16)t.check;
+    b->check_at = (u8)t.check;
     b->insns = d->code->ninsn_off;
     for (unsigned i = 0; i < t.n; i++) {
         put_begin(&t, i);

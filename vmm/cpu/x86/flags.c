@@ -15,7 +15,9 @@
  *
  * A store into the page being executed, or into a table through which it is mapped, changes the
  * bytes the rule reads, so it makes the flags visible first (memory.c): dead ones become zero at
- * that instruction in every mode.
+ * that instruction in every mode. So do an access to a device, which may write there, and accessed
+ * and dirty bits that a walk sets there (walk.c). A device that writes at a boundary comes to
+ * core_ram_writing(). A block knows how far the rule has looked for it (dbt/cache.c).
  */
 #include "cpu/x86/flags.h"
 #include "cpu/x86/icache.h"
@@ -29,18 +31,20 @@ static const struct insn *looked_at(struct core *d, const u8 *page, unsigned off
     return icache_look(d, buf);
 }
 
-u32 flags_live(struct core *d, const u8 *page, unsigned offset)
+u32 flags_live(struct core *d, const u8 *page, unsigned offset, unsigned *end)
 {
     u32 live = 0, unknown = FL_ARITH;
+    *end = offset;
     if (counts_branches(d))
         return FL_ARITH;
     while (unknown && offset < PAGE_SIZE) {
         const struct insn *in = looked_at(d, page, offset);
-        if (in->len == 0 || offset + in->len > PAGE_SIZE || ends_scan(in))
+        offset += in->len;
+        *end = MIN(in->len ? offset : offset + 15, PAGE_SIZE);
+        if (in->len == 0 || offset > PAGE_SIZE || ends_scan(in))
             break;
         live |= in->test & unknown;
         unknown &= ~(u32)(in->test | in->kill);
-        offset += in->len;
     }
     return live | unknown;
 }
@@ -51,7 +55,8 @@ u32 flags_live_at(struct core *d, u64 lin)
     if (counts_branches(d) || !is_canonical(lin) || !mmu_peek(d, lin, &gpa))
         return FL_ARITH;
     const u8 *page = ram_ptr(d->ram, gpa & ~(u64)(PAGE_SIZE - 1), PAGE_SIZE);
-    return page ? flags_live(d, page, gpa & (PAGE_SIZE - 1)) : FL_ARITH;
+    unsigned end;
+    return page ? flags_live(d, page, gpa & (PAGE_SIZE - 1), &end) : FL_ARITH;
 }
 
 void flags_make_visible(struct core *d)

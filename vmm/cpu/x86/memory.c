@@ -71,7 +71,7 @@ static int translate_part(struct core *d, u64 va, enum access acc, unsigned idx,
         *gpa = tlb_gpa(d, t) | (va & (PAGE_SIZE - 1));
         return DONE;
     }
-    u8 *p = mmu_fill(d, va, acc, idx);
+    u8 *p = mmu_fill(d, va, acc, idx, WALK_ANYWHERE);
     if (!p && d->fault.vector)
         return FAULT;
     *host = p;
@@ -86,6 +86,8 @@ static int translate_part(struct core *d, u64 va, enum access acc, unsigned idx,
 void io_read(struct core *d, gpa_t gpa, unsigned len, u8 *out)
 {
     core_park(d);
+    if (d->executing)
+        flags_make_visible(d);
     while (len) {
         unsigned n = len >= 8 ? 8 : len >= 4 ? 4 : len >= 2 ? 2 : 1;
         u64 v = d->env->mmio_read(d->env->cpu, gpa, n);
@@ -133,15 +135,15 @@ static void page_store(struct core *d, gpa_t gpa, unsigned len, const u8 *in)
 }
 
 /* An instruction is about to write the page it lies in, whose bytes the liveness rule reads, or a
- * table through which that page is mapped: the dead flags become zero now, in every mode (flags.c).
- * Tables on the path are tracked, because the fetch walked through them. */
+ * table through which that page is mapped, or a device, which may write that page: the dead flags
+ * become zero now, in every mode (flags.c). Tables on the path are tracked, because the fetch
+ * walked through them. */
 static void own_page(struct core *d, gpa_t gpa)
 {
     if (!d->executing)
         return;
-    bool own = (gpa & ~(u64)(PAGE_SIZE - 1)) == d->code_page;
-    if (!own && ram_ptr(d->ram, gpa, 1) &&
-        (d->shared->pages[ram_page_index(d->ram, gpa)].flags & PG_PT))
+    bool own = (gpa & ~(u64)(PAGE_SIZE - 1)) == d->code_page || !ram_ptr(d->ram, gpa, 1);
+    if (!own && (d->shared->pages[ram_page_index(d->ram, gpa)].flags & PG_PT))
         own = mmu_on_path(d, code_linear(d, d->cpu.rip), gpa);
     if (UNLIKELY(own))
         flags_make_visible(d);
@@ -442,6 +444,13 @@ void operand_stored(struct core *d, const struct operand *op)
         page_changed(d, op->gpa[0]);
     if (op->part < op->len && ram_ptr(d->ram, op->gpa[1], 1))
         page_changed(d, op->gpa[1]);
+}
+
+void core_ram_writing(struct engine *e)
+{
+    struct core *d = core_of(e);
+    if (!d->executing) /* else the instruction that had a device do it has seen to it */
+        flags_make_visible(d);
 }
 
 void core_ram_written(struct engine *e, gpa_t gpa, u64 len)

@@ -7,6 +7,7 @@
 #include <Zydis/Mnemonic.h>
 
 #include "cpu/x86/exec.h"
+#include "cpu/x86/flags.h"
 #include "cpu/x86/memory.h"
 #include "cpu/x86/mode.h"
 #include "cpu/x86/park.h"
@@ -422,6 +423,7 @@ HELPER(in)
     u16 port = io_port(d, in, in->imm2);
     TRY(check_io(d, port, size));
     core_park(d);
+    flags_make_visible(d); /* devices may write this page */
     u32 v = d->env->pio_read(d->env->cpu, port, size);
     d->st.pio++;
     count_events(d, 1);
@@ -438,6 +440,7 @@ HELPER(out)
     if (size < 4)
         v &= (1u << 8 * size) - 1;
     core_park(d);
+    flags_make_visible(d);
     d->env->pio_write(d->env->cpu, port, size, v);
     d->st.pio++;
     count_events(d, 1);

@@ -11,6 +11,7 @@
 #include "base/phase.h"
 
 #include "cpu/x86/debug.h"
+#include "cpu/x86/flags.h"
 #include "cpu/x86/mode.h"
 #include "cpu/x86/walk.h"
 
@@ -213,7 +214,7 @@ int mmu_walk(struct core *d, u64 va, enum access acc, unsigned idx, gpa_t *gpa)
 {
     struct walk w;
     enum phase before = phase_enter(PHASE_WALK);
-    int r = walk(d, va, acc, idx, true, &w);
+    int r = walk(d, va, acc, idx, WALK_ANYWHERE, &w);
     if (r == DONE)
         *gpa = w.gpa;
     if (r == DONE && acc == ACC_X)
@@ -222,11 +223,11 @@ int mmu_walk(struct core *d, u64 va, enum access acc, unsigned idx, gpa_t *gpa)
     return r;
 }
 
-static u8 *fill(struct core *d, u64 va, enum access acc, unsigned idx)
+static u8 *fill(struct core *d, u64 va, enum access acc, unsigned idx, enum walk_kind kind)
 {
     struct walk w;
     d->fault.vector = 0;
-    if (walk(d, va, acc, idx, true, &w))
+    if (walk(d, va, acc, idx, kind, &w))
         return NULL;
     d->filled_gpa = w.gpa;
     u8 *host = ram_ptr(d->ram, w.gpa & ~(u64)(PAGE_SIZE - 1), PAGE_SIZE);
@@ -274,10 +275,10 @@ static u8 *fill(struct core *d, u64 va, enum access acc, unsigned idx)
     return host + (va & (PAGE_SIZE - 1));
 }
 
-u8 *mmu_fill(struct core *d, u64 va, enum access acc, unsigned idx)
+u8 *mmu_fill(struct core *d, u64 va, enum access acc, unsigned idx, enum walk_kind kind)
 {
     enum phase before = phase_enter(PHASE_WALK);
-    u8 *host = fill(d, va, acc, idx);
+    u8 *host = fill(d, va, acc, idx, kind);
     phase_leave(before);
     return host;
 }
@@ -305,6 +306,8 @@ void mmu_set_cr3(struct core *d, u64 old, u64 cr3)
      * new one at once: a CPU may set accessed bits early, and this depends on guest memory only,
      * so it is the same in every run. */
     bool set = false;
+    if (b == d->code_page)
+        flags_make_visible(d); /* as of walks that set them */
     for (unsigned i = half; i < entries; i++)
         if ((pa[i] & ~pb[i] & PTE_A) && (pb[i] & PTE_P)) {
             pb[i] |= PTE_A;

@@ -23,8 +23,8 @@ static inline gpa_t tlb_gpa(const struct core *d, const struct tlb_entry *t)
 void tlb_init(struct core *d);
 int mmu_walk(struct core *d, u64 va, enum access acc, unsigned idx, gpa_t *gpa);
 /* Walks and fills. The host address of va's byte, or NULL: a fault (d->fault set, vector != 0), or
- * a page that has no fast path for this access (vector == 0). */
-u8 *mmu_fill(struct core *d, u64 va, enum access acc, unsigned idx);
+ * a page that has no fast path for this access, or what WALK_BESIDE leaves alone (vector == 0). */
+u8 *mmu_fill(struct core *d, u64 va, enum access acc, unsigned idx, enum walk_kind kind);
 void mmu_flush_all(struct core *d);
 void mmu_set_cr3(struct core *d, u64 old, u64 cr3);
 /* Takes the write fast path to a page away, under all its addresses; of all pages. */

@@ -1,5 +1,6 @@
 /* The page walk (SDM vol. 3, 4.3 to 4.7), as the paging mode has it. */
 #include "cpu/x86/walk.h"
+#include "cpu/x86/flags.h"
 #include "cpu/x86/tlb.h"
 
 #define PTE_W  (1ull << 1)
@@ -65,9 +66,10 @@ static int page_fault(struct core *d, u64 va, u32 error)
     return FAULT;
 }
 
-int walk(struct core *d, u64 va, enum access acc, unsigned idx, bool commit, struct walk *w)
+int walk(struct core *d, u64 va, enum access acc, unsigned idx, enum walk_kind kind, struct walk *w)
 {
     u64 reserved = ~d->phys_mask & PTE_ADDR;
+    bool commit = kind != WALK_LOOK;
     d->st.walks += commit;
     if (!(d->cpu.efer & EFER_NX))
         reserved |= PTE_NX;
@@ -127,16 +129,29 @@ int walk(struct core *d, u64 va, enum access acc, unsigned idx, bool commit, str
         return commit ? page_fault(d, va, err | PF_P) : FAULT;
     if (!commit)
         return DONE;
+    u8 set[PAGING_LEVELS + 1] = {
+        0}; /* bits that are not set yet: all in the entries' first bytes */
     for (unsigned l = mode->levels; l >= w->leaf; l--) {
-        u64 set = PTE_A | (l == w->leaf && acc == ACC_W ? PTE_D : 0);
-        if (w->entry[l] && l != mode->bare && (*w->entry[l] & set) != set) {
-            *w->entry[l] |= (u8)set; /* both are in its first byte */
-            /* A table page may hold code too. */
-            struct page *pg = page_at(d, w->table[l]);
-            note_written(d, pg, ram_page_index(d->ram, w->table[l]));
-            if (UNLIKELY(pg->flags & PG_CODE))
-                d->translator->page_changed(d, w->table[l], PAGE_SIZE);
-        }
+        if (!w->entry[l] || l == mode->bare)
+            continue;
+        set[l] = (u8)((PTE_A | (l == w->leaf && acc == ACC_W ? PTE_D : 0)) & ~*w->entry[l]);
+        if (LIKELY(!set[l]))
+            continue;
+        /* A table page may hold code too: what runs, perhaps, whose dead flags become zero first.
+         */
+        if (kind == WALK_BESIDE && (page_at(d, w->table[l])->flags & PG_CODE))
+            return FAULT;
+        if (UNLIKELY(d->executing && w->table[l] == d->code_page))
+            flags_make_visible(d);
+    }
+    for (unsigned l = mode->levels; l >= w->leaf; l--) {
+        if (LIKELY(!set[l]))
+            continue;
+        *w->entry[l] |= set[l];
+        struct page *pg = page_at(d, w->table[l]);
+        note_written(d, pg, ram_page_index(d->ram, w->table[l]));
+        if (UNLIKELY(pg->flags & PG_CODE))
+            d->translator->page_changed(d, w->table[l], PAGE_SIZE);
     }
     w->writable = w->writable && w->entry[w->leaf] && (*w->entry[w->leaf] & PTE_D);
     return DONE;
@@ -149,7 +164,7 @@ bool mmu_peek(struct core *d, u64 va, gpa_t *gpa)
     if (!is_canonical(va))
         return false;
     /* Any mapping will do: no permission matters to a debugger. */
-    int r = walk(d, va, ACC_R, IDX_SUPU, false, &w);
+    int r = walk(d, va, ACC_R, IDX_SUPU, WALK_LOOK, &w);
     d->fault = saved;
     if (r)
         return false;
@@ -161,7 +176,7 @@ bool mmu_on_path(struct core *d, u64 va, gpa_t gpa)
 {
     struct walk w;
     struct fault saved = d->fault;
-    bool mapped = walk(d, va, ACC_R, IDX_SUPU, false, &w) == DONE;
+    bool mapped = walk(d, va, ACC_R, IDX_SUPU, WALK_LOOK, &w) == DONE;
     d->fault = saved;
     for (unsigned l = paging_of(d)->levels; mapped && l >= w.leaf; l--)
         if (((w.table[l] ^ gpa) & PTE_ADDR) == 0)

@@ -48,8 +48,15 @@ struct walk {
     bool writable; /* for this idx, the dirty bit set */
 };
 
-/* No side effects unless `commit`; DONE or FAULT (d->fault set only when commit). */
-int walk(struct core *d, u64 va, enum access acc, unsigned idx, bool commit, struct walk *w);
+enum walk_kind {
+    WALK_LOOK,     /* no side effects */
+    WALK_BESIDE,   /* accessed and dirty bits are set, but none in a page with translated code */
+    WALK_ANYWHERE, /* they are set */
+};
+/* DONE or FAULT; d->fault says which one, unless it only looks; of WALK_BESIDE that sets bits among
+ * code it stays as it was. */
+int walk(struct core *d, u64 va, enum access acc, unsigned idx, enum walk_kind kind,
+         struct walk *w);
 bool mmu_peek(struct core *d, u64 va, gpa_t *gpa);
 /* Is the page at gpa one of the tables through which va is mapped? No side effects. */
 bool mmu_on_path(struct core *d, u64 va, gpa_t gpa);
