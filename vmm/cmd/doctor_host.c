@@ -89,9 +89,15 @@ static void prepare(struct engine *e, struct ram *ram)
 
 void doctor_dbt(struct facts *f)
 {
-    static const struct engine_env env = {NULL,          no_pio_read, no_pio_write, no_mmio_read,
-                                          no_mmio_write, no_rdmsr,    no_wrmsr,     no_cr8,
-                                          no_set_cr8,    no_time,     NULL,         NULL};
+    static const struct engine_env env = {.pio_read = no_pio_read,
+                                          .pio_write = no_pio_write,
+                                          .mmio_read = no_mmio_read,
+                                          .mmio_write = no_mmio_write,
+                                          .rdmsr = no_rdmsr,
+                                          .wrmsr = no_wrmsr,
+                                          .get_cr8 = no_cr8,
+                                          .set_cr8 = no_set_cr8,
+                                          .now = no_time};
     struct ram ram;
     struct engine *e;
     struct err err = {0};

@@ -27,6 +27,8 @@ struct engine_env {
     bool (*wrmsr)(void *cpu, u32 msr, u64 value);
     u64 (*get_cr8)(void *cpu);
     void (*set_cr8)(void *cpu, u64 value);
+    /* A performance counter overflowed: LVTPC. `mask`: the entry is masked by that (Intel's). */
+    void (*pmi)(void *cpu, bool mask);
     vns_t (*now)(void *cpu); /* what the TSC shows: TSC = now + tsc_adjust */
     /* UNIT_BRANCH: an event was counted (cpu/unit.h); engine_count() includes it. */
     void (*counted)(void *cpu);
@@ -74,6 +76,7 @@ struct engine_config {
     const struct engine_env *env;
     enum engine_kind kind;
     enum position_unit unit; /* 0: UNIT_INSN */
+    bool pmu;                /* the model's performance counters are there */
     bool guest_tsc;          /* kvm, UNIT_BRANCH: it may run freely once MSR_GUEST_TSC says so */
     u64 code_cache;          /* bytes, CODE_CACHE_MIN to CODE_CACHE_MAX; 0: CODE_CACHE_DEFAULT */
     struct engine_paranoid paranoid;

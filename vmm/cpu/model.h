@@ -33,6 +33,7 @@ struct cpuid_live {
     u64 xcr0;
     bool apic_enabled; /* IA32_APIC_BASE bit 11 */
     u32 apic_id;
+    bool pmu; /* its counters are shown */
 };
 
 void cpu_model_cpuid(enum cpu_model model, u32 leaf, u32 subleaf, const struct cpuid_live *live,

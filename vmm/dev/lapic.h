@@ -34,6 +34,10 @@ void lapic_set_cr8(struct device *dev, u64 value);
 /* Level of LINT0 or LINT1. */
 void lapic_lint(struct device *dev, unsigned pin, bool level);
 
+/* A performance counter overflowed: what its LVT entry says; then it is masked, if `mask`
+ * (SDM vol. 3, 11.5.1). */
+void lapic_pmi(struct device *dev, bool mask);
+
 /* IA32_APIC_BASE's enable bit: CPUID.1:EDX.APIC follows it. */
 bool lapic_enabled(const struct device *dev);
 /* The xAPIC window answers at `gpa`. */

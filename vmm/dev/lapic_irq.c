@@ -230,6 +230,17 @@ void lapic_lint(struct device *dev, unsigned pin, bool level)
     dev_changed(dev);
 }
 
+void lapic_pmi(struct device *dev, bool mask)
+{
+    struct lapic_state *s = dev->state;
+    if (!(s->base & BASE_ENABLE) || (s->lvt[LVT_PERF] & LVT_MASKED))
+        return;
+    lapic_local(dev, LVT_PERF);
+    if (mask)
+        s->lvt[LVT_PERF] |= LVT_MASKED;
+    dev_changed(dev);
+}
+
 bool lapic_accepts_extint(const struct device *dev)
 {
     const struct lapic_state *s = dev->state;

@@ -138,6 +138,13 @@ static void cpu_set_cr8(void *opaque, u64 value)
     bus_attention(c->m);
 }
 
+static void cpu_pmi(void *opaque, bool mask)
+{
+    struct machine_cpu *c = opaque;
+    lapic_pmi(c->lapic, mask);
+    bus_attention(c->m);
+}
+
 /* ---- interrupts ---- */
 
 #define EXTINT 256 /* the 8259s have one, and say which when they are asked */
@@ -175,6 +182,7 @@ void bus_connect(struct machine *m)
                                      .wrmsr = cpu_wrmsr,
                                      .get_cr8 = cpu_get_cr8,
                                      .set_cr8 = cpu_set_cr8,
+                                     .pmi = cpu_pmi,
                                      .now = cpu_tsc,
                                      .counted = cpu_counted};
     }

@@ -12,6 +12,7 @@
 
 #include "cpu/x86/core.h"
 #include "cpu/x86/insn.h"
+#include "cpu/x86/pmu.h"
 
 #define JC_SIZE  65536u
 #define JC_PAGES 65536u
@@ -77,6 +78,18 @@ struct block {
     u32 link_exit[LINKS_MAX];   /* where they go while they are not linked */
     u16 link_target[LINKS_MAX]; /* page offsets */
 };
+
+/* What translated code of that mode counts for the guest's counters: bits of enum signal. */
+static inline u32 block_signals(u32 mode)
+{
+    return (mode & MODE_SIGNALS) >> MODE_SIGNALS_SHIFT;
+}
+
+/* Is each branch a block's end, as something is counted by where it goes? */
+static inline bool branches_end(const struct core *c)
+{
+    return counts_branches(c) || (block_signals(c->mode) & PMU_WAY_SIGNALS);
+}
 
 /* Where its guest code begins, by linear address. */
 static inline u64 block_first(const struct block *b)
@@ -220,6 +233,8 @@ struct dbt {
     /* The budget while translated code runs, less DBT_SLACK: a block takes from the part of its
      * own, so that blocks that follow each other do not wait for each other's stores. */
     i64 part[BUDGET_PARTS];
+    /* What the guest's counters count, of late: each block has a part, as of the budget. */
+    u64 signals[SIG_CODE][BUDGET_PARTS];
     u64 found[GROUPS_MAX]; /* what a block's guards found, for which no register was free */
     u32 favoured;          /* the part that has all of a short budget */
     i64 sti_budget;        /* budget right after an inlined STI that opened a shadow */

@@ -28,6 +28,7 @@ enum tape_kind {
     TAPE_WRMSR,
     TAPE_GET_CR8,
     TAPE_SET_CR8,
+    TAPE_PMI, /* a: the entry is masked */
     TAPE_NOW,
     TAPE_ATTENTION,
     TAPE_RAM,  /* a: where; `len` bytes follow */

@@ -48,7 +48,7 @@ static _Noreturn void other_call(struct paranoid *p, enum tape_kind kind, u64 a,
         [TAPE_PIO_READ] = "IN",         [TAPE_PIO_WRITE] = "OUT",
         [TAPE_MMIO_READ] = "MMIO read", [TAPE_MMIO_WRITE] = "MMIO write",
         [TAPE_RDMSR] = "RDMSR",         [TAPE_WRMSR] = "WRMSR",
-        [TAPE_GET_CR8] = "CR8 read",    [TAPE_SET_CR8] = "CR8 write",
+        [TAPE_GET_CR8] = "CR8 read",    [TAPE_SET_CR8] = "CR8 write", [TAPE_PMI] = "counter's interrupt",
         [TAPE_NOW] = "RDTSC",
     };
     const struct tape_entry *e = tape_next(p), none = {.kind = TAPE_END};
@@ -200,6 +200,17 @@ static void set_cr8(void *opaque, u64 value)
     p->real->set_cr8(p->real->cpu, value);
 }
 
+static void pmi(void *opaque, bool mask)
+{
+    struct paranoid *p = opaque;
+    if (p->following) {
+        expect(p, TAPE_PMI, 0, mask, false, 0);
+        return;
+    }
+    begin(p, TAPE_PMI, 0, mask, 0);
+    p->real->pmi(p->real->cpu, mask);
+}
+
 /* Where instructions are counted time follows from the position, whoever asks: translated code may
  * know it without asking. */
 static vns_t now(void *opaque)
@@ -240,6 +251,7 @@ const struct engine_env paranoid_env = {.pio_read = pio_read,
                                         .wrmsr = wrmsr,
                                         .get_cr8 = get_cr8,
                                         .set_cr8 = set_cr8,
+                                        .pmi = pmi,
                                         .now = now,
                                         .counted = counted,
                                         .lacking = lacking};

@@ -19,7 +19,7 @@ void path_loop(struct tr *t)
 {
     unsigned i = t->n - 1;
     if (t->count != t->n || !is_jcc(t, i) || !tr_usual_size(&t->in[i]) ||
-        counts_branches(&t->d->c) || tr_target(t, i) != t->lin)
+        branches_end(&t->d->c) || tr_target(t, i) != t->lin)
         return;
     t->way[i] = WAY_TAKEN;
     t->side[i] = 0;
@@ -55,7 +55,7 @@ int path_on(struct tr *t)
 {
     unsigned i = t->n - 1;
     const struct insn *in = &t->in[i];
-    if (!t->at->hot || counts_branches(&t->d->c) || !tr_usual_size(in) || in->op0_kind != OP_IMM)
+    if (!t->at->hot || branches_end(&t->d->c) || !tr_usual_size(in) || in->op0_kind != OP_IMM)
         return -1;
     u64 next = tr_next(t, i), target = tr_target(t, i);
     enum way way = WAY_END;
@@ -100,6 +100,7 @@ void put_way(struct tr *t, unsigned i)
 {
     struct emit *e = &t->e;
     int leaves = t->in[i].cond ^ (t->way[i] == WAY_TAKEN);
+    put_signals(t, pmu_signals(&t->in[i]));
     if (t->body && i + 1 == t->n) {
         e_fix(e_jcc(e, leaves ^ 1), t->again);
         put_side(t, i);

@@ -734,6 +734,7 @@ void put_call(struct tr *t, const struct insn *in, unsigned i)
     struct place w = put_word(t, i, RSP, -(i32)tr_word(t), true);
     put_word_imm(t, next, &w); /* before a non-canonical target faults: run.c takes RSP back */
     put_sp_moved(t, -(i32)tr_word(t));
+    put_signals(t, pmu_signals(in));
     if (direct) {
         put_edge(t, tr_target(t, i), 0);
     } else {
@@ -748,7 +749,20 @@ void put_ret(struct tr *t, const struct insn *in, unsigned i)
     struct place w = put_word(t, i, RSP, 0, false);
     put_word_op(t, 0x8b, t->s1, &w);
     put_sp_moved(t, (i32)tr_word(t) + (in->op0_kind == OP_IMM ? (i32)(u16)in->imm : 0));
+    put_signals(t, pmu_signals(in));
     put_indirect(t, i);
+}
+
+void put_signals(struct tr *t, u32 signals)
+{
+    struct emit *e = &t->e;
+    for (u32 s = signals & block_signals(t->d->c.mode); s; s &= s - 1) {
+        size_t at = OFF(signals) + 8 * (BUDGET_PARTS * (size_t)__builtin_ctz(s) +
+                                        t->bi % BUDGET_PARTS);
+        e_load(e, t->s2, at);
+        e_lea(e, t->s2, t->s2, NOREG, 1, 1);
+        e_store(e, t->s2, at);
+    }
 }
 
 void put_jcc(struct tr *t, const struct insn *in, unsigned i)
@@ -759,14 +773,18 @@ void put_jcc(struct tr *t, const struct insn *in, unsigned i)
         e_lea(&t->e, t->s1, t->s1, NOREG, 1, 1);
         e_store(&t->e, t->s1, OFF(c.branches));
     }
+    put_signals(t, pmu_signals(in));
     u64 target = tr_target(t, i);
+    u32 on_jump = pmu_way_signals(true, in->imm < 0);
     u8 *taken = e_jcc(&t->e, in->cond);
-    if (!(t->loaded | t->spilled) && tr_linkable(t, target)) {
+    put_signals(t, pmu_way_signals(false, in->imm < 0));
+    if (!(t->loaded | t->spilled) && tr_linkable(t, target) && !(on_jump & block_signals(t->d->c.mode))) {
         note_link(t, taken, target, 1);
         put_edge(t, next, 0);
         return;
     }
     put_edge(t, next, 0);
     e_fix(taken, t->e.p);
+    put_signals(t, on_jump);
     put_edge(t, target, 1);
 }

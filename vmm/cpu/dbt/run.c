@@ -199,6 +199,8 @@ static int bad_target(struct dbt *d)
     struct insn *in = block_insn(d, b, i);
     d->c.cpu.rip = insn_rip(d, b, i);
     d->c.budget++;
+    for (u32 s = pmu_signals(in) & block_signals(b->mode); s; s &= s - 1)
+        d->c.pmu.counted[__builtin_ctz(s)]--;
     u64 sp = get_sp(&d->c);
     if (in->treat == T_RET) {
         i64 skip = in->op0_kind == OP_IMM ? (u16)in->imm : 0;
@@ -209,6 +211,18 @@ static int bad_target(struct dbt *d)
                         in->stack)); /* the pushed address stays behind, as on Intel's CPUs */
     }
     return step_finish(&d->c, raise_error(&d->c, EXC_GP, 0), false);
+}
+
+/* What translated code has counted. */
+static void take_signals(struct dbt *d)
+{
+    for (u32 s = d->c.pmu.signals[0] | d->c.pmu.signals[1]; s; s &= s - 1) {
+        unsigned signal = (unsigned)__builtin_ctz(s);
+        for (unsigned k = 0; k < BUDGET_PARTS; k++) {
+            d->c.pmu.counted[signal] += d->signals[signal][k];
+            d->signals[signal][k] = 0;
+        }
+    }
 }
 
 /* Translated code from an offset in the cache on, with the budget in parts. */
@@ -222,6 +236,8 @@ static int enter_block(struct dbt *d, u32 code)
     d->c.budget = DBT_SLACK;
     for (unsigned k = 0; k < BUDGET_PARTS; k++)
         d->c.budget += d->part[k];
+    if (UNLIKELY(d->c.pmu.on))
+        take_signals(d);
     return r;
 }
 
@@ -256,7 +272,7 @@ static void heat(struct dbt *d, struct block *b)
     if (b->heat < UINT8_MAX)
         b->heat++;
     if (b->hot || b->plain || b->phys2 || b->dead || b->heat < d->hot_at ||
-        counts_branches(&d->c) || b->mode != d->c.mode)
+        branches_end(&d->c) || b->mode != d->c.mode)
         return;
     b->hot = true;
     struct code_at at = {.lin = b->lin, .phys = b->phys, .page = ram_page(d, b->phys), .hot = true};
@@ -441,6 +457,8 @@ enum engine_exit dbt_run_insns(struct core *c, u64 n, struct err *err)
             result = ENGINE_ATTENTION;
             break;
         }
+        if (UNLIKELY(d->c.pmu.again))
+            break;
     }
     d->c.kicked = 0;
     core_park(&d->c);

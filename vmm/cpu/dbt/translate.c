@@ -70,7 +70,7 @@ static bool is_branch(const struct dbt *d, const struct insn *in)
 
 bool tr_wants_scratch(const struct dbt *d, const struct insn *in)
 {
-    return (in->treat == T_JCC && counts_branches(&d->c)) || (in->treat == T_GEN && in->mem) ||
+    return (in->treat == T_JCC && (counts_branches(&d->c) || block_signals(d->c.mode))) || (in->treat == T_GEN && in->mem) ||
            in->treat == T_PUSH || in->treat == T_POP || in->treat == T_LEAVE ||
            in->treat == T_CALL || in->treat == T_RET || in->treat == T_JMP || in->treat == T_HELP;
 }
@@ -253,14 +253,15 @@ static void put_insn(struct tr *t, unsigned i)
     case T_RET: put_ret(t, in, i); break;
     case T_JCC: t->way[i] != WAY_END ? put_way(t, i) : put_jcc(t, in, i); break;
     case T_JMP:
+        if (in->op0_kind != OP_IMM)
+            put_target(t, in, i);
+        put_signals(t, pmu_signals(in));
         if (t->way[i] != WAY_END)
             break;
-        if (in->op0_kind == OP_IMM) {
+        if (in->op0_kind == OP_IMM)
             put_edge(t, tr_target(t, i), 0);
-        } else {
-            put_target(t, in, i);
+        else
             put_indirect(t, i);
-        }
         break;
     case T_HELP: tr_inlined(t->d, in)->put(t, i); break;
     default: break; /* T_NOP */

@@ -120,6 +120,13 @@ static void set_cr8(void *opaque, u64 value)
     u->real->set_cr8(u->real->cpu, value);
 }
 
+/* Comes when its instruction is done. */
+static void pmi(void *opaque, bool mask)
+{
+    struct kvm_undo *u = opaque;
+    u->real->pmi(u->real->cpu, mask);
+}
+
 static vns_t now(void *opaque)
 {
     struct kvm_undo *u = opaque;
@@ -147,6 +154,7 @@ int kvm_undo_create(struct kvm *k, struct err *err)
                                  .wrmsr = env_wrmsr,
                                  .get_cr8 = get_cr8,
                                  .set_cr8 = set_cr8,
+                                 .pmi = pmi,
                                  .now = now,
                                  .counted = counted};
     k->core->env = &u->env;

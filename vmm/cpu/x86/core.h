@@ -38,6 +38,57 @@
 #define MODE_FS   0x1000u /* ... and FS from its base on */
 #define MODE_GS   0x2000u
 
+/* What translated code counts for the guest's counters: bits of enum signal from here on. */
+#define MODE_SIGNALS_SHIFT 14
+#define MODE_SIGNALS       (((1u << SIG_CODE) - 1) << MODE_SIGNALS_SHIFT)
+
+/* What happens that a counter of the guest may count (pmu.c). */
+enum signal {
+    SIG_BRANCH,
+    SIG_COND,
+    SIG_COND_TAKEN,
+    SIG_COND_MISS, /* not as static prediction has it: backward taken, forward not */
+    SIG_NEAR_TAKEN,
+    SIG_CALL,
+    SIG_RET,
+    SIG_INDIRECT,
+    SIG_CODE, /* those in front of it are counted by translated code */
+    SIG_FAR = SIG_CODE,
+    SIG_DELIVERY,
+    SIG_INTERRUPT,
+    SIG_COUNTED,
+    SIG_INSN = SIG_COUNTED, /* made of positions */
+    SIG_CYCLE,
+    SIGNALS
+};
+
+/* A counter of the guest that is enabled, as its registers say. */
+struct pmu_counter {
+    u64 *value;
+    u32 plus, minus; /* bits of enum signal: what it adds, and takes away */
+    u8 rings;        /* bit 0: counts at CPL 0, 1: elsewhere */
+    u8 status;       /* its bit of IA32_PERF_GLOBAL_STATUS, and its number */
+    u8 threshold;    /* CMASK: cycles are counted in which as many happen; 0: what happens is */
+    bool invert, edge, interrupts;
+};
+#define PMU_COUNTERS 8
+
+/* The guest's performance counters, besides their registers (vcpu.perf). */
+struct pmu {
+    const struct model_pmu *kind; /* what the CPU has */
+    bool on;                      /* some counter is enabled */
+    bool by_ring;                 /* ... and does not count everywhere */
+    bool edge;                    /* ... and looks at each position */
+    bool again;                   /* the run loop comes back: how far it may go has changed */
+    u8 ring;                      /* since `mark`; 0: CPL 0, 1: elsewhere */
+    u8 n;
+    struct pmu_counter counter[PMU_COUNTERS]; /* the n enabled ones */
+    u32 signals[2]; /* by ring: what translated code counts */
+    u64 not_insns;  /* positions that were no instruction's end */
+    u64 counted[SIG_COUNTED];
+    u64 mark[SIGNALS]; /* all of them, when the registers were brought up to date */
+};
+
 #define MAX_FILLED 65536u
 
 struct tlb_entry {
@@ -204,6 +255,7 @@ struct core {
     int (*stepper)(struct core *d, struct insn *in);
     void *stepper_opaque;
     bool by_hand; /* instructions run one at a time: memory changes without the core's knowing */
+    struct pmu pmu;
     struct engine_trace trace; /* before == NULL: none */
     struct engine_accesses accesses;
     bool logging; /* accesses are those of an instruction that is traced */

@@ -15,6 +15,7 @@
 #include "cpu/x86/memory.h"
 #include "cpu/x86/mode.h"
 #include "cpu/x86/park.h"
+#include "cpu/x86/pmu.h"
 #include "cpu/x86/real.h"
 #include "cpu/x86/seg.h"
 #include "cpu/x86/task.h"
@@ -149,7 +150,9 @@ int deliver_fault(struct core *d)
             d->budget--;
         else if (d->debug.hit && !hit)
             d->debug.at.position--;
+        pmu_delivered(d, !f.trap, false);
         if (f.vector == EXC_DB) {
+            pmu_end_branch_steps(d);
             d->cpu.dr[7] &= ~0x2000ull; /* GD */
             mmu_mode_changed(d);
         }
@@ -165,6 +168,9 @@ static int external(struct core *d, unsigned vector)
     int r = deliver_loop(d, vector, false, 0, false);
     if (r == DONE) {
         d->budget--;
+        pmu_delivered(d, true, vector != EXC_NMI);
+        if (UNLIKELY(d->pmu.on))
+            pmu_ring(d);
         count_events(d, 1);
     }
     phase_leave(before);

@@ -224,8 +224,9 @@ static int exec_ret(struct core *d, struct insn *in)
     return DONE;
 }
 
-static bool condition(const struct core *d, unsigned cc)
+bool jumps(const struct core *d, const struct insn *in)
 {
+    unsigned cc = in->cond;
     u64 f = d->flags;
     bool cf = f & FL_CF, zf = f & FL_ZF, sf = f & FL_SF, of = f & FL_OF, pf = f & FL_PF, v;
     switch (cc >> 1) {
@@ -330,7 +331,7 @@ int exec(struct core *d, struct insn *in)
     case T_CALL: return exec_call(d, in, true);
     case T_JMP: return exec_call(d, in, false);
     case T_RET: return exec_ret(d, in);
-    case T_JCC: return condition(d, in->cond) ? branch_to(d, relative(d, in)) : DONE;
+    case T_JCC: return jumps(d, in) ? branch_to(d, relative(d, in)) : DONE;
     case T_LOOP: return exec_loop(d, in);
     case T_LEAVE: return exec_leave(d, in);
     case T_HELP: return in->help(d, in);

@@ -18,6 +18,9 @@ int exec_begin(struct core *d, struct insn *in);
 /* x87 pointers after an x87 instruction at RIP. */
 void exec_x87_pointers(struct core *d, struct insn *in);
 
+/* Does the conditional branch jump? (Of Jcc: by the flags, before it and after.) */
+bool jumps(const struct core *d, const struct insn *in);
+
 /* Helpers named by insn.def */
 #define HELPER(name)                                                                               \
     helper_fn help_##name;                                                                         \

@@ -5,6 +5,7 @@
 #include "cpu/x86/msr.h"
 #include "cpu/x86/exec.h"
 #include "cpu/x86/park.h"
+#include "cpu/x86/pmu.h"
 #include "cpu/x86/tlb.h"
 
 #define MSR_TSC          0x10
@@ -90,6 +91,9 @@ static bool get(struct core *d, u32 msr, u64 *v)
         core_park(d);
         return d->env->rdmsr(d->env->cpu, msr, v);
     }
+    bool ok;
+    if (pmu_rdmsr(d, msr, v, &ok))
+        return ok;
     enum rule rule;
     u64 *p = plain(d, msr, &rule);
     if (p) {
@@ -158,6 +162,9 @@ static bool set(struct core *d, u32 msr, u64 v)
         core_park(d);
         return d->env->wrmsr(d->env->cpu, msr, v);
     }
+    bool ok;
+    if (pmu_wrmsr(d, msr, v, &ok))
+        return ok;
     enum rule rule;
     u64 *p = plain(d, msr, &rule);
     if (p) {

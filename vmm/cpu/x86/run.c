@@ -1,8 +1,38 @@
 /* Running up to a position in either unit, by as many instructions as there are at most. */
 #include "cpu/x86/run.h"
 
+#include "cpu/x86/pmu.h"
+
 /* So many instructions and REP iterations without anything that counts are a guest that waits. */
 #define BETWEEN_INSNS (1u << 22)
+
+static enum engine_exit run(struct core *d, u64 n, struct err *err)
+{
+    d->runs = true;
+    d->modes |= 1u << vcpu_mode(&d->cpu);
+    d->pmu.again = false;
+    enum engine_exit r = d->translator->run_insns(d, n, err);
+    d->runs = false;
+    return r;
+}
+
+/*
+ * While counters count: up to where one may overflow that interrupts, and again. Each position
+ * counts one at most (but for a trap after a branch, at the same position), so none is passed.
+ */
+enum engine_exit core_run_insns(struct core *d, u64 n, struct err *err)
+{
+    pos_t end = position(d) + n;
+    do {
+        pos_t until = position(d) + MIN(end - position(d), pmu_distance(d));
+        enum engine_exit r = run(d, until - position(d), err);
+        if (UNLIKELY(d->pmu.on) && pmu_sync(d) && r == ENGINE_STOP)
+            return ENGINE_ATTENTION;
+        if (r != ENGINE_STOP || (position(d) < until && !d->pmu.again))
+            return r;
+    } while (position(d) < end);
+    return ENGINE_STOP;
+}
 
 /*
  * UNIT_BRANCH: an instruction counts one at most (but for devices, which ask for attention), so as

@@ -8,14 +8,7 @@
 extern const struct engine_ops core_ops;
 
 /* Runs n instructions, REP iterations or deliveries at most, in either unit. */
-static inline enum engine_exit core_run_insns(struct core *d, u64 n, struct err *err)
-{
-    d->runs = true;
-    d->modes |= 1u << vcpu_mode(&d->cpu);
-    enum engine_exit r = d->translator->run_insns(d, n, err);
-    d->runs = false;
-    return r;
-}
+enum engine_exit core_run_insns(struct core *d, u64 n, struct err *err);
 static inline void translations_flush(struct core *d)
 {
     d->translator->flush(d);

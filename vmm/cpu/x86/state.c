@@ -14,6 +14,7 @@
 #include "cpu/x86/icache.h"
 #include "cpu/x86/mode.h"
 #include "cpu/x86/park.h"
+#include "cpu/x86/pmu.h"
 #include "cpu/x86/points.h"
 #include "cpu/x86/tlb.h"
 
@@ -79,7 +80,9 @@ int core_init(struct core *d, const struct engine_config *config, struct err *er
     d->phys_mask = (1ull << (r.eax & 0xff)) - 1;
     d->shadow_pos = NEVER;
     d->debug.pass = NEVER;
+    d->pmu.kind = cpu_model_pmu(config->pmu ? d->model : CPU_MODEL_NONE);
     vcpu_reset(&d->cpu);
+    pmu_reset(d);
     d->shared = shared_create(d->ram);
     if (!d->shared)
         return err_set(err, -ENOMEM, "out of memory for the engine's tables");
@@ -119,6 +122,7 @@ void core_sync(struct engine *e)
 {
     struct core *d = core_of(e);
     core_park(d);
+    pmu_sync(d);
     u64 live = flags_live_at(d, code_linear(d, d->cpu.rip));
     d->cpu.position = unit_position(d);
     if (counts_branches(d))
@@ -153,11 +157,13 @@ void core_changed(struct engine *e)
     memcpy(&d->fdp, c->xsave + 16, 8);
     mmu_flush_all(d);
     mmu_mode_changed(d);
+    pmu_changed(d);
 }
 
 void core_shut_down(struct core *d)
 {
     vcpu_reset(&d->cpu);
+    pmu_reset(d);
     d->cpu.position = unit_position(d);
     core_changed(&d->base);
 }

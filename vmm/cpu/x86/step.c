@@ -11,6 +11,7 @@
 #include "cpu/x86/park.h"
 #include "cpu/x86/tlb.h"
 #include "cpu/x86/debug.h"
+#include "cpu/x86/pmu.h"
 #include "cpu/x86/mode.h"
 #include "cpu/x86/trace.h"
 
@@ -64,7 +65,7 @@ static int fetch(struct core *d, struct insn **out)
     return DONE;
 }
 
-int step_finish(struct core *d, int r, bool tf)
+static int finish(struct core *d, int r, bool tf)
 {
     if (UNLIKELY(r == STOP_HALT && (tf || d->db_pending))) {
         d->cpu.halted = 0; /* a debug trap after HLT wakes it at once */
@@ -118,6 +119,23 @@ int step_finish(struct core *d, int r, bool tf)
     return r;
 }
 
+int step_finish(struct core *d, int r, bool tf)
+{
+    r = finish(d, r, tf);
+    if (UNLIKELY(d->pmu.on))
+        pmu_ring(d);
+    return r;
+}
+
+/* DEBUGCTL.BTF: does a single-step trap follow it? (SDM vol. 3, 18.4.1) */
+static bool branches(const struct core *d, const struct insn *in)
+{
+    u32 signals = pmu_signals(in);
+    if (signals & 1u << SIG_COND)
+        return in->treat == T_JCC ? jumps(d, in) : d->next != d->cpu.rip + in->len;
+    return signals;
+}
+
 /* One instruction at RIP; `in` if it is known already. */
 static int step_one(struct core *d, struct insn *in)
 {
@@ -152,6 +170,10 @@ static int step_one(struct core *d, struct insn *in)
             r = exec(d, in);
         if (r == DONE)
             d->branches += in->treat == T_JCC || in->treat == T_LOOP;
+        if (UNLIKELY(d->pmu.on) && r == DONE)
+            pmu_retired(d, in);
+        if (UNLIKELY(tf) && r == DONE && pmu_steps_branches(d))
+            tf = branches(d, in);
         d->executing = false;
     }
     return step_finish(d, r, tf);

@@ -286,12 +286,14 @@ HELPER(string)
             stop = stop || zf != (in->rep == 0xf3);
         if (stop) {
             d->budget -= (i64)done - 1; /* the last one is counted by the caller */
+            d->pmu.not_insns += done - 1;
             return DONE;
         }
         if (op == SCAS || op == CMPS)
             d->flags = flags;
         d->cpu.rep_resume = 1; /* the same whether it goes on here or after a stop */
         d->budget -= (i64)done;
+        d->pmu.not_insns += done;
         if (d->budget <= 0 || tf || d->db_pending || d->attention || d->stale || d->kicked ||
             d->debug.hit || restart || (d->want && core_takes_wanted(d)))
             return RESTART;
@@ -351,6 +353,7 @@ HELPER(string_io)
         if (!(d->cpu.gpr[RCX] & m))
             return DONE;
         d->budget--;
+        d->pmu.not_insns++;
     }
     return RESTART;
 }

@@ -11,6 +11,7 @@
 #include "cpu/x86/memory.h"
 #include "cpu/x86/mode.h"
 #include "cpu/x86/park.h"
+#include "cpu/x86/pmu.h"
 #include "cpu/x86/seg.h"
 #include "cpu/x86/tlb.h"
 #include "cpu/x86/walk.h"
@@ -459,16 +460,22 @@ HELPER(rdtsc)
     return DONE;
 }
 
-/* The models have no performance counters (leaf 0xA is zero): every index is invalid. */
 HELPER(rdpmc)
 {
-    return raise_error(d, EXC_GP, 0);
+    u64 v;
+    bool may = d->cpl == 0 || (d->cpu.cr4 & CR4_PCE);
+    if (!may || !pmu_rdpmc(d, (u32)d->cpu.gpr[RCX], &v))
+        return raise_error(d, EXC_GP, 0);
+    d->cpu.gpr[RAX] = (u32)v;
+    d->cpu.gpr[RDX] = v >> 32;
+    return DONE;
 }
 
 HELPER(cpuid)
 {
     u64 *r = d->cpu.gpr;
-    struct cpuid_live live = {.cr4 = d->cpu.cr4, .xcr0 = d->cpu.xcr0};
+    struct cpuid_live live = {
+        .cr4 = d->cpu.cr4, .xcr0 = d->cpu.xcr0, .pmu = d->pmu.kind->kind != PMU_KIND_NONE};
     struct cpuid_result out;
     core_park(d);
     u64 base = 0;

@@ -368,13 +368,14 @@ void mmu_mode_changed(struct core *d)
     if (c->cr4 & CR4_SMAP)
         mode |= MODE_SMAP;
     mode |= mode_of_code(d);
+    mode |= d->pmu.signals[d->cpl != 0] << MODE_SIGNALS_SHIFT;
     d->mode = mode;
     d->idx = idx;
     d->ac_check = d->cpl == 3 && (c->cr0 & CR0_AM) && (c->rflags & FL_AC);
     d->dr_active = (c->dr[7] & 0xff) != 0;
     d->watching = d->dr_active || d->debug.nwatch;
     d->careful_only = (c->rflags & FL_TF) || d->dr_active || d->ac_check ||
-                      (d->trace.before && !d->trace.n) || d->stepper || d->by_hand;
+                      (d->trace.before && !d->trace.n) || d->stepper || d->by_hand || d->pmu.edge;
     /* CPL 0 and CPL 1, 2 share an index of the jump cache: leaving one for another forgets it. */
     bool inner = d->cpl == 1 || d->cpl == 2;
     u32 now = mode & ~(MODE_IDX | MODE_CPL0), *looked_up = &d->looked_up[idx != IDX_USER];
