@@ -18,10 +18,40 @@ enum cpu_model {
     CPU_ZEN2 = 7,
 };
 
+#define CPU_MODEL_FIRST CPU_X86_64_V2
+#define CPU_MODEL_LAST  CPU_ZEN2
+
 /* "x86-64-v2" etc.; NULL for an unknown number. */
 const char *cpu_model_name(enum cpu_model model);
-/* CPU_MODEL_NONE if there is no such name. */
+/* By its name, or by another one (`skylake`); CPU_MODEL_NONE if there is no such. */
 enum cpu_model cpu_model_find(const char *name);
+/* Its other name, or NULL; a line about it for people. */
+const char *cpu_model_alias(enum cpu_model model);
+const char *cpu_model_brand(enum cpu_model model);
+
+/* Features (features.def): bit `f % 32` of word `f / 32`. */
+enum cpu_word {
+#define CPU_WORD(word, leaf, subleaf, reg) CPU_WORD_##word,
+#include "cpu/features.def"
+    CPU_WORDS
+};
+enum cpu_feature {
+#define FEATURE(name, word, bit, host, text) FEAT_##name = CPU_WORD_##word * 32 + (bit),
+#include "cpu/features.def"
+};
+
+/* The CPU_WORDS words of an existing model. */
+const u32 *cpu_model_words(enum cpu_model model);
+
+static inline bool cpu_words_have(const u32 *words, enum cpu_feature f)
+{
+    return words[f / 32] >> f % 32 & 1;
+}
+
+static inline bool cpu_model_has(enum cpu_model model, enum cpu_feature f)
+{
+    return cpu_words_have(cpu_model_words(model), f);
+}
 
 struct cpuid_result {
     u32 eax, ebx, ecx, edx;
