@@ -371,6 +371,8 @@ int guest_load(struct guest *g, const struct guest_config *c, struct err *err)
     if (lacks)
         return err_set(err, -ENOTSUP, "this host's CPU lacks %s, which the model %s has", lacks,
                        d->cpu_model);
+    if (!d->pmu[0] && cpu_model_pmu(cpu_model_find(d->cpu_model))->kind)
+        snprintf(d->pmu, sizeof(d->pmu), c->unit == UNIT_BRANCH ? "off" : "on");
     bool from_disk = !strcmp(c->kernel, GUEST_KERNEL_AUTO);
     u8 *initrd = NULL;
     size_t initrd_size = 0;

@@ -22,6 +22,8 @@
 /* Live bits of leaf 1. */
 #define L1D_APIC    BIT(9)
 #define L1C_OSXSAVE BIT(27)
+#define L1C_PDCM    BIT(15) /* those of the counters: shown if they are there */
+#define X1C_PERFCTR BIT(23)
 
 enum { REG_none = -1, REG_eax, REG_ebx, REG_ecx, REG_edx };
 
@@ -162,6 +164,14 @@ static void leaf_d(const struct model *m, u32 subleaf, const struct cpuid_live *
     /* Subleaf 1 is zero: no XSAVEOPT, XSAVEC, XGETBV(1), XSAVES. */
 }
 
+/* Architectural performance monitoring: all seven events are there (SDM vol. 2A, leaf 0xa). */
+static void leaf_a(const struct model_pmu *p, struct cpuid_result *out)
+{
+    out->eax = p->version | (u32)p->general << 8 | (u32)p->width << 16 | 7u << 24;
+    out->ecx = p->version >= 5 ? BIT(p->fixed) - 1 : 0;
+    out->edx = p->fixed | (u32)p->width << 5 | (p->version >= 5 ? BIT(15) : 0);
+}
+
 /* Leaves that AMD's CPUs do not have. */
 static void intel(const struct model *m, u32 leaf, u32 subleaf, struct cpuid_result *out)
 {
@@ -191,11 +201,16 @@ static void basic(const struct model *m, u32 leaf, u32 subleaf, const struct cpu
         out->eax = m->signature;
         out->ebx = live->apic_id << 24 | 1 << 16 | 8 << 8; /* CLFLUSH line of 8 quadwords */
         out->ecx |= live->cr4 & CR4_OSXSAVE ? L1C_OSXSAVE : 0;
+        out->ecx |= live->pmu && !has(m, FEAT_AMD) ? L1C_PDCM : 0;
         out->edx |= live->apic_enabled ? L1D_APIC : 0;
         break;
     case 0x7:
         if (subleaf == 0)
             out->eax = m->words[CPU_WORD_72D] ? 2 : 0; /* the last subleaf */
+        break;
+    case 0xa:
+        if (live->pmu && !has(m, FEAT_AMD))
+            leaf_a(&m->pmu, out);
         break;
     case 0xb: leaf_b(subleaf, live, out); break;
     case 0xd: leaf_d(m, subleaf, live, out); break;
@@ -228,6 +243,7 @@ static void amd(const struct model *m, u32 leaf, u32 subleaf, const struct cpuid
         break;
     case 0x80000001:
         out->eax = m->signature;
+        out->ecx |= live->pmu ? X1C_PERFCTR : 0;
         /* Leaf 1 EDX once more, as far as AMD had it first. */
         out->edx |= (m->words[CPU_WORD_1D] | (live->apic_enabled ? L1D_APIC : 0)) & 0x0183f3ff;
         break;

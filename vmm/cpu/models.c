@@ -124,7 +124,7 @@ static const struct model models[] = {
                 {2, 1, 8, 64, false},
                 {3, 2, 20, 1024, false},
                 {3, 3, 12, 16384, false}},
-     .pmu = {PMU_KIND_INTEL, 5, 8, 3, 48}},
+     .pmu = {PMU_KIND_INTEL, 5, 4, 3, 48}},
     {.id = CPU_ZEN2,
      .name = "zen2",
      .alias = "zen",

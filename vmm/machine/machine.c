@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "board/acpi.h"
@@ -50,6 +51,7 @@ static int create_cpus(struct machine *m, const struct machine_config *config, s
                                          .kind = config->engine,
                                          .paranoid = config->paranoid,
                                          .unit = m->unit,
+                                         .pmu = !strcmp(config->is->pmu, "on"),
                                          .guest_tsc = config->is->guest_tsc,
                                          .code_cache = config->code_cache};
         r = engine_create(&m->cpu[i].engine, &ec, err);
