@@ -305,8 +305,10 @@ static int check_sense(const struct machine_description *d, struct err *err)
             return err_set(err, -EINVAL, "port %u is missing", i);
     if ((d->gpu.capset_size || d->gpu.hz != DESCRIPTION_HZ) && !d->gpu.width)
         return err_set(err, -EINVAL, "there is something of a GPU, and no GPU");
-    if (!strcmp(d->pmu, "on") && (d->branch_ns || !cpu_model_pmu(cpu_model_find(d->cpu_model))->kind))
-        return err_set(err, -EINVAL, "the counters of CPU model \"%s\" make no sense", d->cpu_model);
+    if (!strcmp(d->pmu, "on") &&
+        (d->branch_ns || !cpu_model_pmu(cpu_model_find(d->cpu_model))->kind))
+        return err_set(err, -EINVAL, "the counters of CPU model \"%s\" make no sense",
+                       d->cpu_model);
     if (d->counter[0] && !strcmp(d->engine, "dbt"))
         return err_set(err, -EINVAL, "there is no engine \"dbt\" with counter \"%s\"", d->counter);
     return 0;

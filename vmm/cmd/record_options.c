@@ -418,9 +418,13 @@ static void check(struct argp_state *state, struct record_args *a)
     if (cpu_model_find(g->is.cpu_model) == CPU_MODEL_NONE)
         argp_error(state, "--cpu: there is no model '%s' (x86-64-v2, x86-64-v3)", g->is.cpu_model);
     if (!strcmp(g->is.pmu, "on") && !cpu_model_pmu(cpu_model_find(g->is.cpu_model))->kind)
-        argp_error(state, "--pmu: the model %s has no performance counters (nehalem, haswell, ... have)", g->is.cpu_model);
+        argp_error(state,
+                   "--pmu: the model %s has no performance counters (nehalem, haswell, ... have)",
+                   g->is.cpu_model);
     if (!strcmp(g->is.pmu, "on") && a->unit == UNIT_BRANCH)
-        argp_error(state, "--pmu: with --counter=pmu the guest runs freely, and its counters would not be exact");
+        argp_error(
+            state,
+            "--pmu: with --counter=pmu the guest runs freely, and its counters would not be exact");
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)

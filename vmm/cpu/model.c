@@ -1,6 +1,7 @@
 /*
- * What CPUID says (model.h) of the models in models.c. Nothing here comes from the host, and nothing
- * may change once a recording names the model. SDM vol. 2A, CPUID, table 3-8; APM vol. 3, appendix E.
+ * What CPUID says (model.h) of the models in models.c. Nothing here comes from the host, and
+ * nothing may change once a recording names the model. SDM vol. 2A, CPUID, table 3-8; APM vol. 3,
+ * appendix E.
  */
 #include "cpu/model.h"
 
@@ -101,7 +102,8 @@ u32 cpu_xsave_size(u64 xcr0)
     return xcr0 & XCR0_AVX ? 832 : 576;
 }
 
-/* Deterministic cache parameters, leaf 4 of Intel's and 8000001D of AMD's. Only software tuning reads them. */
+/* Deterministic cache parameters, leaf 4 of Intel's and 8000001D of AMD's. Only software tuning
+ * reads them. */
 static void cache_leaf(const struct model *m, u32 subleaf, struct cpuid_result *out)
 {
     if (subleaf >= MODEL_CACHES || !m->caches[subleaf].level)
@@ -194,8 +196,11 @@ static void basic(const struct model *m, u32 leaf, u32 subleaf, const struct cpu
 {
     switch (leaf) {
     case 0x0:
-        *out = has(m, FEAT_AMD) ? (struct cpuid_result){m->max_basic, 0x68747541, 0x444d4163, 0x69746e65} /* AuthenticAMD */
-                                : (struct cpuid_result){m->max_basic, 0x756e6547, 0x6c65746e, 0x49656e69}; /* GenuineIntel */
+        *out = has(m, FEAT_AMD)
+                   ? (struct cpuid_result){m->max_basic, 0x68747541, 0x444d4163, 0x69746e65}
+                   /* AuthenticAMD */
+                   : (struct cpuid_result){m->max_basic, 0x756e6547, 0x6c65746e,
+                                           0x49656e69}; /* GenuineIntel */
         break;
     case 0x1:
         out->eax = m->signature;

@@ -72,35 +72,36 @@ void cpu_model_cpuid(enum cpu_model model, u32 leaf, u32 subleaf, const struct c
 /* NULL if this host can execute the model's instructions, else the feature it lacks. */
 const char *cpu_model_host_lacks(enum cpu_model model);
 
-/* What a counter of the guest can count. The manuals' names differ, these are what they mean here. */
+/* What a counter of the guest can count. The manuals' names differ, these are what they mean here.
+ */
 enum pmu_counts {
-    PMU_NOTHING,         /* an unknown code, or one that nothing here makes happen */
-    PMU_INSNS,           /* instructions retired */
-    PMU_CYCLES,          /* core cycles while not halted */
-    PMU_REF_CYCLES,      /* cycles of a fixed frequency while not halted */
-    PMU_BRANCHES,        /* all of the following together: instructions, no deliveries */
-    PMU_COND,            /* Jcc, LOOPcc, JRCXZ, taken or not */
-    PMU_COND_TAKEN,      /* those that jumped */
-    PMU_COND_NOT_TAKEN,  /* and those that did not */
-    PMU_NEAR_TAKEN,      /* near branches that went elsewhere: all but far and not taken ones */
-    PMU_NEAR_CALLS,      /* CALL near, direct and indirect */
-    PMU_NEAR_RETURNS,    /* RET near */
-    PMU_NEAR_INDIRECT,   /* JMP and CALL near through a register or memory, no RET */
-    PMU_FAR,             /* far JMP, CALL, RET, INT n, IRET, SYSCALL, SYSRET, SYSENTER, SYSEXIT */
+    PMU_NOTHING,        /* an unknown code, or one that nothing here makes happen */
+    PMU_INSNS,          /* instructions retired */
+    PMU_CYCLES,         /* core cycles while not halted */
+    PMU_REF_CYCLES,     /* cycles of a fixed frequency while not halted */
+    PMU_BRANCHES,       /* all of the following together: instructions, no deliveries */
+    PMU_COND,           /* Jcc, LOOPcc, JRCXZ, taken or not */
+    PMU_COND_TAKEN,     /* those that jumped */
+    PMU_COND_NOT_TAKEN, /* and those that did not */
+    PMU_NEAR_TAKEN,     /* near branches that went elsewhere: all but far and not taken ones */
+    PMU_NEAR_CALLS,     /* CALL near, direct and indirect */
+    PMU_NEAR_RETURNS,   /* RET near */
+    PMU_NEAR_INDIRECT,  /* JMP and CALL near through a register or memory, no RET */
+    PMU_FAR,            /* far JMP, CALL, RET, INT n, IRET, SYSCALL, SYSRET, SYSENTER, SYSEXIT */
     PMU_BRANCHES_OR_DELIVERIES, /* AMD's: PMU_BRANCHES, exceptions and interrupts delivered */
     PMU_TAKEN_OR_DELIVERIES,    /* AMD's: of these, all but conditional ones that did not jump */
     PMU_FAR_OR_DELIVERIES,      /* AMD's: PMU_FAR, exceptions and interrupts delivered */
-    PMU_INTERRUPTS,      /* external interrupts delivered */
-    PMU_BRANCH_MISSES,   /* branches predicted wrongly, of all kinds */
-    PMU_COND_MISSES,     /* of these the conditional ones */
-    PMU_LLC_REFS,        /* there are no caches: zero */
-    PMU_LLC_MISSES,      /* zero */
+    PMU_INTERRUPTS,             /* external interrupts delivered */
+    PMU_BRANCH_MISSES,          /* branches predicted wrongly, of all kinds */
+    PMU_COND_MISSES,            /* of these the conditional ones */
+    PMU_LLC_REFS,               /* there are no caches: zero */
+    PMU_LLC_MISSES,             /* zero */
 };
 
 struct model_event {
-    u16 select; /* IA32_PERFEVTSELx bits 0-7; AMD: PERF_CTL bits 0-7 and 32-35 */
-    u8 umask;   /* bits 8-15 */
-    u8 counts;  /* enum pmu_counts */
+    u16 select;       /* IA32_PERFEVTSELx bits 0-7; AMD: PERF_CTL bits 0-7 and 32-35 */
+    u8 umask;         /* bits 8-15 */
+    u8 counts;        /* enum pmu_counts */
     const char *name; /* the vendor's, as `perf list` has it */
 };
 

@@ -2,19 +2,19 @@
  * The CPU models. A row that was released never changes: recordings name it, and a guest decides at
  * boot by what it says (tests/unit/test_model.c has a hash of each).
  *
- * x86-64-v2 and x86-64-v3 are nobody's: GenuineIntel, family 6, model 0x12, stepping 1. No Intel CPU
- * has that number, so it is on none of the lists that Linux matches by model: cpu_vuln_blacklist,
- * cpu_vuln_whitelist, deadline_match, invlpg_miss_ids, spectre_bad_microcodes, the RTM quirks. It is
- * above 0x0e, since below that Linux uses four PAT entries only and no fast strings; and far below
- * what Intel numbers now, so that no future list meets it.
+ * x86-64-v2 and x86-64-v3 are nobody's: GenuineIntel, family 6, model 0x12, stepping 1. No Intel
+ * CPU has that number, so it is on none of the lists that Linux matches by model:
+ * cpu_vuln_blacklist, cpu_vuln_whitelist, deadline_match, invlpg_miss_ids, spectre_bad_microcodes,
+ * the RTM quirks. It is above 0x0e, since below that Linux uses four PAT entries only and no fast
+ * strings; and far below what Intel numbers now, so that no future list meets it.
  *
  * The others have a maker's numbers, by which perf, rr and libraries know them. They show of that
  * CPU's features what is executed here, and four kinds of things that it has not:
  * - what a hypervisor adds to it on any host (KVM does): x2APIC, the APIC's TSC deadline and
  *   IA32_TSC_ADJUST, so that Linux calibrates nothing;
  * - the TSC's frequency in leaves 0x15 and 0x16 of Intel's;
- * - by which Linux mitigates nothing in them: IA32_ARCH_CAPABILITIES (as KVM's guests have it, AMD's
- *   too), SSB_NO, BTC_NO, SRSO_NO;
+ * - by which Linux mitigates nothing in them: IA32_ARCH_CAPABILITIES (as KVM's guests have it,
+ * AMD's too), SSB_NO, BTC_NO, SRSO_NO;
  * - 1 GiB pages, which our walks know in each of them, and FCS and FDS that are gone.
  */
 #include "cpu/model_table.h"
@@ -44,7 +44,9 @@
 #define PLAIN_CACHES                                                                               \
     {                                                                                              \
         {1, 1, 8, 64, false}, {2, 1, 8, 64, false}, {3, 2, 16, 1024, false},                       \
-            {3, 3, 16, 8192, false}                                                                \
+        {                                                                                          \
+            3, 3, 16, 8192, false                                                                  \
+        }                                                                                          \
     }
 
 #define HASWELL_1C (ALL_1C | B(PCID) | B(XSAVE) | AVX_1C | B(AES) | B(PCLMULQDQ))

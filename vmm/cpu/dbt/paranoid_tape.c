@@ -45,10 +45,15 @@ void tape_skip(struct paranoid *p, const struct tape_entry *e)
 static _Noreturn void other_call(struct paranoid *p, enum tape_kind kind, u64 a, u64 b)
 {
     static const char *const names[] = {
-        [TAPE_PIO_READ] = "IN",         [TAPE_PIO_WRITE] = "OUT",
-        [TAPE_MMIO_READ] = "MMIO read", [TAPE_MMIO_WRITE] = "MMIO write",
-        [TAPE_RDMSR] = "RDMSR",         [TAPE_WRMSR] = "WRMSR",
-        [TAPE_GET_CR8] = "CR8 read",    [TAPE_SET_CR8] = "CR8 write", [TAPE_PMI] = "counter's interrupt",
+        [TAPE_PIO_READ] = "IN",
+        [TAPE_PIO_WRITE] = "OUT",
+        [TAPE_MMIO_READ] = "MMIO read",
+        [TAPE_MMIO_WRITE] = "MMIO write",
+        [TAPE_RDMSR] = "RDMSR",
+        [TAPE_WRMSR] = "WRMSR",
+        [TAPE_GET_CR8] = "CR8 read",
+        [TAPE_SET_CR8] = "CR8 write",
+        [TAPE_PMI] = "counter's interrupt",
         [TAPE_NOW] = "RDTSC",
     };
     const struct tape_entry *e = tape_next(p), none = {.kind = TAPE_END};

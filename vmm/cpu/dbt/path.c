@@ -18,8 +18,8 @@ static bool is_jcc(const struct tr *t, unsigned i)
 void path_loop(struct tr *t)
 {
     unsigned i = t->n - 1;
-    if (t->count != t->n || !is_jcc(t, i) || !tr_usual_size(&t->in[i]) ||
-        branches_end(&t->d->c) || tr_target(t, i) != t->lin)
+    if (t->count != t->n || !is_jcc(t, i) || !tr_usual_size(&t->in[i]) || branches_end(&t->d->c) ||
+        tr_target(t, i) != t->lin)
         return;
     t->way[i] = WAY_TAKEN;
     t->side[i] = 0;

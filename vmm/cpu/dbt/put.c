@@ -757,8 +757,8 @@ void put_signals(struct tr *t, u32 signals)
 {
     struct emit *e = &t->e;
     for (u32 s = signals & block_signals(t->d->c.mode); s; s &= s - 1) {
-        size_t at = OFF(signals) + 8 * (BUDGET_PARTS * (size_t)__builtin_ctz(s) +
-                                        t->bi % BUDGET_PARTS);
+        size_t at =
+            OFF(signals) + 8 * (BUDGET_PARTS * (size_t)__builtin_ctz(s) + t->bi % BUDGET_PARTS);
         e_load(e, t->s2, at);
         e_lea(e, t->s2, t->s2, NOREG, 1, 1);
         e_store(e, t->s2, at);
@@ -778,7 +778,8 @@ void put_jcc(struct tr *t, const struct insn *in, unsigned i)
     u32 on_jump = pmu_way_signals(true, in->imm < 0);
     u8 *taken = e_jcc(&t->e, in->cond);
     put_signals(t, pmu_way_signals(false, in->imm < 0));
-    if (!(t->loaded | t->spilled) && tr_linkable(t, target) && !(on_jump & block_signals(t->d->c.mode))) {
+    if (!(t->loaded | t->spilled) && tr_linkable(t, target) &&
+        !(on_jump & block_signals(t->d->c.mode))) {
         note_link(t, taken, target, 1);
         put_edge(t, next, 0);
         return;

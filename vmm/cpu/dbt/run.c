@@ -271,8 +271,8 @@ static void heat(struct dbt *d, struct block *b)
 {
     if (b->heat < UINT8_MAX)
         b->heat++;
-    if (b->hot || b->plain || b->phys2 || b->dead || b->heat < d->hot_at ||
-        branches_end(&d->c) || b->mode != d->c.mode)
+    if (b->hot || b->plain || b->phys2 || b->dead || b->heat < d->hot_at || branches_end(&d->c) ||
+        b->mode != d->c.mode)
         return;
     b->hot = true;
     struct code_at at = {.lin = b->lin, .phys = b->phys, .page = ram_page(d, b->phys), .hot = true};

@@ -70,9 +70,10 @@ static bool is_branch(const struct dbt *d, const struct insn *in)
 
 bool tr_wants_scratch(const struct dbt *d, const struct insn *in)
 {
-    return (in->treat == T_JCC && (counts_branches(&d->c) || block_signals(d->c.mode))) || (in->treat == T_GEN && in->mem) ||
-           in->treat == T_PUSH || in->treat == T_POP || in->treat == T_LEAVE ||
-           in->treat == T_CALL || in->treat == T_RET || in->treat == T_JMP || in->treat == T_HELP;
+    return (in->treat == T_JCC && (counts_branches(&d->c) || block_signals(d->c.mode))) ||
+           (in->treat == T_GEN && in->mem) || in->treat == T_PUSH || in->treat == T_POP ||
+           in->treat == T_LEAVE || in->treat == T_CALL || in->treat == T_RET ||
+           in->treat == T_JMP || in->treat == T_HELP;
 }
 
 static unsigned free_registers(u16 use)

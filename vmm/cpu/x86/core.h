@@ -83,8 +83,8 @@ struct pmu {
     u8 ring;                      /* since `mark`; 0: CPL 0, 1: elsewhere */
     u8 n;
     struct pmu_counter counter[PMU_COUNTERS]; /* the n enabled ones */
-    u32 signals[2]; /* by ring: what translated code counts */
-    u64 not_insns;  /* positions that were no instruction's end */
+    u32 signals[2];                           /* by ring: what translated code counts */
+    u64 not_insns;                            /* positions that were no instruction's end */
     u64 counted[SIG_COUNTED];
     u64 mark[SIGNALS]; /* all of them, when the registers were brought up to date */
 };

@@ -35,7 +35,8 @@ enum {
     P_FIXED_CTRL = 11,
     P_GLOBAL_CTRL = 12,
     P_STATUS = 13,
-    P_MISC = 14, /* bits 0 to 15: DEBUGCTL; from EDGE_SHIFT on: of counters of edges, the last look */
+    P_MISC =
+        14, /* bits 0 to 15: DEBUGCTL; from EDGE_SHIFT on: of counters of edges, the last look */
 };
 #define EDGE_SHIFT  48
 #define GENERAL_MAX 4
@@ -154,63 +155,65 @@ static bool is_intel(const struct core *d)
     return d->pmu.kind->kind == PMU_KIND_INTEL;
 }
 
-static void add_counter(struct core *d, struct pmu_counter c, enum pmu_counts counts)
+/*
+ * What a counter that is not enabled would count is counted by translated code all the same: an
+ * operating system stops and starts counters at each turn of a process, for which code had to be
+ * found anew each time.
+ */
+static void add_counter(struct core *d, struct pmu_counter c, enum pmu_counts counts, bool enabled)
 {
     struct pmu *p = &d->pmu;
-    if (!c.rings)
-        return;
     c.plus = made_of[counts].plus;
     c.minus = made_of[counts].minus;
+    for (unsigned r = 0; r < 2; r++)
+        if (c.rings >> r & 1)
+            p->signals[r] |= (c.plus | c.minus) & ((1u << SIG_CODE) - 1);
+    if (!enabled || !c.rings)
+        return;
     p->counter[p->n++] = c;
     p->on = true;
     p->by_ring = p->by_ring || c.rings != 3;
     p->edge = p->edge || c.edge;
-    for (unsigned r = 0; r < 2; r++)
-        if (c.rings >> r & 1)
-            p->signals[r] |= (c.plus | c.minus) & ((1u << SIG_CODE) - 1);
 }
 
-static void add_general(struct core *d, u64 sel, u64 *value, unsigned number)
+static void add_general(struct core *d, u64 sel, u64 *value, unsigned number, bool enabled)
 {
     const struct model_event *event =
         cpu_model_event(d->model, (u16)((sel & 0xff) | (sel >> 24 & 0xf00)), (u8)(sel >> 8));
-    add_counter(d,
-                (struct pmu_counter){.value = value,
-                                     .rings = (u8)((sel & SEL_OS ? 1 : 0) | (sel & SEL_USER ? 2 : 0)),
-                                     .status = (u8)number,
-                                     .threshold = (u8)(sel >> 24),
-                                     .invert = sel & SEL_INVERT,
-                                     .edge = sel & SEL_EDGE,
-                                     .interrupts = sel & SEL_INT},
-                event ? (enum pmu_counts)event->counts : PMU_NOTHING);
+    add_counter(
+        d,
+        (struct pmu_counter){.value = value,
+                             .rings = (u8)((sel & SEL_OS ? 1 : 0) | (sel & SEL_USER ? 2 : 0)),
+                             .status = (u8)number,
+                             .threshold = (u8)(sel >> 24),
+                             .invert = sel & SEL_INVERT,
+                             .edge = sel & SEL_EDGE,
+                             .interrupts = sel & SEL_INT},
+        event ? (enum pmu_counts)event->counts : PMU_NOTHING, enabled && (sel & SEL_ENABLE));
 }
 
 static void add_intel(struct core *d)
 {
     static const enum pmu_counts fixed[FIXED_MAX] = {PMU_INSNS, PMU_CYCLES, PMU_REF_CYCLES};
-    u64 *r = d->cpu.perf, on = r[P_GLOBAL_CTRL];
-    if (r[P_STATUS] & STATUS_FROZEN)
-        return;
+    u64 *r = d->cpu.perf, on = r[P_STATUS] & STATUS_FROZEN ? 0 : r[P_GLOBAL_CTRL];
     for (unsigned i = 0; i < d->pmu.kind->general; i++)
-        if ((on >> i & 1) && (r[P_SEL + i] & SEL_ENABLE))
-            add_general(d, r[P_SEL + i], &r[P_PMC + i], i);
+        add_general(d, r[P_SEL + i], &r[P_PMC + i], i, on >> i & 1);
     for (unsigned i = 0; i < d->pmu.kind->fixed; i++) {
         u64 how = r[P_FIXED_CTRL] >> 4 * i;
-        if (on >> (STATUS_FIXED + i) & 1)
-            add_counter(d,
-                        (struct pmu_counter){.value = &r[P_FIXED + i],
-                                             .rings = how & 3,
-                                             .status = (u8)(STATUS_FIXED + i),
-                                             .interrupts = how & FIXED_INT},
-                        fixed[i]);
+        add_counter(d,
+                    (struct pmu_counter){.value = &r[P_FIXED + i],
+                                         .rings = how & 3,
+                                         .status = (u8)(STATUS_FIXED + i),
+                                         .interrupts = how & FIXED_INT},
+                    fixed[i], on >> (STATUS_FIXED + i) & 1);
     }
 }
 
 static u64 signal_now(const struct core *d, unsigned signal)
 {
-    return signal < SIG_COUNTED    ? d->pmu.counted[signal]
-           : signal == SIG_CYCLE   ? position(d)
-                                   : position(d) - d->pmu.not_insns;
+    return signal < SIG_COUNTED  ? d->pmu.counted[signal]
+           : signal == SIG_CYCLE ? position(d)
+                                 : position(d) - d->pmu.not_insns;
 }
 
 /* The registers are up to date, and say something else than before. */
@@ -225,8 +228,7 @@ static void configure(struct core *d)
     if (is_intel(d))
         add_intel(d);
     for (unsigned i = 0; p->kind->kind == PMU_KIND_AMD && i < p->kind->general; i++)
-        if (d->cpu.perf[P_AMD_SEL + i] & SEL_ENABLE)
-            add_general(d, d->cpu.perf[P_AMD_SEL + i], &d->cpu.perf[P_AMD_CTR + i], i);
+        add_general(d, d->cpu.perf[P_AMD_SEL + i], &d->cpu.perf[P_AMD_CTR + i], i, true);
     for (unsigned s = 0; s < SIGNALS; s++)
         p->mark[s] = signal_now(d, s);
     p->ring = d->cpl != 0;
