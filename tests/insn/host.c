@@ -193,6 +193,7 @@ static const struct probe probes[Q_COUNT] = {
                .rbx = 0xfffffffd, .code32 = true},
     [Q_BOUND] = {"BOUND reads both bounds before it compares", 2, {0x62, 0x03}, is_pf,
                  .rax = 0x80000000, .rbx = HOLE - 4, .code32 = true},
+    [Q_SHA] = {"SHA's operands need no alignment", 4, {0x0f, 0x38, 0xc8, 0x03}, runs, .rbx = PLACE + 1},
 };
 /* clang-format on */
 

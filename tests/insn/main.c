@@ -333,7 +333,7 @@ static void summary(struct run *run, double took)
 
 static void usage(FILE *f)
 {
-    fputs("usage: insn [--cases N] [--seed S] [--model v2|v3] [--only MNEMONIC] [--case K]\n"
+    fputs("usage: insn [--cases N] [--seed S] [--model v2|v3|NAME] [--only MNEMONIC] [--case K]\n"
           "            [--show N] [--native-only] [--stops [--interrupts]] [--engine dbt|kvm]\n"
           "            [--code 64|32|16]\n"
           "Runs random instructions natively and under the engine and compares; with --stops,\n"
@@ -388,7 +388,7 @@ static int parse(struct run *run, int argc, char **argv)
     }
     run->model = strcmp(run->model_arg, "v2") == 0   ? CPU_X86_64_V2
                  : strcmp(run->model_arg, "v3") == 0 ? CPU_X86_64_V3
-                                                     : CPU_MODEL_NONE;
+                                                     : cpu_model_find(run->model_arg);
     return run->model == CPU_MODEL_NONE || optind < argc ? -1 : 0;
 }
 

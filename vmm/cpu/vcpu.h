@@ -64,6 +64,8 @@ enum { SEG_ES, SEG_CS, SEG_SS, SEG_DS, SEG_FS, SEG_GS, SEG_LDTR, SEG_TR, SEG_COU
 #define EFER_LMA (1u << 10)
 #define EFER_NX  (1u << 11)
 
+#define FEATURES_CPUID_FAULT 1u /* IA32_MISC_FEATURES_ENABLES: CPUID is for CPL 0 */
+
 /* Exception vectors (SDM vol. 3, 6.15). */
 enum {
     EXC_DE = 0,
@@ -143,7 +145,9 @@ enum {
     A(u64, mtrr_mask, MTRR_VARIABLE)                                                               \
     F(u64, mcg_status)                                                                             \
     F(u64, bios_sign)                                                                              \
-    A(u64, perf, 15)         /* virtual performance counter MSRs, unused without leaf 0xA */       \
+    A(u64, perf, 13)         /* virtual performance counter MSRs, unused without leaf 0xA */       \
+    F(u64, features_enables) /* IA32_MISC_FEATURES_ENABLES of named models */                      \
+    F(u64, hwcr)             /* HWCR of AMD's models */                                            \
     F(u64, guest_tsc)        /* MSR_GUEST_TSC: the guest executes no RDTSC and RDTSCP */           \
     A(u8, xsave, XSAVE_SIZE) /* FIP, FDP, FOP canonical; XSTATE_BV = differs from init */
 

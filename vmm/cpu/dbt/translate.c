@@ -46,7 +46,7 @@ static bool is_tail(const struct dbt *d, const struct insn *in)
     switch (in->treat) {
     case T_GEN:
         /* Which low register would serve depends on luck for none left. */
-        return in->mem && in->high8 && tr_low_register(in->use) < 0;
+        return in->align_ours || (in->mem && in->high8 && tr_low_register(in->use) < 0);
     case T_NOP:
     case T_LEA: return false;
     case T_PUSH: return !tr_usual_size(in) || in->op0_kind == OP_SREG;

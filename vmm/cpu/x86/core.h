@@ -247,6 +247,8 @@ struct core {
     u64 xmask;        /* XSAVE mask for the host */
     u64 phys_mask;    /* valid physical address bits */
     enum cpu_model model;
+    const u32 *words; /* its features: core_has() */
+    u64 cr4_bits;     /* of CR4 that it has; the others are reserved */
     struct ram *ram;
     const struct engine_env *env;
     const struct translator *translator;
@@ -280,6 +282,12 @@ static inline struct core *core_of(struct engine *e)
 static inline const struct core *core_of_const(const struct engine *e)
 {
     return (const struct core *)e;
+}
+
+/* Does the model have it? (vmm/cpu/features.def) */
+static inline bool core_has(const struct core *d, enum cpu_feature f)
+{
+    return cpu_words_have(d->words, f);
 }
 
 static inline bool is_canonical(u64 va)
