@@ -10,6 +10,7 @@
 #define MSR_MISC_ENABLE       0x1a0
 #define MSR_SYSCFG            0xc0010010
 #define MSR_HWCR              0xc0010015
+#define MSR_NB_CFG            0xc001001f
 #define MSR_DE_CFG            0xc0011029
 
 #define PLATFORM_CPUID_FAULT (1ull << 31)
@@ -44,6 +45,7 @@ bool msr_named_read(const struct core *d, u32 msr, u64 *v)
     case MSR_MISC_ENABLE: *v = c->misc_enable | MISC_NO_BTS | MISC_NO_PEBS; return is_intel(d);
     case MSR_SYSCFG: *v = SYSCFG_FIXED_DRAM; return amd;
     case MSR_HWCR: *v = c->hwcr | HWCR_TSC_AT_P0; return amd;
+    case MSR_NB_CFG: *v = 0; return amd;
     case MSR_DE_CFG: *v = DE_CFG_LFENCE; return amd;
     default: return false;
     }
@@ -64,6 +66,7 @@ bool msr_named_write(struct core *d, u32 msr, u64 v)
             return false;
         d->cpu.hwcr = v & HWCR_KEPT;
         return true;
+    case MSR_NB_CFG: return amd; /* there is no northbridge: nothing of it stays, as with KVM */
     case MSR_DE_CFG: return amd; /* LFENCE stays as it is, the other bits are of no use here */
     default: return false;
     }
