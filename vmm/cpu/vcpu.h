@@ -145,9 +145,8 @@ enum {
     A(u64, mtrr_mask, MTRR_VARIABLE)                                                               \
     F(u64, mcg_status)                                                                             \
     F(u64, bios_sign)                                                                              \
-    A(u64, perf, 13)         /* virtual performance counter MSRs, unused without leaf 0xA */       \
-    F(u64, features_enables) /* IA32_MISC_FEATURES_ENABLES of named models */                      \
-    F(u64, hwcr)             /* HWCR of AMD's models */                                            \
+    A(u64, perf, 14)         /* performance counters (x86/pmu.c) */                                \
+    F(u64, features)         /* IA32_MISC_FEATURES_ENABLES of named models; of AMD's: HWCR */      \
     F(u64, guest_tsc)        /* MSR_GUEST_TSC: the guest executes no RDTSC and RDTSCP */           \
     A(u8, xsave, XSAVE_SIZE) /* FIP, FDP, FOP canonical; XSTATE_BV = differs from init */
 

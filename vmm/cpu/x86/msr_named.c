@@ -41,10 +41,10 @@ bool msr_named_read(const struct core *d, u32 msr, u64 *v)
     case MSR_PLATFORM_INFO:
         *v = (fault ? PLATFORM_CPUID_FAULT : 0) | PLATFORM_RATIO << 8 | PLATFORM_RATIO << 40;
         return is_intel(d);
-    case MSR_FEATURES_ENABLES: *v = c->features_enables; return fault;
+    case MSR_FEATURES_ENABLES: *v = c->features; return fault;
     case MSR_MISC_ENABLE: *v = c->misc_enable | MISC_NO_BTS | MISC_NO_PEBS; return is_intel(d);
     case MSR_SYSCFG: *v = SYSCFG_FIXED_DRAM; return amd;
-    case MSR_HWCR: *v = c->hwcr | HWCR_TSC_AT_P0; return amd;
+    case MSR_HWCR: *v = c->features | HWCR_TSC_AT_P0; return amd;
     case MSR_NB_CFG: *v = 0; return amd;
     case MSR_DE_CFG: *v = DE_CFG_LFENCE; return amd;
     default: return false;
@@ -58,13 +58,13 @@ bool msr_named_write(struct core *d, u32 msr, u64 v)
     case MSR_FEATURES_ENABLES:
         if (!core_has(d, FEAT_CPUID_FAULT) || (v & ~(u64)FEATURES_CPUID_FAULT))
             return false;
-        d->cpu.features_enables = v;
+        d->cpu.features = v;
         return true;
     case MSR_SYSCFG: return amd && v == SYSCFG_FIXED_DRAM;
     case MSR_HWCR:
         if (!amd || (v & ~(HWCR_IGNORED | HWCR_KEPT | HWCR_TSC_AT_P0)))
             return false;
-        d->cpu.hwcr = v & HWCR_KEPT;
+        d->cpu.features = v & HWCR_KEPT;
         return true;
     case MSR_NB_CFG: return amd; /* there is no northbridge: nothing of it stays, as with KVM */
     case MSR_DE_CFG: return amd; /* LFENCE stays as it is, the other bits are of no use here */

@@ -475,7 +475,7 @@ HELPER(rdpid)
 HELPER(cpuid)
 {
     u64 *r = d->cpu.gpr;
-    if ((d->cpu.features_enables & FEATURES_CPUID_FAULT) && d->cpl)
+    if ((d->cpu.features & FEATURES_CPUID_FAULT) && d->cpl)
         return raise_error(d, EXC_GP, 0);
     struct cpuid_live live = {
         .cr4 = d->cpu.cr4, .xcr0 = d->cpu.xcr0, .pmu = d->pmu.kind->kind != PMU_KIND_NONE};
