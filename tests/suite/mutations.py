@@ -60,7 +60,7 @@ MUTATIONS = (
      "at + offsetof(struct stack_page, rtag);"),
     ("the TLB forgets, and the stack's page does not", "vmm/cpu/x86/tlb.c",
      "d->stack[k] = (struct stack_page){STACK_NONE, STACK_NONE, 0};", "(void)d;"),
-    ("a link goes behind the prologue of a block that keeps other registers", DBT + "run.c",
+    ("a link goes past the prologue of a block that keeps other registers", DBT + "run.c",
      "b->loaded == to->loaded && b->spilled == to->spilled", "true"),
     ("the jump cache's second look takes what it finds", DBT + "stubs.c",
      "e1(e, 0xe3); /* jrcxz over the miss */", "e1(e, 0xeb);"),

@@ -265,7 +265,7 @@ static bool walk(struct timeline *t, struct place *places, unsigned n, unsigned 
 
 /* ---- checkpoint files ---- */
 
-#define BEHIND 3 /* places behind each file */
+#define AFTER 3 /* places after each file */
 
 /* The instants of all files, and places up to the next one. Returns how many there are. */
 static unsigned file_places(const char *dir, struct place **out, struct instant **files, u32 *count)
@@ -284,14 +284,14 @@ static unsigned file_places(const char *dir, struct place **out, struct instant 
     unsigned n = 0;
     *count = set.count;
     *files = calloc(set.count + 1, sizeof(**files));
-    *out = calloc((size_t)set.count * (BEHIND + 1) + 1, sizeof(**out));
+    *out = calloc((size_t)set.count * (AFTER + 1) + 1, sizeof(**out));
     for (u32 i = 0; i < set.count; i++) {
         struct instant at = set.file[i].at;
         pos_t next = i + 1 < set.count ? set.file[i + 1].at.position : timeline_end(t).position;
         u64 room = next > at.position ? next - at.position : 1;
         (*files)[i] = at;
         (*out)[n++] = (struct place){.position = at.position, .time = at.time, .timed = true};
-        for (unsigned k = 0; k < BEHIND && room > 2; k++) {
+        for (unsigned k = 0; k < AFTER && room > 2; k++) {
             u64 by = k == 0 ? 1 : k == 1 ? 1 + below(MIN(room - 1, 20000)) : 1 + below(room - 1);
             (*out)[n++] = (struct place){.position = at.position + by};
         }

@@ -60,12 +60,12 @@ enum engine_exit engine_run(struct engine *e, u64 budget, struct err *err)
 static bool join(struct engine_access *a, const struct engine_access *one, const u8 *value)
 {
     u64 va = one->address, len = one->size;
-    bool behind = va == a->address + a->size, before = va + len == a->address;
+    bool after = va == a->address + a->size, before = va + len == a->address;
     u64 size = a->size + len;
-    if (!behind && !before)
+    if (!after && !before)
         return false;
     if (size <= ENGINE_ACCESS_BYTES) {
-        u64 at = behind ? a->size : 0;
+        u64 at = after ? a->size : 0;
         for (u64 i = a->size; before && i--;)
             a->value[i + len] = a->value[i];
         for (u64 i = 0; i < len; i++)

@@ -133,7 +133,7 @@ struct engine_place {
 void engine_place(struct engine *e, struct engine_place *out);
 /* Goes on to that place, with nothing on the way that counts. -ESRCH with a text: the guest never
  * comes there. */
-int engine_settle(struct engine *e, const struct engine_place *to, struct err *err);
+int engine_reach(struct engine *e, const struct engine_place *to, struct err *err);
 /* Counts one event here. */
 void engine_count_event(struct engine *e);
 

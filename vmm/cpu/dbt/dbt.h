@@ -53,7 +53,7 @@ struct block {
     u64 phys, phys2; /* phys2: of the next page, into which its one instruction goes; 0 none */
     u32 mode;
     u32 code;  /* offset in the cache: direct entry */
-    u32 inner; /* behind the prologue */
+    u32 inner; /* after the prologue */
     u32 ient;  /* entry for indirect jumps: r10 = target, verified */
     u32 hash_next, page_next, page2_next;
     u32 linked;    /* a bit for each region that a link of it goes to */

@@ -263,10 +263,10 @@ static void set_branches(struct engine *e, pos_t branches)
     core_ops.set_branches(e, branches);
 }
 
-static int settle(struct engine *e, const struct engine_place *to, struct err *err)
+static int reach(struct engine *e, const struct engine_place *to, struct err *err)
 {
     drop(e);
-    return core_ops.settle(e, to, err);
+    return core_ops.reach(e, to, err);
 }
 
 static void count_event(struct engine *e)
@@ -382,7 +382,7 @@ int paranoid_create(struct dbt *d, const struct engine_paranoid *config, struct 
     p->ops.ram_written = ram_written;
     p->ops.changed = changed;
     p->ops.set_branches = set_branches;
-    p->ops.settle = settle;
+    p->ops.reach = reach;
     p->ops.count_event = count_event;
     p->ops.set_trace = set_trace;
     p->ops.debug_set = debug_set;

@@ -181,7 +181,7 @@ void put_edge(struct tr *t, u64 target, unsigned slot)
     }
     put_epilogue(e, t->loaded & t->wr, 0);
     if (t->loaded | t->spilled) {
-        /* To a block with the same registers elsewhere: behind its prologue, without the rest. */
+        /* To a block with the same registers elsewhere: past its prologue, without the rest. */
         u8 *at = e_jmp(e);
         e_fix(at, e->p);
         t->b->link_inner[slot] = (u32)(at - t->d->code->rw);

@@ -225,7 +225,7 @@ static void put_budget(struct tr *t, unsigned i)
 }
 
 /* Before which instruction the budget is taken: where it costs no flags, if that is soon and not
- * behind a branch that leaves the block. */
+ * after a branch that leaves the block. */
 static unsigned place_check(const struct tr *t)
 {
     for (unsigned i = 0; i < t->count && i <= CHECK_MAX; i++) {
@@ -343,7 +343,7 @@ static unsigned place_of(struct tr *t)
 }
 
 /* Stores into the 64 bytes around each instruction will drop the page's blocks, and into those that
- * say which flags are live behind the last one. */
+ * say which flags are live after the last one. */
 static void mark_page(const struct tr *t)
 {
     unsigned start = t->at->phys & (PAGE_SIZE - 1);
