@@ -10,6 +10,7 @@
  * no width there and stays high. Everything follows from virtual time: no nondeterminism.
  */
 #include "dev/pit8254.h"
+#include "dev/making.h"
 #include "dev/util.h"
 
 #define PORT_COUNTER 0x40
@@ -481,4 +482,12 @@ void pit8254_unready(struct device *dev)
 int pit8254_create(struct device *dev, const struct dev_env *env, struct err *err)
 {
     return dev_alloc(dev, &pit_ops, env, sizeof(struct pit_state), err);
+}
+
+int make_pit(struct device *dev, const struct making *w, struct err *err)
+{
+    int r = pit8254_create(dev, w->env, err);
+    if (!r && w->is->revision < 1)
+        pit8254_unready(dev);
+    return r;
 }
