@@ -265,6 +265,40 @@ def engine_libc(t, build=None):
             t.check(name not in libc, f"{path.name} calls {name}")
 
 
+# What that code calls of other files: with the guest's vector state parked, or without a guest.
+PARKED = {
+    "check_failed": "does not come back", "core_shut_down": "the state is gone",
+    "cpu_model_cpuid": "CPUID parks", "err_set": "REPORT parks", "err_errno": "at creation",
+    "follow_left": "does not come back", "host_enter": "before the guest's state is there",
+    "insn_decode": "icache.c parks", "insn_text": "a report", "note_lacking": "exec_begin() parks",
+    "tape_to_ram": "for devices, which are called parked", "translate": "run.c parks",
+    "translate_common": "at creation", "translate_snippet": "run.c parks",
+}
+
+
+@test("source/engine-calls")
+def engine_calls(t, build=None):
+    """... and no function of ours that may, but those that are known to be called without the guest's."""
+    objects = gpr_objects(t, build)
+    every = sorted(((build or t.build) / "vmm").rglob("*.o"))
+    known = subprocess.run(["nm", "-A", *every], stdout=subprocess.PIPE, check=True, text=True).stdout
+    ours, defined, used = set(), set(), {}
+    for line in known.splitlines():
+        where, _, symbol = line.partition(":")
+        kind, name = symbol.split()[-2:]
+        if pathlib.Path(where) not in objects:
+            ours |= {name} if kind == "T" else set()
+        elif kind == "U":
+            used[name] = pathlib.Path(where).name
+        else:
+            defined.add(name)
+    called = {name for name in used if name in ours and name not in defined}
+    wrong = [f"{used[name]} calls {name}" for name in sorted(called - set(PARKED))]
+    t.equal(wrong, [], "calls of what may use vector registers")
+    t.equal(sorted(set(PARKED) - called), [], "functions that are not called any more")
+    return f"{len(called)} known"
+
+
 @test("source/file-scope")
 def file_scope(t):
     """No mutable state at file scope: two machines fit in one process."""
@@ -402,6 +436,7 @@ def clang(t):
           env={"MAKEFLAGS": ""}, timeout=900)
     engine_registers(t, build)
     engine_libc(t, build)
+    engine_calls(t, build)
     count = 0
     for name, kept in golden.KEPT.items():
         if "images" not in kept and (not kept.get("avx2") or host_has_avx2()):

@@ -308,8 +308,6 @@ struct block *regions_block_at(struct code *k, u32 offset);
 
 /* translate.c, stubs.c */
 struct block *translate(struct dbt *d, const struct code_at *at);
-/* Does the instruction there go on in the next page? */
-bool translate_crosses(struct dbt *d, const u8 *page, unsigned offset);
 void translate_snippet(struct dbt *d, struct insn *in);
 void translate_common(struct dbt *d);
 
@@ -324,6 +322,8 @@ void host_fini(struct dbt *d);
 void host_enter(struct dbt *d);
 
 /* run.c */
+/* Does the instruction there go on in the next page? */
+bool code_crosses(struct dbt *d, const u8 *page, unsigned offset);
 void link_to(struct dbt *d, struct block *b, unsigned slot, const struct block *to);
 enum engine_exit dbt_run_insns(struct core *c, u64 n, struct err *err);
 int dbt_native(struct core *c, struct insn *in);

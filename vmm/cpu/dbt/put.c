@@ -159,7 +159,7 @@ void put_far_edge(struct tr *t, u64 target, unsigned idx)
 bool tr_linkable(const struct tr *t, u64 target)
 {
     return (target ^ t->lin) < PAGE_SIZE &&
-           !translate_crosses(t->d, t->at->page, target & (PAGE_SIZE - 1));
+           !code_crosses(t->d, t->at->page, target & (PAGE_SIZE - 1));
 }
 
 /* The rel32 at `at` is the link to an address in the page. */

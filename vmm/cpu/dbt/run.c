@@ -133,6 +133,16 @@ static bool is_translated(const struct core *c)
                            !((c->cpu.gpr[RSP] | c->cpu.gpr[RBP]) >> 32));
 }
 
+bool code_crosses(struct dbt *d, const u8 *page, unsigned offset)
+{
+    u8 key[16] __attribute__((aligned(8)));
+    unsigned avail = PAGE_SIZE - offset;
+    if (avail >= 15)
+        return false;
+    icache_key(code_size(&d->c), page + offset, avail, key);
+    return !icache_look(&d->c, key)->len;
+}
+
 /* The block at RIP, translated if need be. NULL: run one instruction by hand. */
 static struct block *lookup(struct dbt *d, int *result, bool remember)
 {
@@ -150,7 +160,7 @@ static struct block *lookup(struct dbt *d, int *result, bool remember)
     if (*result)
         return NULL;
     unsigned offset = at.phys & (PAGE_SIZE - 1);
-    if (translate_crosses(d, at.page, offset)) {
+    if (code_crosses(d, at.page, offset)) {
         const u8 *second;
         unsigned avail = PAGE_SIZE - offset;
         u8 before[15] = {0};

@@ -97,16 +97,6 @@ static void pick_scratch(struct tr *t)
     t->s2 = got[1];
 }
 
-bool translate_crosses(struct dbt *d, const u8 *page, unsigned offset)
-{
-    u8 key[16] __attribute__((aligned(8)));
-    unsigned avail = PAGE_SIZE - offset;
-    if (avail >= 15)
-        return false;
-    icache_key(code_size(&d->c), page + offset, avail, key);
-    return !icache_look(&d->c, key)->len;
-}
-
 /* An instruction in two pages is a block by itself, unless exec() has to run it. */
 static bool gather_crossing(struct tr *t)
 {
