@@ -472,7 +472,8 @@ static const struct device_ops pit_ops = {
     .loaded = pit_loaded,
 };
 
-void pit8254_unready(struct device *dev)
+/* At power-on of machine revision 0 (machine.h): counts are pending for ever. */
+static void unready(struct device *dev)
 {
     struct pit_state *s = dev->state;
     for (unsigned c = 0; c < CHANNELS; c++)
@@ -488,6 +489,6 @@ int make_pit(struct device *dev, const struct making *w, struct err *err)
 {
     int r = pit8254_create(dev, w->env, err);
     if (!r && w->is->revision < 1)
-        pit8254_unready(dev);
+        unready(dev);
     return r;
 }

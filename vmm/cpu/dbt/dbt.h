@@ -276,7 +276,11 @@ u64 slow_mem(struct dbt *d);
 /* cache.c: blocks, code cache, the jump cache */
 /* `bytes`: regions_init(); `copied`: fork() copies the translations as well (paranoid.h). */
 int cache_init(struct dbt *d, u64 bytes, bool copied, struct err *err);
+/* Once translate_common() has put what stays: empty. */
+void cache_begin(struct dbt *d);
 void cache_fini(struct dbt *d);
+/* Makes the branch `slot` of block b jump to another of its page. */
+void link_to(struct dbt *d, struct block *b, unsigned slot, const struct block *to);
 void cache_flush(struct core *c);
 /* Drops the jump cache's entries of a block. */
 void jc_drop_block(struct dbt *d, u32 number);
@@ -322,9 +326,6 @@ void host_fini(struct dbt *d);
 void host_enter(struct dbt *d);
 
 /* run.c */
-/* Does the instruction there go on in the next page? */
-bool code_crosses(struct dbt *d, const u8 *page, unsigned offset);
-void link_to(struct dbt *d, struct block *b, unsigned slot, const struct block *to);
 enum engine_exit dbt_run_insns(struct core *c, u64 n, struct err *err);
 int dbt_native(struct core *c, struct insn *in);
 

@@ -35,14 +35,6 @@ static u64 draw(const struct paranoid *p, u64 salt)
 
 /* ---- windows ---- */
 
-bool paranoid_failed_first(struct paranoid *p, u64 window)
-{
-    if (p->failed.code && p->failed_in <= window)
-        return false;
-    p->failed_in = window;
-    return true;
-}
-
 /* Has the judge ended? */
 static void reap(struct paranoid *p, struct slot *s)
 {

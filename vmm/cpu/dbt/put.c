@@ -7,6 +7,7 @@
 
 #include <Zydis/Mnemonic.h>
 
+#include "cpu/x86/icache.h"
 #include "cpu/x86/mode.h"
 #include "cpu/x86/tlb.h"
 
@@ -159,7 +160,7 @@ void put_far_edge(struct tr *t, u64 target, unsigned idx)
 bool tr_linkable(const struct tr *t, u64 target)
 {
     return (target ^ t->lin) < PAGE_SIZE &&
-           !code_crosses(t->d, t->at->page, target & (PAGE_SIZE - 1));
+           !icache_crosses(&t->d->c, t->at->page, target & (PAGE_SIZE - 1));
 }
 
 /* The rel32 at `at` is the link to an address in the page. */

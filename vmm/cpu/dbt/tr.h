@@ -212,8 +212,13 @@ struct inlined {
 /* NULL: exec() runs it. */
 const struct inlined *tr_inlined(const struct dbt *d, const struct insn *in);
 
-/* translate.c */
-bool tr_wants_scratch(const struct dbt *d, const struct insn *in);
+/* Does what is put for it clobber s1 and s2? */
+static inline bool tr_wants_scratch(const struct dbt *d, const struct insn *in)
+{
+    return (in->treat == T_JCC && counts_branches(&d->c)) || (in->treat == T_GEN && in->mem) ||
+           in->treat == T_PUSH || in->treat == T_POP || in->treat == T_LEAVE ||
+           in->treat == T_CALL || in->treat == T_RET || in->treat == T_JMP || in->treat == T_HELP;
+}
 
 /* guard.c */
 bool guard_wanted(const struct tr *t);

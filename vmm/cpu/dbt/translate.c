@@ -68,13 +68,6 @@ static bool is_branch(const struct dbt *d, const struct insn *in)
            in->treat == T_JCC;
 }
 
-bool tr_wants_scratch(const struct dbt *d, const struct insn *in)
-{
-    return (in->treat == T_JCC && counts_branches(&d->c)) || (in->treat == T_GEN && in->mem) ||
-           in->treat == T_PUSH || in->treat == T_POP || in->treat == T_LEAVE ||
-           in->treat == T_CALL || in->treat == T_RET || in->treat == T_JMP || in->treat == T_HELP;
-}
-
 static unsigned free_registers(u16 use)
 {
     return 16u - (unsigned)__builtin_popcount(use | 1u << RAX | 1u << RSP);
