@@ -23,7 +23,7 @@
 #define FAILED_AT    3      /* guards of a block that failed before there is a plain translation */
 #define DBT_SLACK    16     /* positions a block may run before its budget check */
 #define BUDGET_PARTS 4
-/* ... of which for each instruction, and once besides */
+/* ... shared out: a part for each instruction, and one for the block as a whole */
 #define INSN_CODE (BLOCK_CODE / 2 / BLOCK_MAX)
 #define INSN_COLD (BLOCK_COLD / BLOCK_MAX)
 
