@@ -314,7 +314,7 @@ static u32 page_add(struct dbt *d, u64 phys, u32 entry)
     u32 next = d->code->pages[index].blocks;
     d->code->pages[index].blocks = entry;
     if (!(pg->flags & PG_CODE)) {
-        mmu_protect_page(&d->c, pg, index);
+        mmu_protect_page(&d->c, index);
         pg->flags |= PG_CODE;
     }
     return next;

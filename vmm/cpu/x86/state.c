@@ -66,6 +66,11 @@ static struct shared *shared_create(const struct ram *ram)
     return NULL;
 }
 
+static size_t writer_bytes(const struct core *d)
+{
+    return d->ram->size / PAGE_SIZE * sizeof(*d->writer);
+}
+
 int core_init(struct core *d, const struct engine_config *config, struct err *err)
 {
     d->base.ops = &core_ops;
@@ -81,7 +86,8 @@ int core_init(struct core *d, const struct engine_config *config, struct err *er
     d->debug.pass = NEVER;
     vcpu_reset(&d->cpu);
     d->shared = shared_create(d->ram);
-    if (!d->shared)
+    d->writer = map(writer_bytes(d));
+    if (!d->shared || !d->writer)
         return err_set(err, -ENOMEM, "out of memory for the engine's tables");
     tlb_init(d);
     park_init_image(d);
@@ -93,6 +99,8 @@ void core_fini(struct core *d)
     core_debug_free(&d->debug);
     free((void *)d->trace.only);
     shared_destroy(d->shared);
+    if (d->writer)
+        munmap(d->writer, writer_bytes(d));
     if (d->xs_park)
         munmap(d->xs_park, PARK_SIZE);
 }
