@@ -1,6 +1,5 @@
 """The sources themselves: layers, headers, the engine's objects, generated documentation."""
 import os
-import pathlib
 import re
 import shutil
 import subprocess
