@@ -397,8 +397,8 @@ const char *host_undecoded(const struct icase *c, const struct outcome *n, const
         (n->vector == EXC_PF || n->vector == EXC_GP || n->vector == EXC_SS) &&
         n->st.rip == c->address)
         return probes[Q_LOCK].text;
-    if (quirk[Q_LOCK_CR] && lock && b[0] == 0x0f && (b[1] & 0xfd) == 0x20 &&
-        n->vector == EXC_GP && n->st.rip == c->address)
+    if (quirk[Q_LOCK_CR] && lock && b[0] == 0x0f && (b[1] & 0xfd) == 0x20 && n->vector == EXC_GP &&
+        n->st.rip == c->address)
         return probes[Q_LOCK_CR].text;
     return NULL;
 }

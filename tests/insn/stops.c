@@ -469,8 +469,8 @@ int stops_main(enum cpu_model model, enum engine_kind stepped, bool often,
     free(mem);
     printf("stops: model %s seed %llu: %llu stops in %llu programs; %llu passed, %llu failed, "
            "0 skipped\n",
-           cpu_model_name(model), (unsigned long long)seed,
-           (unsigned long long)stops, (unsigned long long)count,
-           (unsigned long long)(count - failed), (unsigned long long)failed);
+           cpu_model_name(model), (unsigned long long)seed, (unsigned long long)stops,
+           (unsigned long long)count, (unsigned long long)(count - failed),
+           (unsigned long long)failed);
     return failed != 0;
 }

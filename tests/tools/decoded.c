@@ -249,7 +249,8 @@ int main(int argc, char **argv)
         return 2;
     }
     /* The others have no instruction that these have not. */
-    static const enum cpu_model all[] = {CPU_X86_64_V2, CPU_X86_64_V3, CPU_ICELAKE_SERVER, CPU_ZEN2};
+    static const enum cpu_model all[] = {CPU_X86_64_V2, CPU_X86_64_V3, CPU_ICELAKE_SERVER,
+                                         CPU_ZEN2};
     for (unsigned m = 0; m < ARRAY_SIZE(all); m++) {
         enum cpu_model model = all[m];
         const struct {

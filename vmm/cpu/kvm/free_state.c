@@ -13,16 +13,16 @@
 #define MSR_PLATFORM_INFO    0xce
 #define MSR_FEATURES_ENABLES 0x140
 #define PLATFORM_CPUID_FAULT (1ull << 31)
-#define MSR_SYSENTER_CS  0x174
-#define MSR_SYSENTER_ESP 0x175
-#define MSR_SYSENTER_EIP 0x176
-#define MSR_PAT          0x277
-#define MSR_STAR         0xc0000081
-#define MSR_LSTAR        0xc0000082
-#define MSR_CSTAR        0xc0000083
-#define MSR_SFMASK       0xc0000084
-#define MSR_KERNEL_GS    0xc0000102
-#define MSR_TSC_AUX      0xc0000103
+#define MSR_SYSENTER_CS      0x174
+#define MSR_SYSENTER_ESP     0x175
+#define MSR_SYSENTER_EIP     0x176
+#define MSR_PAT              0x277
+#define MSR_STAR             0xc0000081
+#define MSR_LSTAR            0xc0000082
+#define MSR_CSTAR            0xc0000083
+#define MSR_SFMASK           0xc0000084
+#define MSR_KERNEL_GS        0xc0000102
+#define MSR_TSC_AUX          0xc0000103
 
 struct msr_list {
     struct kvm_msrs head;

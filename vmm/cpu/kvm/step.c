@@ -468,7 +468,7 @@ static int answer_cpuid(struct kvm *k, struct insn *in)
     return r;
 }
 
-/* One iteration of a REP string is behind us. */
+/* One iteration of a REP string is done. */
 static int iterated(struct core *d, const struct insn *in, const struct plan *p, u64 rcx, u64 flags)
 {
     bool zf = d->flags & FL_ZF;

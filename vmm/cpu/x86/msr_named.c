@@ -1,17 +1,18 @@
 /*
- * MSRs of models that are made after a CPU that there is: those by which Linux, perf and rr know it.
- * What a model does not have raises #GP(0). SDM vol. 4; AMD's PPR for family 17h, model 31h, MSRs.
+ * MSRs of models that are made after a CPU that there is: those by which Linux, perf and rr know
+ * it. What a model does not have raises #GP(0). SDM vol. 4; AMD's PPR for family 17h, model 31h,
+ * MSRs.
  */
 #include "cpu/x86/msr.h"
 
-#define MSR_PLATFORM_ID       0x17
-#define MSR_PLATFORM_INFO     0xce
-#define MSR_FEATURES_ENABLES  0x140
-#define MSR_MISC_ENABLE       0x1a0
-#define MSR_SYSCFG            0xc0010010
-#define MSR_HWCR              0xc0010015
-#define MSR_NB_CFG            0xc001001f
-#define MSR_DE_CFG            0xc0011029
+#define MSR_PLATFORM_ID      0x17
+#define MSR_PLATFORM_INFO    0xce
+#define MSR_FEATURES_ENABLES 0x140
+#define MSR_MISC_ENABLE      0x1a0
+#define MSR_SYSCFG           0xc0010010
+#define MSR_HWCR             0xc0010015
+#define MSR_NB_CFG           0xc001001f
+#define MSR_DE_CFG           0xc0011029
 
 #define PLATFORM_CPUID_FAULT (1ull << 31)
 #define PLATFORM_RATIO       (TSC_HZ / 100000000) /* of the TSC to a bus of 100 MHz: leaf 0x16 */

@@ -34,8 +34,8 @@ enum {
     P_SEL = 7,
     P_GLOBAL_CTRL = 11,
     P_STATUS = 12,
-    /* Bits 0 to 15: DEBUGCTL; from FIXED_SHIFT on IA32_FIXED_CTR_CTRL; from EDGE_SHIFT on, of counters
-     * of edges: what the last cycle was. */
+    /* Bits 0 to 15: DEBUGCTL; from FIXED_SHIFT on IA32_FIXED_CTR_CTRL; from EDGE_SHIFT on, of
+     * counters of edges: what the last cycle was. */
     P_MISC = 13,
 };
 #define FIXED_SHIFT 16
@@ -498,7 +498,8 @@ bool pmu_wrmsr(struct core *d, u32 msr, u64 value, bool *ok)
     *ok = msr == MSR_DEBUGCTL     ? write_debugctl(d, value)
           : msr == MSR_FIXED_CTRL ? is_intel(d) && set_fixed_ctrl(d, value)
                                   : false;
-    if (msr == MSR_DEBUGCTL || msr == MSR_FIXED_CTRL || (is_intel(d) && (msr == MSR_PERF_CAP || msr == MSR_GLOBAL_INUSE)))
+    if (msr == MSR_DEBUGCTL || msr == MSR_FIXED_CTRL ||
+        (is_intel(d) && (msr == MSR_PERF_CAP || msr == MSR_GLOBAL_INUSE)))
         return true;
     if (!r)
         return false;

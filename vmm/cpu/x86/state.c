@@ -73,13 +73,18 @@ static u64 cr4_bits(const struct core *d)
     static const struct {
         enum cpu_feature feature;
         u32 bit;
-    } rows[] = {{FEAT_UMIP, CR4_UMIP},   {FEAT_FSGSBASE, CR4_FSGSBASE}, {FEAT_PCID, CR4_PCIDE},
-                {FEAT_XSAVE, CR4_OSXSAVE}, {FEAT_SMEP, CR4_SMEP},       {FEAT_SMAP, CR4_SMAP}};
+    } rows[] = {{FEAT_UMIP, CR4_UMIP},     {FEAT_FSGSBASE, CR4_FSGSBASE}, {FEAT_PCID, CR4_PCIDE},
+                {FEAT_XSAVE, CR4_OSXSAVE}, {FEAT_SMEP, CR4_SMEP},         {FEAT_SMAP, CR4_SMAP}};
     u64 bits = CR4_TSD | CR4_DE | CR4_PSE | CR4_PAE | CR4_MCE | CR4_PGE | CR4_PCE | CR4_OSFXSR |
                CR4_OSXMMEXCPT;
     for (unsigned i = 0; i < ARRAY_SIZE(rows); i++)
         bits |= core_has(d, rows[i].feature) ? rows[i].bit : 0;
     return bits;
+}
+
+static size_t writer_bytes(const struct core *d)
+{
+    return d->ram->size / PAGE_SIZE * sizeof(*d->writer);
 }
 
 int core_init(struct core *d, const struct engine_config *config, struct err *err)
@@ -101,7 +106,8 @@ int core_init(struct core *d, const struct engine_config *config, struct err *er
     vcpu_reset(&d->cpu);
     pmu_reset(d);
     d->shared = shared_create(d->ram);
-    if (!d->shared)
+    d->writer = map(writer_bytes(d));
+    if (!d->shared || !d->writer)
         return err_set(err, -ENOMEM, "out of memory for the engine's tables");
     tlb_init(d);
     park_init_image(d);
@@ -113,6 +119,8 @@ void core_fini(struct core *d)
     core_debug_free(&d->debug);
     free((void *)d->trace.only);
     shared_destroy(d->shared);
+    if (d->writer)
+        munmap(d->writer, writer_bytes(d));
     if (d->xs_park)
         munmap(d->xs_park, PARK_SIZE);
 }
