@@ -9,6 +9,25 @@
 #define DE_CFG           0xc0011029
 #define CPUID_FAULTS     (1ull << 31)
 
+#define WINDOW 0x80000000u /* 2 MiB of us, for 32-bit code of ring 3 */
+#define SEL_32 0x23ull
+
+/* Ring 3, 32 bits: SYSCALL, one more instruction, and back. The kernel's side is 64-bit code. */
+extern const char syscall32[], compat_syscall[], long_syscall[];
+static volatile u64 entry_rcx, entry_r11, entry_cs, entered, wrong_way, after_syscall;
+static u64 syscall32_at; /* in the window */
+__asm__(".text\n"
+        "compat_syscall:\n"
+        "  mov %rcx, entry_rcx(%rip); mov %r11, entry_r11(%rip); mov %cs, entry_cs(%rip)\n"
+        "  incq entered(%rip)\n"
+        "  sysretl\n"
+        "long_syscall:\n"
+        "  incq wrong_way(%rip); jmp user_back\n"
+        ".code32\n"
+        "syscall32:\n"
+        "  mov $0x2b, %esi; mov %esi, %ds; syscall; mov $0x5a5a, %esi; mov %esi, (%edi); int $0x81\n"
+        ".code64\n");
+
 static u64 user_vector, user_error, user_faults;
 static bool amd, named;
 
@@ -36,6 +55,14 @@ static void u_rdtsc(void)
 static void u_rdtscp(void)
 {
     __asm__ volatile("rdtscp" : : : "rax", "rcx", "rdx");
+}
+
+static void u_to_32(void)
+{
+    __asm__ volatile("mov %1, %%edi; pushq $0x23; pushq %0; lretq"
+                     :
+                     : "m"(syscall32_at), "r"((u32)(WINDOW + ((u64)&after_syscall & 0x1fffff)))
+                     : "rdi", "memory");
 }
 
 /* `times` runs in ring 3, of which each faults or none. */
@@ -117,6 +144,33 @@ static void control(void)
     }
 }
 
+/* From compatibility mode, many times: AMD's CPUs go to CSTAR, Intel's have none. */
+static void syscall_from_32(void)
+{
+    pdpt[WINDOW >> 30] |= PT_U;
+    *pt_entry(WINDOW, 2) = ((u64)syscall32 & ~0x1fffffull) | PT_P | PT_W | PT_U | PT_PS;
+    invlpg(WINDOW);
+    syscall32_at = WINDOW + ((u64)syscall32 & 0x1fffff);
+    wrmsr(0xc0000081, (u64)SEL_KCODE << 32 | SEL_32 << 48);
+    wrmsr(0xc0000082, (u64)long_syscall);
+    wrmsr(0xc0000083, (u64)compat_syscall);
+    wrmsr(0xc0000084, 0x200);
+    user_vector = ~0ull;
+    user_faults = 0;
+    for (unsigned i = 0; i < 100; i++)
+        user_run(u_to_32, 0x202);
+    check_eq(user_faults, amd ? 0 : 100, "SYSCALL from 32-bit code");
+    check_eq(user_vector, amd ? ~0ull : 6, "#UD on Intel's");
+    check_eq(entered, amd ? 100 : 0, "by CSTAR");
+    check_eq(after_syscall, amd ? 0x5a5a : 0, "SYSRET goes back to it");
+    check_eq(wrong_way, 0, "never by LSTAR");
+    if (!amd)
+        return;
+    check_eq(entry_rcx, syscall32_at + 9, "RCX is the address behind it");
+    check_eq(entry_r11 & 0x202, 0x202, "R11 the flags");
+    check_eq(entry_cs & 0xffff, SEL_KCODE, "CS in the kernel");
+}
+
 static void amd_registers(void)
 {
     check(rdmsr(HWCR) & 1 << 24, "HWCR: the TSC counts at P0");
@@ -150,6 +204,7 @@ void guest_main(void)
         user(u_cpuid, 200, false, "CPUID in ring 3");
     if (amd)
         amd_registers();
+    syscall_from_32();
     time_stamps();
     control();
     exit_guest(0);

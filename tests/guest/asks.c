@@ -1,7 +1,7 @@
 /*
- * Runs inside the guest: a program that has CPUID and RDTSC taken away from itself, as rr does, and the
- * instructions by which crypto libraries choose. Prints "OK NAME" or "BAD NAME" a check, and "NONE cpuid"
- * where the kernel has no CPUID faulting.
+ * Runs inside the guest: a program that has CPUID and RDTSC taken away from itself, as rr does, and
+ * the instructions by which crypto libraries choose. Prints "OK NAME" or "BAD NAME" a check, and
+ * "NONE cpuid" where the kernel has no CPUID faulting.
  */
 #define _GNU_SOURCE
 #include <asm/prctl.h>
@@ -64,7 +64,7 @@ static void cpuid(void)
         all &= cpuid_faults();
     same("CPUID faults", all && syscall(SYS_arch_prctl, ARCH_GET_CPUID, 0) == 0);
     same("RDTSC does not", !rdtsc_faults());
-    getppid(); /* a way into the kernel and back */
+    getppid();     /* a way into the kernel and back */
     usleep(20000); /* to another process and back: the kernel's own CPUID is its own */
     same("CPUID faults after another one ran", cpuid_faults());
     syscall(SYS_arch_prctl, ARCH_SET_CPUID, 1);

@@ -332,29 +332,20 @@ HELPER(iret)
     return DONE;
 }
 
-/* Intel's CPUs have SYSCALL and SYSRET in 64-bit code only, AMD's in all protected-mode code (APM
- * vol. 3); outside long mode they have neither STAR's second half nor R11. */
-static bool has_syscall(const struct core *d)
-{
-    if (!(d->cpu.efer & EFER_SCE))
-        return false;
-    return is_64bit(d) || (core_has(d, FEAT_AMD) && !real_mode(d) && !virtual_8086(d));
-}
-
 HELPER(syscall)
 {
     struct vcpu *c = &d->cpu;
-    if (!has_syscall(d))
+    /* From compatibility mode it goes to CSTAR, on AMD's CPUs (APM vol. 3). */
+    bool compatible = core_has(d, FEAT_AMD) && long_mode(d) && !is_64bit(d);
+    if (!(c->efer & EFER_SCE) || !(is_64bit(d) || compatible))
         return raise_fault(d, EXC_UD);
-    bool wide = long_mode(d), compatible = wide && !is_64bit(d);
     c->gpr[RCX] = d->next;
-    if (wide)
-        c->gpr[R11] = get_rflags(d) & ~(u64)FL_RF;
-    set_rflags(d, get_rflags(d) & ~(wide ? c->sfmask : FL_IF | FL_VM) & ~(u64)FL_RF);
+    c->gpr[R11] = get_rflags(d) & ~(u64)FL_RF;
+    set_rflags(d, get_rflags(d) & ~c->sfmask & ~(u64)FL_RF);
     u16 sel = c->star >> 32 & 0xfffc;
-    set_flat(d, SEG_CS, sel, ATTR_P | ATTR_S | (wide ? ATTR_L : ATTR_DB) | ATTR_G | 0xb);
+    set_flat(d, SEG_CS, sel, ATTR_P | ATTR_S | ATTR_L | ATTR_G | 0xb);
     set_flat(d, SEG_SS, (u16)(sel + 8), ATTR_P | ATTR_S | ATTR_DB | ATTR_G | 3);
-    d->next = !wide ? (u32)c->star : compatible ? c->cstar : c->lstar;
+    d->next = compatible ? c->cstar : c->lstar;
     set_cpl(d, 0, d->next);
     d->tf_now = true;
     mmu_mode_changed(d);
@@ -372,21 +363,18 @@ static void set_user_segments(struct core *d, unsigned cs, unsigned ss, bool wid
 HELPER(sysret)
 {
     struct vcpu *c = &d->cpu;
-    if (!has_syscall(d))
+    if (!(c->efer & EFER_SCE) || !is_64bit(d))
         return raise_fault(d, EXC_UD);
     if (d->cpl != 0)
         return raise_error(d, EXC_GP, 0);
-    bool wide = in->opsize == 8, is_64 = is_64bit(d);
+    bool wide = in->opsize == 8;
     if (wide && !is_canonical(c->gpr[RCX]))
         return raise_error(d, EXC_GP, 0);
     u16 sel = (u16)(c->star >> 48);
     set_user_segments(d, sel + (wide ? 16u : 0), sel + 8u, wide);
     d->next = wide ? c->gpr[RCX] : (u32)c->gpr[RCX];
     set_cpl(d, 3, d->next);
-    if (is_64)
-        set_rflags(d, (c->gpr[R11] & 0x3c7fd7) | 2);
-    else
-        c->rflags |= FL_IF;
+    set_rflags(d, (c->gpr[R11] & 0x3c7fd7) | 2);
     mmu_mode_changed(d);
     return DONE;
 }
