@@ -215,7 +215,7 @@ def insn_found(t):
         t.run(t.build / "tests" / "insn" / "insn", "--model", model, "--seed", seed, "--case", case)
 
 
-@test("insn/decoded", cost=12)
+@test("insn/decoded", cost=25)
 def decoded(t):
     """Each encoding's treatment, operands and flags are those of tests/tools/decoded.txt, by digest.
 
@@ -224,7 +224,7 @@ def decoded(t):
     if t.mode != "rel":
         t.skip("of the release build")
     kept = (ROOT / "tests/tools/decoded.txt").read_text()
-    now = t.run(t.build / "tests/tools/decoded").text
+    now = t.run(t.build / "tests/tools/decoded", timeout=400).text
     wrong = [line for line in now.splitlines() if line not in kept.splitlines()]
     t.check(not wrong and len(now.splitlines()) == len(kept.splitlines()),
             f"decoded otherwise: {', '.join(wrong)}; which opcodes: tests/tools/decoded -v. "

@@ -248,10 +248,10 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: decoded [-v | v2|v3|MODEL HEX]\n");
         return 2;
     }
-    /* The others have no instruction that these have not. */
+    /* Others have no instruction that these have not. The last one: outside 64-bit code only. */
     static const enum cpu_model all[] = {CPU_X86_64_V2, CPU_X86_64_V3, CPU_ICELAKE_SERVER,
                                          CPU_ZEN2};
-    for (unsigned m = 0; m < ARRAY_SIZE(all); m++) {
+    for (unsigned m = 0; m + 1 < ARRAY_SIZE(all); m++) {
         enum cpu_model model = all[m];
         const struct {
             const char *name;
@@ -270,7 +270,7 @@ int main(int argc, char **argv)
     static const char *const names[] = {"", "code 32", "code 16", "real mode"};
     _Static_assert(ARRAY_SIZE(names) == CODE_SIZES, "each has a name");
     for (unsigned m = 1; m < ARRAY_SIZE(all); m++)
-        for (code = CODE_32; code < CODE_SIZES; code++) {
+        for (code = CODE_32; code < (all[m] == CPU_ZEN2 ? CODE_16 : CODE_SIZES); code++) {
             u64 hash[] = {groups(all[m], legacy, LEGACY_PLAIN, verbose),
                           groups(all[m], legacy + LEGACY_0F, 7, verbose),
                           groups(all[m], legacy38, 7, verbose),
