@@ -164,8 +164,6 @@ static const struct probe probes[Q_COUNT] = {
                    .rdi = HOLE - 2},
     [Q_LOCK] = {"#GP and #PF come before #UD for LOCK", 4, {0xf0, 0x0f, 0x00, 0x2b}, is_pf,
                 .rbx = HOLE},
-    /* AMD's AltMovCr8; without Q_LOCK since Zen 5. */
-    [Q_LOCK_CR] = {"LOCK MOV CR0 is MOV CR8", 4, {0xf0, 0x0f, 0x20, 0xc0}, is_gp},
     [Q_LOOP] = {"LOOPE and LOOPNE go by F2 and F3", 3, {0xf2, 0xe1, 0x02}, taken, .rcx = 2},
     [Q_MOVSXD] = {"MOVSXD with 66h reads four bytes", 3, {0x66, 0x63, 0x03}, is_pf,
                   .rbx = HOLE - 2},
@@ -401,8 +399,5 @@ const char *host_undecoded(const struct icase *c, const struct outcome *n, const
         (n->vector == EXC_PF || n->vector == EXC_GP || n->vector == EXC_SS) &&
         n->st.rip == c->address)
         return probes[Q_LOCK].text;
-    if (quirk[Q_LOCK_CR] && lock && b[0] == 0x0f && (b[1] & 0xfd) == 0x20 && n->vector == EXC_GP &&
-        n->st.rip == c->address)
-        return probes[Q_LOCK_CR].text;
     return NULL;
 }

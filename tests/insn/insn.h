@@ -153,7 +153,6 @@ enum host_quirk {
     Q_MXCSR,
     Q_MASKMOV,
     Q_LOCK,
-    Q_LOCK_CR,
     Q_LOOP,
     Q_MOVSXD,
     Q_REP_A32,
