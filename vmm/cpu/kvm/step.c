@@ -23,6 +23,7 @@
 
 #include "cpu/x86/park.h"
 #include "cpu/x86/exec.h"
+#include "cpu/x86/flags.h"
 #include "cpu/x86/fpu.h"
 #include "cpu/x86/memory.h"
 #include "cpu/x86/mode.h"
@@ -44,6 +45,7 @@ struct plan {
     bool rep;      /* RCX counts, and is not 0 */
     bool cr8_load;
     bool device; /* leaves KVM on the way: the guest's memory must be its own then */
+    bool port;   /* ... and asks a device at a port */
     struct guard {
         u8 *host;
         u8 was[2];
@@ -200,7 +202,7 @@ static bool plan_string(struct core *d, const struct insn *in, struct plan *p)
     u64 di = d->cpu.gpr[RDI], si = d->cpu.gpr[RSI];
     p->string = true;
     p->rep = in->rep;
-    p->device = io;
+    p->device = p->port = io;
     switch (in->opcode & 0xfe) {
     case 0x6c: /* INS */
     case 0xaa: add_operand(p, SEG_ES, di, size, ACC_W, false); break;
@@ -240,7 +242,7 @@ static bool plan_system(struct core *d, const struct insn *in, struct plan *p)
     case ZYDIS_MNEMONIC_STD:
     case ZYDIS_MNEMONIC_CPUID: return true;
     case ZYDIS_MNEMONIC_IN:
-    case ZYDIS_MNEMONIC_OUT: p->device = true; return plan_port(d, in);
+    case ZYDIS_MNEMONIC_OUT: p->device = p->port = true; return plan_port(d, in);
     case ZYDIS_MNEMONIC_RDMSR:
     case ZYDIS_MNEMONIC_WRMSR: p->device = true; return d->cpl == 0;
     case ZYDIS_MNEMONIC_MOV:
@@ -307,9 +309,16 @@ static bool plan(struct core *d, const struct insn *in, struct plan *p)
     }
 }
 
-/* All that may stop it. What is not plain RAM or a plain device is the core's as well. */
+/*
+ * All that may stop it. What is not plain RAM or a plain device is the core's as well. Dead flags
+ * become visible here, before KVM has them (flags.c); and where they do twice, the device of the
+ * first access may change what is dead at the second one: the core's.
+ */
 static bool look_at_operands(struct core *d, struct plan *p)
 {
+    unsigned shows = p->port;
+    if (p->port)
+        flags_make_visible(d);
     for (unsigned i = 0; i < p->nop; i++) {
         struct operand *op = &p->op[i];
         if (operand_check(d, op))
@@ -323,8 +332,9 @@ static bool look_at_operands(struct core *d, struct plan *p)
         if (!ram && p->branch)
             return false;
         p->device = p->device || !ram;
+        shows += op->shows;
     }
-    return true;
+    return shows <= 1;
 }
 
 static bool overlaps(gpa_t a, unsigned alen, gpa_t b, unsigned blen)

@@ -24,6 +24,7 @@ struct operand {
     unsigned len, seg;
     enum access acc; /* ACC_W: read-modify-write if `read` */
     bool read, bounced;
+    bool shows; /* it made dead flags visible: a store into the own page, a device (flags.c) */
     u64 va; /* its linear address, once it was looked at */
     gpa_t gpa[2];
     unsigned part;

@@ -58,7 +58,9 @@ static void compare(struct core *d, u64 a, u64 b, unsigned size)
     d->flags = f & FL_ARITH;
 }
 
-static int once(struct core *d, const struct insn *in, enum op op, unsigned size)
+/* `before`: of a comparison, the flags as the CPU has them until the last iteration; its loads may
+ * have made the dead ones visible. */
+static int once(struct core *d, const struct insn *in, enum op op, unsigned size, u64 *before)
 {
     u64 m = addr_mask(in), si = d->cpu.gpr[RSI] & m, di = d->cpu.gpr[RDI] & m;
     i64 by = d->cpu.rflags & FL_DF ? -(i64)size : (i64)size;
@@ -82,12 +84,14 @@ static int once(struct core *d, const struct insn *in, enum op op, unsigned size
         break;
     case SCAS:
         TRY(mem_read(d, SEG_ES, di, size, &b));
+        *before = d->flags;
         compare(d, d->cpu.gpr[RAX], b, size);
         advance(d, in, RDI, by);
         break;
     case CMPS:
         TRY(mem_read(d, SEG_ES, di, size, &b)); /* this order shows in CR2 */
         TRY(mem_read(d, in->seg, si, size, &a));
+        *before = d->flags;
         compare(d, a, b, size);
         advance(d, in, RSI, by);
         advance(d, in, RDI, by);
@@ -241,8 +245,9 @@ HELPER(string)
 {
     enum op op = op_of(in);
     unsigned size = size_of(in);
+    u64 flags = d->flags;
     if (!in->rep)
-        return once(d, in, op, size);
+        return once(d, in, op, size, &flags);
     u64 m = addr_mask(in);
     if (in->addrsize == 4 && is_64bit(d)) {
         /* The CPU's own first step, seen when no iteration follows or the first one faults. */
@@ -257,9 +262,8 @@ HELPER(string)
     bool tf = d->cpu.rflags & FL_TF;
     /*
      * CMPS and SCAS: RFLAGS stay as they were until the last iteration, so that a fault, a stop or
-     * an interrupt shows what it was before the instruction (SDM vol. 2, REP).
+     * an interrupt shows what it was before the instruction (SDM vol. 2, REP): `flags`.
      */
-    u64 flags = d->flags;
     for (;;) {
         u64 rcx = d->cpu.gpr[RCX] & m;
         /* After STI or MOV SS a wanted interrupt comes after the first iteration, not where a slice
@@ -273,7 +277,7 @@ HELPER(string)
         bool restart = false;
         if (!done) {
             u64 di = linear(d, SEG_ES, d->cpu.gpr[RDI] & m);
-            TRY(once(d, in, op, size));
+            TRY(once(d, in, op, size, &flags));
             restart = (op == MOVS || op == STOS) && own_code(d, di, size);
             done = 1;
         }
