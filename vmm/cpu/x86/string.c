@@ -109,7 +109,8 @@ static u8 *direct(struct core *d, u64 va, enum access acc)
 }
 
 /* Does the element at va lie in a page that holds the instruction itself? The next iteration is a
- * position of its own and must see the new bytes, as it would after a stop. */
+ * position of its own and must see the new bytes, as it would after a stop; and so it is with what
+ * a device wrote that it asked, and with accessed bits among its own bytes (walk.c). */
 static bool own_code(struct core *d, u64 va, unsigned size)
 {
     for (int k = 0; k < 2; k++, va += size - 1) {
@@ -276,9 +277,9 @@ HELPER(string)
             done = scan(d, in, op, size, MIN(rcx, left));
         bool restart = false;
         if (!done) {
-            u64 di = linear(d, SEG_ES, d->cpu.gpr[RDI] & m);
+            u64 di = linear(d, SEG_ES, d->cpu.gpr[RDI] & m), asked = d->st.mmio;
             TRY(once(d, in, op, size, &flags));
-            restart = (op == MOVS || op == STOS) && own_code(d, di, size);
+            restart = ((op == MOVS || op == STOS) && own_code(d, di, size)) || d->st.mmio != asked;
             done = 1;
         }
         bool zf = d->flags & FL_ZF;
