@@ -29,6 +29,7 @@
 #include "cpu/x86/mode.h"
 #include "cpu/x86/run.h"
 #include "cpu/x86/sys.h"
+#include "cpu/x86/walk.h"
 
 #define LOOK_EVERY 128u
 #define TURN_NS    20000000u
@@ -370,11 +371,13 @@ static void remove_guards(struct plan *p)
     }
 }
 
-/* Where the instruction leads, inside its own page only: nothing else may be fetched early. */
+/* Where the instruction leads, inside its own page only: nothing else may be fetched early. Not
+ * where that page is a table too, through which KVM may walk on the way. */
 static bool add_guards(struct core *d, const struct insn *in, struct plan *p)
 {
     bool two = p->branch && !p->always;
-    if (d->code_page2 != NEVER || (two && overlaps(p->target, 2, d->next, 2)))
+    if (d->code_page2 != NEVER || (page_at(d, d->code_page)->flags & PG_PT) ||
+        (two && overlaps(p->target, 2, d->next, 2)))
         return false;
     if (add_guard(d, in, p, p->branch ? p->target : d->next) &&
         (!two || add_guard(d, in, p, d->next)))
