@@ -118,8 +118,8 @@ MUTATIONS = (
 KVM = (
     ("KVM asks ports with flags that are dead", "vmm/cpu/kvm/step.c",
      "if (p->port)\n        flags_make_visible(d);", ""),
-    ("KVM loads from devices with flags that are dead", "vmm/cpu/x86/memory.c",
-     "(op->acc == ACC_W || UNLIKELY(!ram_ptr(d->ram, gpa, 1)))", "op->acc == ACC_W"),
+    ("KVM loads from devices with flags that are dead", "vmm/cpu/kvm/step.c",
+     "if (!ram && op->acc != ACC_W)\n            flags_make_visible(d);", ""),
     ("KVM walks through a guard of its step", "vmm/cpu/kvm/step.c",
      "(page_at(d, d->code_page)->flags & PG_PT) ||", ""),
 )

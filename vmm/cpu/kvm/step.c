@@ -333,7 +333,9 @@ static bool look_at_operands(struct core *d, struct plan *p)
         if (!ram && p->branch)
             return false;
         p->device = p->device || !ram;
-        shows += op->shows;
+        if (!ram && op->acc != ACC_W)
+            flags_make_visible(d);
+        shows += op->shows || !ram;
     }
     return shows <= 1;
 }

@@ -341,12 +341,6 @@ int stack_push_inner(struct core *d, u64 *sp, u64 value, unsigned size)
     return DONE;
 }
 
-/* A load shows flags where it asks a device. */
-static bool operand_shows(struct core *d, const struct operand *op, gpa_t gpa)
-{
-    return (op->acc == ACC_W || UNLIKELY(!ram_ptr(d->ram, gpa, 1))) && own_page(d, gpa);
-}
-
 /* What the access would meet: faults, page walks with their accessed and dirty bits, breakpoints.
  * host[]: where its parts are if they have a fast path. */
 static int operand_look(struct core *d, struct operand *op, u8 *host[2])
@@ -373,8 +367,8 @@ static int operand_look(struct core *d, struct operand *op, u8 *host[2])
         if (op->acc == ACC_W)
             watch(d, va, len, op->gpa, true);
     }
-    op->shows = operand_shows(d, op, op->gpa[0]);
-    if (op->part < len && operand_shows(d, op, op->gpa[1]))
+    op->shows = op->acc == ACC_W && own_page(d, op->gpa[0]);
+    if (op->acc == ACC_W && op->part < len && own_page(d, op->gpa[1]))
         op->shows = true;
     op->bounced = !host[0] || op->part < len;
     return DONE;
