@@ -51,11 +51,6 @@ struct guest {
     struct err err;
 };
 
-static u32 no_pio_read(void *m, u16 port, unsigned size)
-{
-    return ~0u;
-}
-
 /* The device of programs: a few bytes after RIP become PUSHF. */
 static void device_write(struct guest *g, u8 how)
 {
@@ -66,6 +61,15 @@ static void device_write(struct guest *g, u8 how)
         guest_written(g, at, bytes, 1 + (how >> 4 & 3));
 }
 
+static u32 guest_pio_read(void *m, u16 port, unsigned size)
+{
+    struct guest *g = m;
+
+    if (g->handlers)
+        device_write(g, (u8)port);
+    return ~0u;
+}
+
 static void guest_pio_write(void *m, u16 port, unsigned size, u32 value)
 {
     struct guest *g = m;
@@ -74,8 +78,12 @@ static void guest_pio_write(void *m, u16 port, unsigned size, u32 value)
         device_write(g, (u8)port);
 }
 
-static u64 no_mmio_read(void *m, gpa_t gpa, unsigned size)
+static u64 guest_mmio_read(void *m, gpa_t gpa, unsigned size)
 {
+    struct guest *g = m;
+
+    if (g->handlers)
+        device_write(g, (u8)gpa);
     return ~0ull;
 }
 
@@ -264,8 +272,8 @@ int guest_create(struct guest **out, enum cpu_model model, enum engine_kind engi
     struct engine_config config = {.model = model, .ram = &g->ram, .env = &g->env, .kind = engine};
 
     g->env = (struct engine_env){
-        g,        no_pio_read, guest_pio_write, no_mmio_read, guest_mmio_write, no_rdmsr,
-        no_wrmsr, no_get_cr8,  no_set_cr8,      guest_now,    guest_counted,    NULL};
+        g,        guest_pio_read, guest_pio_write, guest_mmio_read, guest_mmio_write, no_rdmsr,
+        no_wrmsr, no_get_cr8,     no_set_cr8,      guest_now,       guest_counted,    NULL};
     g->next_table = G_PML4 + PAGE_SIZE;
     g->model = model;
     g->handlers = handlers;
