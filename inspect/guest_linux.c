@@ -24,6 +24,7 @@
 #include "board/ram.h"
 #include "machine/machine.h"
 #include "inspect/btf.h"
+#include "inspect/frames.h"
 #include "inspect/orc.h"
 
 #define KERNEL_MAP     0xffffffff80000000ull /* __START_KERNEL_map */
@@ -759,7 +760,7 @@ int guest_linux_symbols(struct guest_linux *g, struct symbols *out, struct err *
     }
     if (!code) {
         describe(g, out);
-        code = orc_read(out, g, err);
+        code = out->narrow ? frames_read(out, g, err) : orc_read(out, g, err);
         if (!code)
             code = guest_modules_add(g, out, err);
         orc_finish(out);
