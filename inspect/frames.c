@@ -170,13 +170,13 @@ static void push(struct reader *d, u8 reg)
     }
     if (slots[reg] && !t->slot[slots[reg] - 1] && t->depth / WORD < 32)
         t->slot[slots[reg] - 1] = (u8)(t->depth / WORD);
+    if (t->by_bp)
+        d->body = *t;
 }
 
 static void pop(struct reader *d, u8 reg)
 {
     struct state *t = &d->now;
-    if (t->by_bp && !d->body.known)
-        d->body = *t;
     move_sp(t, -WORD);
     if (reg == ESP) {
         t->known = false;
@@ -192,10 +192,8 @@ static void pop(struct reader *d, u8 reg)
 static void leave(struct reader *d)
 {
     struct state *t = &d->now;
-    if (!t->by_bp)
-        return;
-    d->body = *t;
-    *t = at_call;
+    if (t->by_bp)
+        *t = at_call;
 }
 
 /* ESP has a value of its own. */
@@ -206,12 +204,14 @@ static void set_sp(struct reader *d)
         t->known = false;
 }
 
-static void frame_pointer(struct state *t)
+static void frame_pointer(struct reader *d)
 {
+    struct state *t = &d->now;
     if (t->kind != ORC_CALL || !t->saved || t->by_bp || t->depth != -t->bp)
         return;
     t->by_bp = true;
     t->cfa = t->depth;
+    d->body = *t;
 }
 
 /* ADD, SUB, AND with ESP; LEA of it; MOV to it. */
@@ -245,13 +245,13 @@ static bool stack_arithmetic(struct reader *d, const ZydisDecodedInstruction *in
         return true;
     case 0x89:
         if (mod == 3 && rm == EBP && reg == ESP)
-            frame_pointer(t);
+            frame_pointer(d);
         else if (mod == 3 && rm == ESP)
             set_sp(d);
         return true;
     case 0x8b:
         if (mod == 3 && reg == EBP && rm == ESP)
-            frame_pointer(t);
+            frame_pointer(d);
         else if (reg == ESP)
             set_sp(d);
         return true;
