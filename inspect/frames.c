@@ -55,7 +55,7 @@ struct reader {
     /* The function. */
     u64 start;
     size_t size;
-    bool entry, cold;
+    bool entry, cold, stubs;
     u8 before; /* the register that the last instruction pushed, or EAX */
     struct state now, body, first;
     struct err *err;
@@ -134,10 +134,11 @@ static void note_jump(struct reader *d, u64 to, const struct state *t)
         *f = (struct far_jump){to, *t};
 }
 
-/* Where no instruction goes on. */
+/* Where no instruction goes on. In an entry's code what is jumped over is what the kernel patches in. */
 static void end_flow(struct reader *d)
 {
-    d->now = d->body.known ? d->body : d->first;
+    if (!d->entry || d->stubs)
+        d->now = d->body.known ? d->body : d->first;
 }
 
 /* ---- instructions ---- */
@@ -395,7 +396,7 @@ static struct state first_state(const struct reader *d, const char *name)
         t.cfa = t.depth = stub_offset(d);
     else if (begins_with(name, "entry_SYSENTER"))
         t.cfa = t.depth = 5 * WORD; /* it pushes the frame itself */
-    else if (!begins_with(name, "entry_INT80") && !strstr(name, "_entries_start"))
+    else if (!begins_with(name, "entry_INT80") && !d->stubs)
         t.known = false;
     return t;
 }
@@ -462,6 +463,7 @@ static int read_functions(struct reader *d)
         d->budget -= d->size;
         d->entry = y->address >= d->entries && y->address < d->entries_end;
         d->cold = strstr(name, ".cold");
+        d->stubs = strstr(name, "_entries_start");
         if (d->size && guest_linux_read(d->g, d->start, d->code, d->size))
             code = read_function(d, name);
     }

@@ -24,6 +24,21 @@ def reprise_flush():
         return
     for what in ("dcache", "register-cache"):
         gdb.execute("maintenance flush " + what, to_string=True)
+    reprise_follow()
+
+
+# gdb learns once what CPU it debugs, and again when it is told to. A file that it runs, which is of one
+# kind, would have a say: once it is attached, it keeps the symbols only (gdb.c).
+
+
+def reprise_follow():
+    """Where code of another width runs than gdb was shown, it is shown that."""
+    if reprise_packet("qreprise.Changed") != "1":
+        return False
+    gdb.execute("unset tdesc filename", to_string=True)
+    said = gdb.execute("show architecture", to_string=True)
+    print("The CPU executes other code here: gdb shows %s." % said.rstrip('\n.)').split()[-1].strip('"'))
+    return True
 
 
 # Entries of the kernel by their names, not as signal handlers.
@@ -333,6 +348,8 @@ reprise_back = Back()
 
 
 def reprise_stop(event):
+    if reprise_follow():
+        gdb.execute("frame")
     frame = gdb.newest_frame()
     if frame.type() == gdb.SIGTRAMP_FRAME and frame.name():
         print("in %s ()" % frame.name())
