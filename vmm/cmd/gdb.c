@@ -217,11 +217,9 @@ static _Noreturn void become_gdb(const struct gdb_args *a, const struct files *f
     signal(SIGINT, SIG_IGN); /* until then it is for us */
     if (read(go, &own, 1) != 1)
         _exit(0);
-    const char *narrow = own & GO_16   ? "set architecture i8086"
-                         : own & GO_32 ? "set architecture i386"
-                                       : NULL;
-    /* The file that gdb runs says what the CPU is: a kernel of 64 bits is none of an i386. */
-    const char *how = narrow && own & GO_LONG ? "add-symbol-file" : "file";
+    /* The file that gdb runs says what the CPU is: a kernel of 64 bits is none of an i386. (Nor may gdb
+     * be told by `set architecture`: it would take files of other CPUs for that one's.) */
+    const char *how = own & GO_LONG && own & (GO_32 | GO_16) ? "add-symbol-file" : "file";
     const char *symbols = own & GO_SYMBOLS ? f->symbols : a->symbols;
     snprintf(file, sizeof(file), "%s %s", how, symbols ? symbols : "");
     snprintf(target, sizeof(target), "target remote %s", address);
@@ -229,10 +227,6 @@ static _Noreturn void become_gdb(const struct gdb_args *a, const struct files *f
     argv[n++] = "-q";
     argv[n++] = "-x";
     argv[n++] = f->init;
-    if (narrow) {
-        argv[n++] = "-ex";
-        argv[n++] = narrow;
-    }
     if (own & GO_LONG) { /* also while gdb is shown an i386 */
         argv[n++] = "-ex";
         argv[n++] = "set remoteaddresssize 64";
@@ -246,8 +240,6 @@ static _Noreturn void become_gdb(const struct gdb_args *a, const struct files *f
     /* From here on the CPU is what the target says: gdb_session.py asks again. */
     argv[n++] = "-ex";
     argv[n++] = "exec-file";
-    argv[n++] = "-ex";
-    argv[n++] = "set architecture auto";
     for (unsigned i = 0; i < a->nextra; i++)
         argv[n++] = a->extra[i];
     argv[n] = NULL;

@@ -41,7 +41,18 @@ def reprise_follow():
     return True
 
 
-# Entries of the kernel by their names, not as signal handlers.
+# Entries of the kernel by their names, not as signal handlers. Shown x86-64, gdb does not understand
+# the stack of a 32-bit program that entered the kernel: it is the last.
+
+USER32_CS = 0x23  # of Linux
+
+
+def is_narrow(frame):
+    try:
+        return frame.pc() >> 32 == 0 and frame.read_register("cs") == USER32_CS and \
+            frame.architecture().name() == "i386:x86-64"
+    except (RuntimeError, ValueError):
+        return False
 
 
 class Entry(FrameDecorator):
@@ -53,7 +64,10 @@ class Entries:
     name, priority, enabled = "reprise", 100, True
 
     def filter(self, frames):
-        return map(Entry, frames)
+        for frame in frames:
+            yield Entry(frame)
+            if is_narrow(frame.inferior_frame()):
+                return
 
 
 gdb.frame_filters["reprise"] = Entries()
@@ -249,7 +263,7 @@ class Back:
         self.end()
         try:
             text = self.packet(command)
-        except (gdb.error, gdb.MemoryError):
+        except RuntimeError:  # a gdb.error, or there is no block
             return
         if text and len(text) < self.ROOM:
             self.told = reprise_packet("Qreprise.Back:" + text) == "OK"
