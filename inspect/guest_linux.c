@@ -491,30 +491,34 @@ static u64 aligned(const struct span *s, u64 at)
     return (at + s->align - 1) & ~(u64)(s->align - 1);
 }
 
-/* From the token of '0' back to the table's start; false if it cannot be one. */
-static bool token_table_start(const struct span *s, u64 zero, u64 *start)
+/* From the token of '0' back to the second one; false if there is none. What is in front of the first one
+ * need not end with a NUL. */
+static bool second_token(const struct span *s, u64 zero, u64 *second)
 {
     u64 at = zero;
-    for (unsigned i = 0; i < '0'; i++) {
+    for (unsigned i = 1; i < '0'; i++) {
         if (!at || s->p[at - 1])
             return false;
         u64 end = --at;
         while (at && s->p[at - 1] && end - at < SYMBOL_NAME_MAX)
             at--;
     }
-    *start = at;
-    return at % s->align == 0;
+    *second = at;
+    return at && !s->p[at - 1];
 }
 
-/* The index after the tokens, which must agree with them. */
-static bool token_index_start(const struct span *s, u64 table, u64 *index)
+/* The tokens, and the index after them, which says where the first one begins and must agree with all. */
+static bool find_tokens(const struct span *s, u64 zero, u64 *table, u64 *index)
 {
-    u16 offset[TOKENS], there[TOKENS];
-    u64 at = table;
-    for (unsigned i = 0; i < TOKENS; i++) {
-        if (at >= s->size || at - table > UINT16_MAX)
+    u16 offset[TOKENS] = {0}, there[TOKENS];
+    u64 second, at;
+    if (!second_token(s, zero, &second))
+        return false;
+    at = second;
+    for (unsigned i = 1; i < TOKENS; i++) {
+        if (at >= s->size || at - second > UINT16_MAX)
             return false;
-        offset[i] = (u16)(at - table);
+        offset[i] = (u16)(at - second);
         size_t most = (size_t)MIN(s->size - at, (u64)SYMBOL_NAME_MAX);
         size_t len = strnlen((const char *)s->p + at, most);
         if (len == most)
@@ -525,7 +529,14 @@ static bool token_index_start(const struct span *s, u64 table, u64 *index)
     if (*index > s->size || s->size - *index < sizeof(there))
         return false;
     memcpy(there, s->p + *index, sizeof(there));
-    return !memcmp(there, offset, sizeof(there));
+    u16 first = there[1]; /* token's length with its NUL */
+    *table = second - first;
+    if (!first || first > second || *table % s->align || memchr(s->p + *table, 0, first - 1u))
+        return false;
+    for (unsigned i = 1; i < TOKENS; i++)
+        if (there[i] != (u16)(offset[i] + first))
+            return false;
+    return !there[0];
 }
 
 /* Markers ascend from 0. */
@@ -653,8 +664,7 @@ static bool find_addresses(const struct span *s, struct tables *t)
 static bool tables_at(const struct span *s, u64 zero, struct tables *t)
 {
     *t = (struct tables){.found = true, .narrow = s->align == 4};
-    if (!token_table_start(s, zero, &t->token_table) ||
-        !token_index_start(s, t->token_table, &t->token_index) ||
+    if (!find_tokens(s, zero, &t->token_table, &t->token_index) ||
         !(names_before(s, t->token_table, t) || names_before_order(s, t->token_table, t)) ||
         !find_addresses(s, t))
         return false;
@@ -706,6 +716,18 @@ static bool tables_by_shape(const struct guest_linux *g, struct tables *t)
 
 /* ---- all of it ---- */
 
+/* The one that the kernel's code is not far above. */
+static u64 likely_page_offset(const struct symbols *s)
+{
+    u64 text = 0;
+    if (!symbols_address(s, "_text", &text))
+        symbols_address(s, "_stext", &text);
+    for (size_t i = 0; i < ARRAY_SIZE(page_offsets); i++)
+        if (text >= page_offsets[i])
+            return page_offsets[i];
+    return SYMBOLS_FLOOR_32;
+}
+
 /* Release and build ID; where VMCOREINFO does not say it, phys_base, if it is what it is without
  * address randomisation. */
 static void describe(struct guest_linux *g, struct symbols *s)
@@ -722,8 +744,8 @@ static void describe(struct guest_linux *g, struct symbols *s)
     if (s->narrow && !g->has_phys_base && symbols_address(s, "_stext", &address) &&
         guest_linux_read(g, address, banner, sizeof(banner) - 1))
         find_page_offset(g, address, banner, sizeof(banner) - 1);
-    if (s->narrow && g->has_phys_base)
-        s->floor = g->map;
+    if (s->narrow)
+        s->floor = g->has_phys_base ? g->map : likely_page_offset(s);
     if (guest_linux_value(g, "OSRELEASE", s->release, sizeof(s->release)) ||
         !symbols_address(s, "linux_banner", &address))
         return;

@@ -1,7 +1,7 @@
 /*
  * A toy kernel in a small RAM: VMCOREINFO, the name of its release, and kallsyms tables in the
  * forms that guest_linux.c reads, for its tests and fuzz target. Physical address 0 is linear
- * SAMPLE_MAP + shift.
+ * SAMPLE_MAP + shift; in a kernel of 32 bits 0xc0000000, or 0x80000000 with any shift.
  */
 #ifndef REPRISE_KALLSYMS_SAMPLE_H
 #define REPRISE_KALLSYMS_SAMPLE_H
@@ -30,15 +30,26 @@ struct sample {
     enum sample_layout layout;
     enum sample_values values;
     bool vmcoreinfo;
-    u64 shift; /* of the kernel: address randomisation */
+    bool narrow; /* of 32 bits */
+    u64 shift;   /* of the kernel: address randomisation */
     /* Where things are in RAM, filled by sample_make. */
     u64 names, tokens, index, addresses, count, base;
 };
 
+static inline u64 sample_map(const struct sample *s)
+{
+    return !s->narrow ? SAMPLE_MAP + s->shift : s->shift ? 0x80000000 : 0xc0000000;
+}
+
+static inline unsigned sample_word(const struct sample *s)
+{
+    return s->narrow ? 4 : 8;
+}
+
 /* Symbol i: a name with its type letter in front; its address. */
 static inline u64 sample_symbol(const struct sample *s, u32 i, char name[512])
 {
-    u64 text = SAMPLE_MAP + SAMPLE_TEXT + s->shift;
+    u64 text = sample_map(s) + SAMPLE_TEXT;
     bool percpu = s->values != SAMPLE_RELATIVE && i < SAMPLE_PERCPU;
     if (percpu)
         sprintf(name, "A__percpu_%u", i);
@@ -75,9 +86,9 @@ static inline void sample_put(u8 *ram, u64 *at, const void *data, size_t len)
     *at += len;
 }
 
-static inline void sample_align(u64 *at)
+static inline void sample_align(const struct sample *s, u64 *at)
 {
-    *at = (*at + 7) & ~7ull;
+    *at = (*at + sample_word(s) - 1) & ~(u64)(sample_word(s) - 1);
 }
 
 static inline void sample_tokens(struct sample *s, u8 *ram, u64 *at)
@@ -92,21 +103,21 @@ static inline void sample_tokens(struct sample *s, u8 *ram, u64 *at)
             strcpy(text, "fn_");
         sample_put(ram, at, text, strlen(text) + 1);
     }
-    sample_align(at);
+    sample_align(s, at);
     s->index = *at;
     sample_put(ram, at, index, sizeof(index));
-    sample_align(at);
+    sample_align(s, at);
 }
 
 static inline void sample_addresses(struct sample *s, u8 *ram, u64 *at)
 {
     char name[512];
-    u64 base = SAMPLE_MAP + SAMPLE_TEXT + s->shift;
+    u64 base = sample_map(s) + SAMPLE_TEXT;
     s->addresses = *at;
     for (u32 i = 0; i < SAMPLE_SYMBOLS; i++) {
         u64 v = sample_symbol(s, i, name);
         if (s->values == SAMPLE_WIDE) {
-            sample_put(ram, at, &v, 8);
+            sample_put(ram, at, &v, sample_word(s));
             continue;
         }
         u32 offset = (u32)(v - base);
@@ -114,10 +125,10 @@ static inline void sample_addresses(struct sample *s, u8 *ram, u64 *at)
             offset = i < SAMPLE_PERCPU ? (u32)v : (u32)(base - 1 - v);
         sample_put(ram, at, &offset, 4);
     }
-    sample_align(at);
+    sample_align(s, at);
     s->base = *at;
     if (s->values != SAMPLE_WIDE)
-        sample_put(ram, at, &base, 8);
+        sample_put(ram, at, &base, sample_word(s));
 }
 
 static inline void sample_names(struct sample *s, u8 *ram, u64 *at)
@@ -125,7 +136,7 @@ static inline void sample_names(struct sample *s, u8 *ram, u64 *at)
     u32 count = SAMPLE_SYMBOLS, markers[8], n = 0;
     s->count = *at;
     sample_put(ram, at, &count, 4);
-    sample_align(at);
+    sample_align(s, at);
     s->names = *at;
     for (u32 i = 0; i < count; i++) {
         char name[512];
@@ -143,18 +154,18 @@ static inline void sample_names(struct sample *s, u8 *ram, u64 *at)
         sample_put(ram, at, length, len > 127 ? 2 : 1);
         sample_put(ram, at, out, len);
     }
-    sample_align(at);
+    sample_align(s, at);
     sample_put(ram, at, markers, 4 * n);
-    sample_align(at);
+    sample_align(s, at);
     for (u32 i = 0; i < count && s->layout == SAMPLE_ORDER; i++)
         sample_put(ram, at, (u8[3]){0x01, (u8)(i >> 8), (u8)i}, 3);
-    sample_align(at);
+    sample_align(s, at);
 }
 
 /* Fills `ram`, SAMPLE_RAM bytes. */
 static inline void sample_make(struct sample *s, u8 *ram)
 {
-    u64 at = 0x3000, map = SAMPLE_MAP + s->shift;
+    u64 at = 0x3000, map = sample_map(s);
     memset(ram, 0, SAMPLE_RAM);
     if (s->layout != SAMPLE_NEW)
         sample_addresses(s, ram, &at);
@@ -165,16 +176,17 @@ static inline void sample_make(struct sample *s, u8 *ram)
     strcpy((char *)ram + 0x2040, SAMPLE_RELEASE);
     if (!s->vmcoreinfo)
         return;
-    char base[64] = "";
+    char base[64] = "", kind[64] = "OFFSET(list_head.prev)=4";
+    if (!s->narrow)
+        snprintf(kind, sizeof(kind), "NUMBER(phys_base)=%" PRId64, -(i64)s->shift);
     if (s->values != SAMPLE_WIDE)
         snprintf(base, sizeof(base), "SYMBOL(kallsyms_relative_base)=%" PRIx64 "\n", map + s->base);
     snprintf((char *)ram + 0x1000, 0x1000,
              "OSRELEASE=" SAMPLE_RELEASE "\nBUILD-ID=0011223344556677\nPAGESIZE=4096\n"
-             "SYMBOL(init_uts_ns)=%" PRIx64 "\nNUMBER(phys_base)=%" PRId64
-             "\nSYMBOL(kallsyms_names)=%" PRIx64 "\nSYMBOL(kallsyms_num_syms)=%" PRIx64
+             "SYMBOL(init_uts_ns)=%" PRIx64 "\n%s\nSYMBOL(kallsyms_names)=%" PRIx64 "\nSYMBOL(kallsyms_num_syms)=%" PRIx64
              "\nSYMBOL(kallsyms_token_table)=%" PRIx64 "\nSYMBOL(kallsyms_token_index)=%" PRIx64
              "\nSYMBOL(kallsyms_%s)=%" PRIx64 "\n%s",
-             map + 0x2000, -(i64)s->shift, map + s->names, map + s->count, map + s->tokens,
+             map + 0x2000, kind, map + s->names, map + s->count, map + s->tokens,
              map + s->index, s->values == SAMPLE_WIDE ? "addresses" : "offsets", map + s->addresses,
              base);
 }
