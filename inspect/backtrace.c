@@ -83,8 +83,8 @@ static bool load_regs(struct walk *w, u64 at)
     return load_iret(w, at + 16 * 8);
 }
 
-/* The entries of a kernel of 32 bits say so in the upper half of CS: ESP and SS are there, as the CPU
- * pushes them of programs only. */
+/* The entries of a kernel of 32 bits say so in the upper half of CS: ESP and SS are there, as the
+ * CPU pushes them of programs only. */
 #define CS_FROM_KERNEL (1u << 29)
 
 static bool load_iret_narrow(struct walk *w, u64 at)

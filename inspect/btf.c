@@ -328,16 +328,17 @@ static int add_symbols(const struct guest_linux *g, const struct module_layout *
 {
     u64 tables, symtab, strtab, typetab;
     u32 count;
-    if (!guest_linux_word(g, module + l->kallsyms, &tables) || !guest_linux_word(g, tables + l->symtab, &symtab) ||
-        !guest_linux_word(g, tables + l->strtab, &strtab) || !guest_linux_word(g, tables + l->typetab, &typetab) ||
+    if (!guest_linux_word(g, module + l->kallsyms, &tables) ||
+        !guest_linux_word(g, tables + l->symtab, &symtab) ||
+        !guest_linux_word(g, tables + l->strtab, &strtab) ||
+        !guest_linux_word(g, tables + l->typetab, &typetab) ||
         !read_u32(g, tables + l->num_symtab, &count) || count > *budget)
         return 0;
     *budget -= count;
     for (u32 i = 0; i < count; i++) {
         char name[SYMBOL_NAME_MAX], type;
         Elf64_Sym sym;
-        if (!read_symbol(g, symtab, i, &sym) ||
-            !guest_linux_read(g, typetab + i, &type, 1) ||
+        if (!read_symbol(g, symtab, i, &sym) || !guest_linux_read(g, typetab + i, &type, 1) ||
             !read_text(g, strtab + sym.st_name, name, sizeof(name)))
             return 0;
         if (!name[0] || sym.st_shndx == SHN_UNDEF)
@@ -372,7 +373,8 @@ int guest_modules_add(const struct guest_linux *g, struct symbols *s, struct err
     int code = btf_read(&b, g, s, &none);
     if (code)
         return code == -ENOMEM ? err_set(err, code, "%s", none.text) : 0;
-    if (module_layout(&b, &l) && symbols_address(s, "modules", &head) && guest_linux_word(g, head, &at)) {
+    if (module_layout(&b, &l) && symbols_address(s, "modules", &head) &&
+        guest_linux_word(g, head, &at)) {
         for (unsigned i = 0; !code && i < MODULES_MAX && at != head; i++) {
             u64 module = at - l.list;
             char name[64 + 1] = "";
@@ -460,7 +462,8 @@ int guest_current_find(struct guest_current *out, const struct guest_linux *g,
     if (s->narrow)
         return task_code_find(out, g, s)
                    ? 0
-                   : err_set(err, -ENOENT, "the guest's kernel does not say what its tasks look like");
+                   : err_set(err, -ENOENT,
+                             "the guest's kernel does not say what its tasks look like");
     int code = btf_read(&b, g, s, err);
     if (code)
         return code;

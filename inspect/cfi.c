@@ -45,10 +45,11 @@ enum {
 enum { RAX, RDX, RCX, RBX, RSI, RDI, RBP, RSP, R8, R12 = 12, RIP = 16, RFLAGS = 49, CS = 51, SS };
 enum { EAX, ECX, EDX, EBX, ESP, EBP, ESI, EDI, EIP, EFLAGS, CS_32 = 41, SS_32 };
 
-#define CIES    10u /* by kind and signal */
-#define PIECE   160u
-#define SAVED   5u  /* registers that a callee saves, but for RBP */
-#define PUSHES  9u  /* words below the CFA that PUSHes are looked at for, the return address's being 1 */
+#define CIES  10u /* by kind and signal */
+#define PIECE 160u
+#define SAVED 5u /* registers that a callee saves, but for RBP */
+#define PUSHES                                                                                     \
+    9u /* words below the CFA that PUSHes are looked at for, the return address's being 1 */
 #define UNKNOWN 0xffu
 #define NONE    0xffu
 
@@ -168,8 +169,8 @@ static u8 first_offset(const struct cfi *c, enum orc_kind kind)
     return kind == ORC_REGS ? c->of->registers : kind == ORC_IRET ? 0 : c->of->word;
 }
 
-/* Of 32 bits: the CPU pushes ESP of programs only (CS & 3); the kernel's entries do where they say so in
- * the upper half of CS (CS_FROM_KERNEL). Elsewhere it is behind what was pushed. */
+/* Of 32 bits: the CPU pushes ESP of programs only (CS & 3); the kernel's entries do where they say
+ * so in the upper half of CS (CS_FROM_KERNEL). Elsewhere it is behind what was pushed. */
 static void put_narrow_sp(struct cfi *c)
 {
     put(c, CFA_VALUE_EXPRESSION);
@@ -552,7 +553,8 @@ static int put_function(struct writer *w, u32 symbol, u32 row, u64 start, u64 st
             w->slots_unknown = w->slots_unknown || r->push == ORC_PUSH_UNKNOWN;
             w->slots[slot] = w->slots_unknown ? ORC_PUSH_OTHER : r->push;
         }
-        struct orc_row in = beyond_registers(w->out, orc_row_in(w->s, i, w->s->names + y->name, start));
+        struct orc_row in =
+            beyond_registers(w->out, orc_row_in(w->s, i, w->s->names + y->name, start));
         code = put_row(w, &in, MAX(in.address, start));
     }
     if (!code)

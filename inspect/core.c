@@ -3,8 +3,9 @@
  * host memory (board/ram.h), page-aligned; every segment points into that. What the guest says
  * (VMCOREINFO, page_offset_base, page tables) decides only where segments claim to be.
  *
- * Of a kernel of 32 bits it is an i386's: of ELF's 32-bit class, or of its 64-bit class where there is
- * memory that 32 bits do not address, as kexec-tools write it. Segments are made as those of 64 bits.
+ * Of a kernel of 32 bits it is an i386's: of ELF's 32-bit class, or of its 64-bit class where there
+ * is memory that 32 bits do not address, as kexec-tools write it. Segments are made as those of 64
+ * bits.
  */
 #include "base/file_io.h"
 #include "inspect/core.h"
@@ -56,7 +57,7 @@ struct core {
     unsigned nsegments;
     u64 budget; /* of page-table entries */
     bool cut;
-    bool narrow;                              /* of 32 bits */
+    bool narrow; /* of 32 bits */
     const struct paging *paging;
     u64 floor;                                /* where the kernel's addresses begin */
     u64 image, image_end, direct, direct_end; /* linear addresses that have their segments */
@@ -127,7 +128,8 @@ static gpa_t page_of(const struct core *c, u64 e, u64 size)
 static void walk(struct core *c, unsigned first, gpa_t table, unsigned level, gva_t base)
 {
     const struct paging *p = c->paging;
-    unsigned shift = 12 + p->bits * (level - 1), count = level == p->levels ? p->top : 1u << p->bits;
+    unsigned shift = 12 + p->bits * (level - 1),
+             count = level == p->levels ? p->top : 1u << p->bits;
     const u8 *entries = ram_ptr(c->ram, table, (u64)count * p->entry);
     for (unsigned i = 0; entries && i < count; i++) {
         u64 e = entry_at(c, entries, i), size = 1ull << shift;
@@ -343,12 +345,10 @@ static void add_narrow_prstatus(FILE *f, const struct vcpu *v)
 {
     const struct narrow_prstatus status = {
         .pid = {1},
-        .reg = {(u32)v->gpr[RBX],      (u32)v->gpr[RCX],      (u32)v->gpr[RDX],
-                (u32)v->gpr[RSI],      (u32)v->gpr[RDI],      (u32)v->gpr[RBP],
-                (u32)v->gpr[RAX],      v->seg_sel[SEG_DS],    v->seg_sel[SEG_ES],
-                v->seg_sel[SEG_FS],    v->seg_sel[SEG_GS],    UINT32_MAX,
-                (u32)v->rip,           v->seg_sel[SEG_CS],    (u32)v->rflags,
-                (u32)v->gpr[RSP],      v->seg_sel[SEG_SS]},
+        .reg = {(u32)v->gpr[RBX], (u32)v->gpr[RCX], (u32)v->gpr[RDX], (u32)v->gpr[RSI],
+                (u32)v->gpr[RDI], (u32)v->gpr[RBP], (u32)v->gpr[RAX], v->seg_sel[SEG_DS],
+                v->seg_sel[SEG_ES], v->seg_sel[SEG_FS], v->seg_sel[SEG_GS], UINT32_MAX, (u32)v->rip,
+                v->seg_sel[SEG_CS], (u32)v->rflags, (u32)v->gpr[RSP], v->seg_sel[SEG_SS]},
         .fpvalid = 1};
     add_note(f, "CORE", NT_PRSTATUS, &status, sizeof(status));
 }

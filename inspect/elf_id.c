@@ -64,8 +64,8 @@ int elf_id_read(struct elf_id *id, const char *path, struct err *err)
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0)
         return err_errno(err, "%s", path);
-    bool there = read_at(fd, &e.narrow, sizeof(e.narrow), 0) &&
-                 !memcmp(e.narrow.e_ident, ELFMAG, SELFMAG);
+    bool there =
+        read_at(fd, &e.narrow, sizeof(e.narrow), 0) && !memcmp(e.narrow.e_ident, ELFMAG, SELFMAG);
     bool narrow = there && e.narrow.e_ident[EI_CLASS] == ELFCLASS32 && e.narrow.e_machine == EM_386;
     if (!narrow && (!there || !read_at(fd, &e.wide, sizeof(e.wide), 0) ||
                     e.wide.e_ident[EI_CLASS] != ELFCLASS64 || e.wide.e_machine != EM_X86_64)) {
@@ -79,8 +79,8 @@ int elf_id_read(struct elf_id *id, const char *path, struct err *err)
         if (!read_section(fd, narrow, at, i, &h))
             break;
         /* A program of 32 bits ends at 0xc0000000 at the latest, and nothing is at its end. */
-        id->kernel |= (h.sh_flags & SHF_ALLOC) &&
-                      (narrow ? h.sh_addr >= 0xc0000000 : h.sh_addr >> 63 != 0);
+        id->kernel |=
+            (h.sh_flags & SHF_ALLOC) && (narrow ? h.sh_addr >= 0xc0000000 : h.sh_addr >> 63 != 0);
         if (h.sh_type == SHT_NOTE && !id->size)
             read_notes(id, fd, &h);
     }

@@ -1,13 +1,13 @@
 /*
  * Frames of kernels of 32 bits (frames.h). Each function is read once, from its first byte to its
- * last. A state says where the CFA is, the stack pointer's value in front of the call: by ESP, or by
- * EBP once the function has set that. It goes along with PUSH, POP and their like, and with jumps
- * forwards to where they lead. What follows a RET or JMP and is jumped to from nowhere before is of
- * the function's body, which had its frame.
+ * last. A state says where the CFA is, the stack pointer's value in front of the call: by ESP, or
+ * by EBP once the function has set that. It goes along with PUSH, POP and their like, and with
+ * jumps forwards to where they lead. What follows a RET or JMP and is jumped to from nowhere before
+ * is of the function's body, which had its frame.
  *
  * In the kernel's entries (between __entry_text_start and __entry_text_end) the CFA is where the
- * CPU's frame begins, until the macro SAVE_ALL has completed struct pt_regs below it: PUSH %ecx, PUSH
- * %ebx. Exits take it down again with POPs; what they took stays in memory.
+ * CPU's frame begins, until the macro SAVE_ALL has completed struct pt_regs below it: PUSH %ecx,
+ * PUSH %ebx. Exits take it down again with POPs; what they took stays in memory.
  */
 #include "inspect/frames.h"
 
@@ -29,12 +29,12 @@ enum { EAX, ECX, EDX, EBX, ESP, EBP, ESI, EDI };
 
 struct state {
     bool known;
-    u8 kind;      /* enum orc_kind */
-    bool by_bp;   /* the CFA is EBP's, else ESP's */
-    bool saved;   /* EBP is on the stack, at bp */
-    i16 cfa, bp;  /* from the register to the CFA; from that to where EBP is */
-    i16 depth;    /* from ESP to the CFA */
-    u8 slot[3];   /* where EBX, ESI, EDI are, in words below the CFA; 0: in the register */
+    u8 kind;     /* enum orc_kind */
+    bool by_bp;  /* the CFA is EBP's, else ESP's */
+    bool saved;  /* EBP is on the stack, at bp */
+    i16 cfa, bp; /* from the register to the CFA; from that to where EBP is */
+    i16 depth;   /* from ESP to the CFA */
+    u8 slot[3];  /* where EBX, ESI, EDI are, in words below the CFA; 0: in the register */
 };
 
 struct far_jump {
@@ -47,7 +47,7 @@ struct reader {
     struct symbols *s;
     ZydisDecoder decoder;
     u8 *code;
-    struct state *at;  /* of each byte of the function: known where a jump leads to it */
+    struct state *at; /* of each byte of the function: known where a jump leads to it */
     struct far_jump *far_jumps;
     u64 entries, entries_end; /* the kernel's entries */
     u64 budget;
@@ -134,7 +134,8 @@ static void note_jump(struct reader *d, u64 to, const struct state *t)
         *f = (struct far_jump){to, *t};
 }
 
-/* Where no instruction goes on. In an entry's code what is jumped over is what the kernel patches in. */
+/* Where no instruction goes on. In an entry's code what is jumped over is what the kernel patches
+ * in. */
 static void end_flow(struct reader *d)
 {
     if (!d->entry || d->stubs)
@@ -355,8 +356,8 @@ static i16 stub_offset(const struct reader *d)
     ZydisDecodedInstruction in;
     i16 pushed = 0;
     for (size_t at = 0; at < d->size && at < 32; at += in.length) {
-        if (!ZYAN_SUCCESS(ZydisDecoderDecodeInstruction(&d->decoder, NULL, d->code + at,
-                                                        d->size - at, &in)))
+        if (!ZYAN_SUCCESS(
+                ZydisDecoderDecodeInstruction(&d->decoder, NULL, d->code + at, d->size - at, &in)))
             return 0;
         if (in.opcode == 0x68 || in.opcode == 0x6a)
             pushed += WORD;
@@ -455,7 +456,7 @@ static int read_functions(struct reader *d)
         const struct symbol *y = &s->list[i];
         const char *name = s->names + y->name;
         if (!is_function(y) || !symbols_in_kernel(s, y->address) ||
-            (i > s->absolutes && y[-1].address == y->address && is_function(&y[-1]) && 
+            (i > s->absolutes && y[-1].address == y->address && is_function(&y[-1]) &&
              !begins_with(name, "irq_entries") && !begins_with(name, "entry_")))
             continue;
         d->start = y->address;

@@ -1,8 +1,9 @@
 /*
  * How to unwind the stack of a Linux kernel of 32 bits, which has no tables that say it: as rows of
- * orc.h, by what its code does. Functions of C keep a frame pointer (CONFIG_UNWINDER_FRAME_POINTER),
- * but where they begin and end; the kernel's entries (entry_32.S) have the frames of the CPU and
- * struct pt_regs. Code is the guest's to forge: it is only looked at.
+ * orc.h, by what its code does. Functions of C keep a frame pointer
+ * (CONFIG_UNWINDER_FRAME_POINTER), but where they begin and end; the kernel's entries (entry_32.S)
+ * have the frames of the CPU and struct pt_regs. Code is the guest's to forge: it is only looked
+ * at.
  */
 #ifndef REPRISE_FRAMES_H
 #define REPRISE_FRAMES_H

@@ -28,7 +28,7 @@
 #include "inspect/orc.h"
 
 #define KERNEL_MAP     0xffffffff80000000ull /* __START_KERNEL_map */
-#define NARROW_RESERVE (128u << 20) /* of a kernel of 32 bits, above its direct map */
+#define NARROW_RESERVE (128u << 20)          /* of a kernel of 32 bits, above its direct map */
 #define REGION         (2u << 20) /* RAM is searched in pieces; one that was never touched, not */
 #define TOKENS         256u
 #define TOKEN_TABLE    (65536u + SYMBOL_NAME_MAX)
@@ -136,8 +136,8 @@ static const u32 page_offsets[] = {0xc0000000, 0xb0000000, 0x80000000, 0x7800000
 static void find_page_offset(struct guest_linux *g, gva_t va, const void *bytes, size_t len)
 {
     for (size_t i = 0; i < ARRAY_SIZE(page_offsets) && !g->has_phys_base; i++) {
-        const void *p = va < page_offsets[i] ? NULL
-                                             : ram_ptr(g->memory.ram, va - page_offsets[i], len);
+        const void *p =
+            va < page_offsets[i] ? NULL : ram_ptr(g->memory.ram, va - page_offsets[i], len);
         g->has_phys_base = p && !memcmp(p, bytes, len);
         g->map = page_offsets[i];
     }
@@ -157,8 +157,7 @@ static bool vmcoreinfo_is_true(struct guest_linux *g)
     char release[128], name[1024];
     u64 uts, page, list;
     g->narrow = guest_linux_number(g, "OFFSET(list_head.prev)", 10, &list) && list == 4;
-    g->has_phys_base =
-        !g->narrow && guest_linux_number(g, "NUMBER(phys_base)", 10, &g->phys_base);
+    g->has_phys_base = !g->narrow && guest_linux_number(g, "NUMBER(phys_base)", 10, &g->phys_base);
     g->map = KERNEL_MAP;
     if (!guest_linux_number(g, "PAGESIZE", 10, &page) || page != PAGE_SIZE ||
         !guest_linux_value(g, "OSRELEASE", release, sizeof(release)) || !release[0] ||
@@ -491,8 +490,8 @@ static u64 aligned(const struct span *s, u64 at)
     return (at + s->align - 1) & ~(u64)(s->align - 1);
 }
 
-/* From the token of '0' back to the second one; false if there is none. What is in front of the first one
- * need not end with a NUL. */
+/* From the token of '0' back to the second one; false if there is none. What is in front of the
+ * first one need not end with a NUL. */
 static bool second_token(const struct span *s, u64 zero, u64 *second)
 {
     u64 at = zero;
@@ -507,7 +506,8 @@ static bool second_token(const struct span *s, u64 zero, u64 *second)
     return at && !s->p[at - 1];
 }
 
-/* The tokens, and the index after them, which says where the first one begins and must agree with all. */
+/* The tokens, and the index after them, which says where the first one begins and must agree with
+ * all. */
 static bool find_tokens(const struct span *s, u64 zero, u64 *table, u64 *index)
 {
     u16 offset[TOKENS] = {0}, there[TOKENS];
@@ -709,8 +709,8 @@ static bool tables_by_shape(const struct guest_linux *g, struct tables *t)
     const struct ram *ram = g->memory.ram;
     u64 budget = SEARCH_BUDGET;
     struct span low = {ram->host, ram->low_size, 0, &budget, 8};
-    struct span high = {ram->host + ram->low_size, ram->size - ram->low_size, ram->low_size, &budget,
-                        8};
+    struct span high = {ram->host + ram->low_size, ram->size - ram->low_size, ram->low_size,
+                        &budget, 8};
     return search_span(ram, &low, t) || search_span(ram, &high, t);
 }
 

@@ -32,8 +32,8 @@ struct guest_linux {
     size_t vmcoreinfo_size; /* without the NUL */
     bool narrow;            /* a kernel of 32 bits */
     bool has_phys_base;
-    /* physical = virtual - map + phys_base: in the kernel's image; where the kernel has 32 bits, in all
-     * of its direct map. */
+    /* physical = virtual - map + phys_base: in the kernel's image; where the kernel has 32 bits, in
+     * all of its direct map. */
     u64 map, phys_base;
 };
 
@@ -51,9 +51,9 @@ bool guest_linux_read(const struct guest_linux *g, gva_t va, void *out, size_t l
 /* One of the kernel's longs or pointers. */
 bool guest_linux_word(const struct guest_linux *g, gva_t va, u64 *out);
 
-/* Reads the kernel's symbols, with its unwind tables (orc.h; frames.h), and those of its modules where it has
- * BTF (btf.h), into *out (finished; zeroed on failure), by VMCOREINFO or, without it or before
- * Linux 6.0, by searching RAM for the tables. -ENOENT with a text: no Linux here. */
+/* Reads the kernel's symbols, with its unwind tables (orc.h; frames.h), and those of its modules
+ * where it has BTF (btf.h), into *out (finished; zeroed on failure), by VMCOREINFO or, without it
+ * or before Linux 6.0, by searching RAM for the tables. -ENOENT with a text: no Linux here. */
 int guest_linux_symbols(struct guest_linux *g, struct symbols *out, struct err *err);
 
 /* All of the above for a machine, where it stands. */

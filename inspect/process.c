@@ -17,7 +17,7 @@
 #define PAGE_LARGE    0x80u
 #define ROOT_PAE      0xffffffe0ull /* of 32 bits: not a whole page */
 #define PAGE_OFFSET   0xc0000000ull /* of most kernels of 32 bits */
-#define LOOK_AGAIN    50000000u /* positions */
+#define LOOK_AGAIN    50000000u     /* positions */
 
 static bool is_narrow(const struct vcpu *c)
 {
@@ -107,7 +107,8 @@ static void read_task(const struct process_layout *l, struct machine *m, struct 
     u64 base, task = 0, mm = 0;
     size_t word = w->narrow ? 4 : 8;
     if (!read_base(l, m, &base) ||
-        !read_bytes(l, m, w->narrow ? (u32)(base + w->variable) : base + w->variable, &task, word) ||
+        !read_bytes(l, m, w->narrow ? (u32)(base + w->variable) : base + w->variable, &task,
+                    word) ||
         !read_bytes(l, m, task + w->pid, &out->pid, 4) ||
         !read_bytes(l, m, task + w->tgid, &out->tgid, 4) ||
         !read_bytes(l, m, task + w->comm, out->comm, sizeof(out->comm))) {

@@ -27,7 +27,7 @@ struct process {
 struct process_layout {
     bool known;
     struct guest_current where;
-    u64 floor; /* where the kernel's addresses begin, 0: not known */
+    u64 floor;   /* where the kernel's addresses begin, 0: not known */
     bool looked; /* process_due said so, last at: */
     pos_t looked_at;
 };

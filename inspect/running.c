@@ -41,8 +41,8 @@ static bool look_base(struct running *r, struct machine *m, u64 *base)
         r->offsets = NULL;
     }
     if (!r->offsets)
-        r->offsets = bytes_at(m, r->where.narrow ? r->gdt + TASK_CODE_PERCPU : r->where.offsets, 8,
-                              NULL);
+        r->offsets =
+            bytes_at(m, r->where.narrow ? r->gdt + TASK_CODE_PERCPU : r->where.offsets, 8, NULL);
     if (!r->offsets)
         return false;
     memcpy(base, r->offsets, 8);

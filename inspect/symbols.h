@@ -50,8 +50,8 @@ struct symbols {
     struct orc_row *orc;  /* how to unwind the stack, ascending by address: orc.h */
     u32 norc, orc_budget; /* rows; how many more a guest may make us look at */
     enum orc_form orc_form;
-    bool narrow; /* of a kernel of 32 bits */
-    u64 floor;   /* where the kernel's addresses begin */
+    bool narrow;       /* of a kernel of 32 bits */
+    u64 floor;         /* where the kernel's addresses begin */
     char release[128]; /* "6.1.0-56-amd64"; "" if unknown */
     u8 build_id[32];   /* of the guest's kernel */
     u8 build_id_size;  /* 0 if unknown */
@@ -81,9 +81,9 @@ bool symbols_address(const struct symbols *s, const char *name, u64 *address);
 /* Is it an address of the kernel's? */
 bool symbols_in_kernel(const struct symbols *s, u64 address);
 
-/* Writes an ELF file without code, of x86-64 or i386 as the kernel is: .symtab, .strtab, empty sections where the kernel's
- * lie, its build ID, .debug_frame where there are unwind tables. `f` is left unflushed; -errno with
- * a text. */
+/* Writes an ELF file without code, of x86-64 or i386 as the kernel is: .symtab, .strtab, empty
+ * sections where the kernel's lie, its build ID, .debug_frame where there are unwind tables. `f` is
+ * left unflushed; -errno with a text. */
 int symbols_write_elf(const struct symbols *s, FILE *f, struct err *err);
 
 #endif

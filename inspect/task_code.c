@@ -1,5 +1,5 @@
-/* See task_code.h. BPF's helpers are small functions whose results are these members, in all kernels
- * that have them (kernel/trace/bpf_trace.c, kernel/bpf/helpers.c of Linux, from 4.2 on). */
+/* See task_code.h. BPF's helpers are small functions whose results are these members, in all
+ * kernels that have them (kernel/trace/bpf_trace.c, kernel/bpf/helpers.c of Linux, from 4.2 on). */
 #include "inspect/task_code.h"
 
 #include <Zydis/Zydis.h>
@@ -29,7 +29,7 @@ static bool begin(struct looker *l, const struct symbols *s, const char *name)
 static bool next(struct looker *l)
 {
     if (l->at >= l->size || !ZYAN_SUCCESS(ZydisDecoderDecodeFull(&l->decoder, l->code + l->at,
-                                                                  l->size - l->at, &l->in, l->op)))
+                                                                 l->size - l->at, &l->in, l->op)))
         return false;
     l->at += l->in.length;
     return true;
@@ -105,8 +105,7 @@ static bool find_comm(struct looker *l, const struct symbols *s, u64 variable, u
     return false;
 }
 
-bool task_code_find(struct guest_current *out, const struct guest_linux *g,
-                    const struct symbols *s)
+bool task_code_find(struct guest_current *out, const struct guest_linux *g, const struct symbols *s)
 {
     struct looker l = {.g = g};
     ZydisDecoderInit(&l.decoder, ZYDIS_MACHINE_MODE_LEGACY_32, ZYDIS_STACK_WIDTH_32);

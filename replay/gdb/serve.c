@@ -149,7 +149,8 @@ static void transfer(struct gdb_server *s, const char *range, const char *object
         s->reply.data[0] = 'l';
 }
 
-/* Read from its beginning it is the CPU as it is now: gdb may ask again (`unset tdesc filename`). */
+/* Read from its beginning it is the CPU as it is now: gdb may ask again (`unset tdesc filename`).
+ */
 static void transfer_features(struct gdb_server *s, const char *text)
 {
     if (!strncmp(text, "0,", 2)) {

@@ -1,7 +1,7 @@
 /*
  * Fuzz target: the search for VMCOREINFO and kallsyms in any memory, and what is made of them: an
- * input is a guest's RAM from physical address 0 on, or type information (BTF). In a kernel of 32 bits the
- * code that is looked at is all of it, too.
+ * input is a guest's RAM from physical address 0 on, or type information (BTF). In a kernel of 32
+ * bits the code that is looked at is all of it, too.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -202,13 +202,15 @@ static inline void sample_code(u8 *ram)
         CODE(26, "\xfc\x68\xff\x0f\x00\xc1\xe9\x35\x01\x00\x00"),
         /* push %es; push %ds; push %eax, %ebp, %edi, %esi, %edx, %ecx, %ebx; mov %esp,%eax; call;
          * pop %ebx ... %eax; pop %ds; pop %es; add $12,%esp; iret */
-        CODE(31, "\x06\x1e\x50\x55\x57\x56\x52\x51\x53\x89\xe0\xe8\x10\0\0\0\x5b\x59\x5a\x5e\x5f\x5d"
-                 "\x58\x1f\x07\x83\xc4\x0c\xcf"),
+        CODE(31,
+             "\x06\x1e\x50\x55\x57\x56\x52\x51\x53\x89\xe0\xe8\x10\0\0\0\x5b\x59\x5a\x5e\x5f\x5d"
+             "\x58\x1f\x07\x83\xc4\x0c\xcf"),
         /* test %eax,%eax; je 1f; push %ebp; mov %esp,%ebp; push %edi, %esi, %ebx; sub $8,%esp;
-         * je fn_16.cold; jmp 2f; lea -12(%ebp),%esp; 2: add $8,%esp; pop %ebx, %esi, %edi, %ebp; ret;
-         * 1: ret */
-        CODE(16, "\x85\xc0\x74\x1b\x55\x89\xe5\x57\x56\x53\x83\xec\x08\x0f\x84\x6d\x04\0\0\xeb\x03\x8d"
-                 "\x65\xf4\x83\xc4\x08\x5b\x5e\x5f\x5d\xc3"),
+         * je fn_16.cold; jmp 2f; lea -12(%ebp),%esp; 2: add $8,%esp; pop %ebx, %esi, %edi, %ebp;
+         * ret; 1: ret */
+        CODE(16,
+             "\x85\xc0\x74\x1b\x55\x89\xe5\x57\x56\x53\x83\xec\x08\x0f\x84\x6d\x04\0\0\xeb\x03\x8d"
+             "\x65\xf4\x83\xc4\x08\x5b\x5e\x5f\x5d\xc3"),
 #undef CODE
     };
     for (size_t i = 0; i < sizeof(list) / sizeof(*list); i++)
@@ -238,12 +240,11 @@ static inline void sample_make(struct sample *s, u8 *ram)
         snprintf(base, sizeof(base), "SYMBOL(kallsyms_relative_base)=%" PRIx64 "\n", map + s->base);
     snprintf((char *)ram + 0x1000, 0x1000,
              "OSRELEASE=" SAMPLE_RELEASE "\nBUILD-ID=0011223344556677\nPAGESIZE=4096\n"
-             "SYMBOL(init_uts_ns)=%" PRIx64 "\n%s\nSYMBOL(kallsyms_names)=%" PRIx64 "\nSYMBOL(kallsyms_num_syms)=%" PRIx64
-             "\nSYMBOL(kallsyms_token_table)=%" PRIx64 "\nSYMBOL(kallsyms_token_index)=%" PRIx64
-             "\nSYMBOL(kallsyms_%s)=%" PRIx64 "\n%s",
-             map + 0x2000, kind, map + s->names, map + s->count, map + s->tokens,
-             map + s->index, s->values == SAMPLE_WIDE ? "addresses" : "offsets", map + s->addresses,
-             base);
+             "SYMBOL(init_uts_ns)=%" PRIx64 "\n%s\nSYMBOL(kallsyms_names)=%" PRIx64
+             "\nSYMBOL(kallsyms_num_syms)=%" PRIx64 "\nSYMBOL(kallsyms_token_table)=%" PRIx64
+             "\nSYMBOL(kallsyms_token_index)=%" PRIx64 "\nSYMBOL(kallsyms_%s)=%" PRIx64 "\n%s",
+             map + 0x2000, kind, map + s->names, map + s->count, map + s->tokens, map + s->index,
+             s->values == SAMPLE_WIDE ? "addresses" : "offsets", map + s->addresses, base);
 }
 
 /* Type information (BTF) of a few types; returns its size. Type 8 holds itself, twice. */

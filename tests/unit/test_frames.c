@@ -35,8 +35,8 @@ static bool peek(void *opaque, gva_t va, void *out, size_t len)
 
 static void toy_open(struct toy *t)
 {
-    struct sample s = {.layout = SAMPLE_OLD, .values = SAMPLE_RELATIVE, .vmcoreinfo = true,
-                       .narrow = true};
+    struct sample s = {
+        .layout = SAMPLE_OLD, .values = SAMPLE_RELATIVE, .vmcoreinfo = true, .narrow = true};
     struct err err = {0};
     t->bytes = malloc(SAMPLE_RAM);
     sample_make(&s, t->bytes);
@@ -63,18 +63,30 @@ static void rows(void **state)
         i16 to_cfa;
         u16 saved;
     } want[] = {
-        {20, 0, ORC_END, 0, 0, 0},           {33, 0, ORC_END, 0, 0, 0},
-        {16, 0, ORC_CALL, ORC_SP, 4, 0},     {16, 4, ORC_CALL, ORC_SP, 4, 0},
-        {16, 5, ORC_CALL, ORC_SP, 8, 0},     {16, 7, ORC_CALL, ORC_BP, 8, 0},
-        {16, 10, ORC_CALL, ORC_BP, 8, SAVED}, {16, 0x15, ORC_CALL, ORC_BP, 8, SAVED},
-        {16, 0x1e, ORC_CALL, ORC_BP, 8, SAVED}, {16, 0x1f, ORC_CALL, ORC_SP, 4, 0},
-        {34, 0, ORC_CALL, ORC_BP, 8, SAVED}, {25, 0, ORC_IRET, ORC_SP, 0, 0},
-        {25, 2, ORC_IRET, ORC_SP, 4, 0},     {25, 4, ORC_IRET, ORC_SP, 0, 0},
-        {25, 6, ORC_IRET, ORC_SP, 4, 0},     {26, 0, ORC_IRET, ORC_SP, 4, 0},
-        {26, 6, ORC_IRET, ORC_SP, 8, 0},     {27, 0, ORC_IRET, ORC_SP, 4, 0},
-        {31, 0, ORC_IRET, ORC_SP, 8, 0},     {31, 8, ORC_IRET, ORC_SP, 40, 0},
-        {31, 9, ORC_REGS, ORC_SP, 0, 0},     {31, 0x10, ORC_REGS, ORC_SP, 0, 0},
-        {31, 0x11, ORC_REGS, ORC_SP, -4, 0}, {31, 0x1c, ORC_IRET, ORC_SP, 0, 0},
+        {20, 0, ORC_END, 0, 0, 0},
+        {33, 0, ORC_END, 0, 0, 0},
+        {16, 0, ORC_CALL, ORC_SP, 4, 0},
+        {16, 4, ORC_CALL, ORC_SP, 4, 0},
+        {16, 5, ORC_CALL, ORC_SP, 8, 0},
+        {16, 7, ORC_CALL, ORC_BP, 8, 0},
+        {16, 10, ORC_CALL, ORC_BP, 8, SAVED},
+        {16, 0x15, ORC_CALL, ORC_BP, 8, SAVED},
+        {16, 0x1e, ORC_CALL, ORC_BP, 8, SAVED},
+        {16, 0x1f, ORC_CALL, ORC_SP, 4, 0},
+        {34, 0, ORC_CALL, ORC_BP, 8, SAVED},
+        {25, 0, ORC_IRET, ORC_SP, 0, 0},
+        {25, 2, ORC_IRET, ORC_SP, 4, 0},
+        {25, 4, ORC_IRET, ORC_SP, 0, 0},
+        {25, 6, ORC_IRET, ORC_SP, 4, 0},
+        {26, 0, ORC_IRET, ORC_SP, 4, 0},
+        {26, 6, ORC_IRET, ORC_SP, 8, 0},
+        {27, 0, ORC_IRET, ORC_SP, 4, 0},
+        {31, 0, ORC_IRET, ORC_SP, 8, 0},
+        {31, 8, ORC_IRET, ORC_SP, 40, 0},
+        {31, 9, ORC_REGS, ORC_SP, 0, 0},
+        {31, 0x10, ORC_REGS, ORC_SP, 0, 0},
+        {31, 0x11, ORC_REGS, ORC_SP, -4, 0},
+        {31, 0x1c, ORC_IRET, ORC_SP, 0, 0},
     };
     struct toy t;
     toy_open(&t);

@@ -199,7 +199,8 @@ static int check_symbols(struct travel *tr, const char *path, struct err *err)
                    path, theirs, s->release, ours);
 }
 
-/* The kernel's symbols are there; the CPU executes 32-bit code, 16-bit code; the kernel has 64 bits. */
+/* The kernel's symbols are there; the CPU executes 32-bit code, 16-bit code; the kernel has 64
+ * bits. */
 enum { GO_SYMBOLS = 1, GO_32 = 2, GO_16 = 4, GO_LONG = 8 };
 
 /* gdb, forked before we lock ourselves in, and started when there is something to look at. */
@@ -217,8 +218,8 @@ static _Noreturn void become_gdb(const struct gdb_args *a, const struct files *f
     signal(SIGINT, SIG_IGN); /* until then it is for us */
     if (read(go, &own, 1) != 1)
         _exit(0);
-    /* The file that gdb runs says what the CPU is: a kernel of 64 bits is none of an i386. (Nor may gdb
-     * be told by `set architecture`: it would take files of other CPUs for that one's.) */
+    /* The file that gdb runs says what the CPU is: a kernel of 64 bits is none of an i386. (Nor may
+     * gdb be told by `set architecture`: it would take files of other CPUs for that one's.) */
     const char *how = own & GO_LONG && own & (GO_32 | GO_16) ? "add-symbol-file" : "file";
     const char *symbols = own & GO_SYMBOLS ? f->symbols : a->symbols;
     snprintf(file, sizeof(file), "%s %s", how, symbols ? symbols : "");
@@ -269,7 +270,8 @@ static void say_what_is_shown(unsigned view, bool symbols)
     else if (view & GDB_VIEW_32)
         fputs("reprise: the CPU executes 32-bit code here, so gdb is shown an i386\n", stderr);
     if (!symbols)
-        fputs("reprise: the guest's kernel has no symbols here; --symbols FILE gives some\n", stderr);
+        fputs("reprise: the guest's kernel has no symbols here; --symbols FILE gives some\n",
+              stderr);
 }
 
 static int prepare_gdb(const struct gdb_args *a, const struct files *f, const char *address,

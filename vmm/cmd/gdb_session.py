@@ -2,6 +2,7 @@
 # Packets: replay/gdb/README.md.
 import re
 
+import gdb.unwinder
 from gdb.FrameDecorator import FrameDecorator
 
 
@@ -71,6 +72,61 @@ class Entries:
 
 
 gdb.frame_filters["reprise"] = Entries()
+
+
+# What the kernel gives 32-bit programs on a page of its own, of which there is no file.
+# __kernel_vsyscall, by which they enter it, has pushed ecx, edx and ebp and goes on with POPs of them;
+# a signal's handler returns to __kernel_sigreturn or __kernel_rt_sigreturn (or a program's own of the
+# same bytes), above which lies struct sigcontext.
+
+
+class FrameId:
+    def __init__(self, sp, pc):
+        self.sp, self.pc = sp, pc
+
+
+class KernelPage(gdb.unwinder.Unwinder):
+    VSYSCALL = b"\x5d\x5a\x59\xc3"
+    SIGRETURN, RT_SIGRETURN = b"\x58\xb8\x77\0\0\0\xcd\x80", b"\xb8\xad\0\0\0\xcd\x80"
+    CONTEXT = ("edi", "esi", "ebp", "esp", "ebx", "edx", "ecx", "eax", None, None, "eip")
+
+    def __init__(self):
+        super().__init__("reprise-kernel-page")
+
+    def words(self, at, count):
+        data = gdb.selected_inferior().read_memory(at, 4 * count).tobytes()
+        return [int.from_bytes(data[i:i + 4], "little") for i in range(0, 4 * count, 4)]
+
+    def registers(self, pc, sp):
+        code = gdb.selected_inferior().read_memory(pc, 8).tobytes()
+        if code.startswith(self.VSYSCALL):
+            return dict(zip(("ebp", "edx", "ecx", "eip", "esp"), self.words(sp, 4) + [sp + 16]))
+        if code.startswith(self.SIGRETURN):
+            context = sp + 4
+        elif code.startswith(self.RT_SIGRETURN):
+            context = self.words(sp + 8, 1)[0] + 20
+        else:
+            return {}
+        return dict(zip(self.CONTEXT, self.words(context + 16, len(self.CONTEXT))))
+
+    def __call__(self, pending):
+        if pending.architecture().name() != "i386":
+            return None
+        try:
+            pc, sp = pending.read_register("eip"), pending.read_register("esp")
+            found = self.registers(int(pc) & 0xffffffff, int(sp) & 0xffffffff)
+        except (RuntimeError, ValueError):
+            return None
+        if not found:
+            return None
+        info = pending.create_unwind_info(FrameId(sp, pc))
+        for name in filter(None, found):
+            kind = pending.read_register(name).type
+            info.add_saved_register(name, gdb.Value(found[name]).cast(kind))
+        return info
+
+
+gdb.unwinder.register_unwinder(None, KernelPage())
 
 
 # Conditions of watchpoints are evaluated by the server, which gdb tells of those of breakpoints
