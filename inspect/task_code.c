@@ -1,5 +1,5 @@
-/* See task_code.h. BPF's helpers are small functions whose results are these members, in all kernels
- * that have them (Linux from 4.2 on). */
+/* See task_code.h. BPF's helpers are small functions whose results are these members, in all
+ * kernels that have them (Linux from 4.2 on). */
 #include "inspect/task_code.h"
 
 #include <Zydis/Zydis.h>

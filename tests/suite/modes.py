@@ -259,7 +259,8 @@ def backtraces(t, text):
 def program(t):
     """A 32-bit program: its stack above the kernel's, through the kernel's page and a signal's handler."""
     elf = IMAGES / "guest" / "compat"
-    out = in_gdb(t, "console:Trace", f"add-symbol-file {elf}", "tbreak handler",
+    # In a process where its addresses are mapped a breakpoint would be that one's.
+    out = in_gdb(t, t.info("rec")["position"] // 10, f"add-symbol-file {elf}", "tbreak handler",
                  "continue", "print/s $comm", "bt 3", "tbreak ksys_write", "continue", "bt", "show architecture")
     t.has(out, r'"compat')
     t.has(out, r"(?m)^#0 +handler \(sig=11")
