@@ -36,7 +36,7 @@ struct run {
     u64 seed, cases, first;
     u64 one; /* NEVER: all */
     unsigned show;
-    bool native_only, stops, often;
+    bool native_only, stops, counters, often;
     struct forms forms;
     struct guest *guest;
     struct icase *batch;
@@ -334,10 +334,11 @@ static void summary(struct run *run, double took)
 static void usage(FILE *f)
 {
     fputs("usage: insn [--cases N] [--seed S] [--model v2|v3] [--only MNEMONIC] [--case K]\n"
-          "            [--show N] [--native-only] [--stops [--interrupts]] [--engine dbt|kvm]\n"
-          "            [--code 64|32|16]\n"
+          "            [--show N] [--native-only] [--stops [--interrupts]|--counters]\n"
+          "            [--engine dbt|kvm] [--code 64|32|16]\n"
           "Runs random instructions natively and under the engine and compares; with --stops,\n"
-          "random programs under the engine with and without stops.\n",
+          "random programs under the engine with and without stops; with --counters those that\n"
+          "use a CPU's performance counters (--model skylake, zen2, ...).\n",
           f);
 }
 
@@ -354,6 +355,7 @@ static int parse(struct run *run, int argc, char **argv)
                                          {"stops", 0, NULL, 'S'},
                                          {"engine", 1, NULL, 'e'},
                                          {"interrupts", 0, NULL, 'i'},
+                                         {"counters", 0, NULL, 'P'},
                                          {"code", 1, NULL, 'C'},
                                          {0}};
     int o;
@@ -371,6 +373,7 @@ static int parse(struct run *run, int argc, char **argv)
         case 'w': run->show = (unsigned)strtoul(optarg, NULL, 0); break;
         case 'N': run->native_only = true; break;
         case 'S': run->stops = true; break;
+        case 'P': run->counters = true; break;
         case 'i': run->often = true; break;
         case 'e':
             if (engine_kind_find(optarg) < 0)
@@ -388,7 +391,7 @@ static int parse(struct run *run, int argc, char **argv)
     }
     run->model = strcmp(run->model_arg, "v2") == 0   ? CPU_X86_64_V2
                  : strcmp(run->model_arg, "v3") == 0 ? CPU_X86_64_V3
-                                                     : CPU_MODEL_NONE;
+                                                     : cpu_model_find(run->model_arg);
     return run->model == CPU_MODEL_NONE || optind < argc ? -1 : 0;
 }
 
@@ -445,6 +448,11 @@ int main(int argc, char **argv)
         forms_build(&run.forms, run.model, NULL);
         return stops_main(run.model, run.engine, run.often, &run.forms, run.seed,
                           run.one == NEVER ? 0 : run.one, run.one == NEVER ? run.cases : 1);
+    }
+    if (run.counters) {
+        forms_build(&run.forms, run.model, NULL);
+        return counters_main(run.model, &run.forms, run.seed, run.one == NEVER ? 0 : run.one,
+                             run.one == NEVER ? run.cases : 1);
     }
     if (setup(&run) < 0)
         return 2;
