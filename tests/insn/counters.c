@@ -82,7 +82,7 @@ static void fail(struct campaign *c, const char *format, ...)
 
 static u64 near_overflow(struct rng *r)
 {
-    static const u16 most[] = {3, 30, 300, 3000};
+    static const u16 most[] = {3, 30, 100, 300, 3000};
 
     return -(1 + rng_below(r, most[rng_below(r, ARRAY_SIZE(most))]));
 }
@@ -98,7 +98,7 @@ static u64 draw_select(const struct campaign *c, struct rng *r)
     v |= (e->select & 0xff) | (u64)e->umask << 8 | (u64)(e->select >> 8) << 32;
     if (rng_chance(r, 5))
         v ^= 1u << rng_below(r, 16);
-    v |= (u64)rng_chance(r, 10) << 18 | (u64)rng_chance(r, 60) << 20 |
+    v |= (u64)rng_chance(r, 4) << 18 | (u64)rng_chance(r, 60) << 20 |
          (u64)rng_chance(r, 90) << 22 | (u64)rng_chance(r, 15) << 23;
     if (rng_chance(r, 25))
         v |= (1 + rng_below(r, rng_chance(r, 70) ? 1 : 3)) << 24;
@@ -316,6 +316,8 @@ static void before(void *opaque)
                      wide  ? ZYDIS_STACK_WIDTH_64
                      : big ? ZYDIS_STACK_WIDTH_32
                            : ZYDIS_STACK_WIDTH_16);
+    ZydisDecoderEnableMode(&d, ZYDIS_DECODER_MODE_MPX, ZYAN_FALSE); /* NOPs */
+    ZydisDecoderEnableMode(&d, ZYDIS_DECODER_MODE_CET, ZYAN_FALSE);
     m->decoded = n && ZYAN_SUCCESS(ZydisDecoderDecodeFull(&d, bytes, n, &m->in, m->op));
 }
 
@@ -385,14 +387,15 @@ static bool is_rep_string(const struct moment *m)
     return m->decoded && (m->in.attributes & rep);
 }
 
-/* Does a single-step trap follow an instruction that has retired? */
+/* Does a single-step trap follow an instruction that has retired? Of a WRMSR to DEBUGCTL: by what
+ * that says now. */
 static bool traps(const struct campaign *c, const struct facts *f)
 {
     const struct moment *m = &c->before;
 
-    if (!(m->cpu.rflags & FL_TF) || !m->decoded)
+    if (!(m->cpu.rflags & FL_TF))
         return false;
-    switch (m->in.mnemonic) {
+    switch (m->decoded ? m->in.mnemonic : ZYDIS_MNEMONIC_INVALID) {
     case ZYDIS_MNEMONIC_INT:
     case ZYDIS_MNEMONIC_INT1:
     case ZYDIS_MNEMONIC_INT3: return false;
@@ -458,19 +461,40 @@ static void count(struct campaign *c, const struct facts *f, pos_t after)
     c->tally.msr += f->insn && c->before.decoded && c->before.in.mnemonic == ZYDIS_MNEMONIC_WRMSR;
 }
 
+/* What the stepped one's registers say, and the oracle's. */
+static void compare_registers(struct campaign *c)
+{
+    struct core *core = core_of(guest_engine(c->guest[STEPPED]));
+    bool amd = c->model == CPU_ZEN2;
+
+    for (unsigned i = 0; i < (amd ? 21 : ARRAY_SIZE(intel_msrs)); i++) {
+        u32 msr = !amd     ? intel_msrs[i]
+                  : i < 12 ? 0xc0010200 + i
+                  : i < 20 ? 0xc0010000 + i - 12
+                           : 0x1d9;
+        u64 expected = 0, got = 0;
+        bool ok = false;
+        bool there = pmu_rdmsr(core, msr, &got, &ok) && ok;
+        bool due = oracle_read(&c->oracle, msr, &expected) == ORACLE_OK;
+        if (there != due || (due && got != expected))
+            fail(c, "MSR %x: expected %s%llx, got %s%llx", msr, due ? "" : "#GP ",
+                 (unsigned long long)expected, there ? "" : "#GP ", (unsigned long long)got);
+    }
+}
+
 /* Is the exception that was delivered a trap? Its handler has just begun. */
 static bool was_trap(struct campaign *c, const struct vcpu *now, int vector)
 {
     const struct moment *m = &c->before;
     u64 pushed = 0;
 
-    if (vector != EXC_DB || !m->decoded)
+    if (vector != EXC_DB)
         return false;
     if (!engine_peek(guest_engine(c->guest[STEPPED]), now->gpr[RSP], &pushed, 8))
         c->left = true;
     if (pushed != m->cpu.rip)
         return true;
-    bool itself = m->in.raw.imm[0].is_relative && m->in.raw.imm[0].value.s == -(i64)m->in.length;
+    bool itself = m->decoded && m->in.raw.imm[0].is_relative && m->in.raw.imm[0].value.s == -(i64)m->in.length;
     return (m->cpu.rflags & FL_TF) && (is_rep_string(m) || itself);
 }
 
@@ -505,15 +529,17 @@ static void after(void *opaque)
         classify(m, &f);
     if (f.cond && m->in.raw.imm[0].value.s && (rip != m->cpu.rip + m->in.length) != f.taken)
         fail(c, "the test takes it for %staken", f.taken ? "" : "not ");
+    judge_access(c, v, f.insn, fault && vector == EXC_GP);
     if (!fault && !c->left && m->cpu.shadow != 2 && traps(c, &f) != trap)
         fail(c, trap ? "a single-step trap" : "no single-step trap");
-    judge_access(c, v, f.insn, fault && vector == EXC_GP);
     count(c, &f, now);
     if (trap)
         count(c, &delivered, now);
     if (exceptions && vector == EXC_DB)
         c->oracle.debugctl &= ~2ull;
     oracle_ring(&c->oracle, cpl_of(v));
+    if (!c->left)
+        compare_registers(c);
 }
 
 /* An interrupt from outside, if they take one. */
@@ -533,27 +559,6 @@ static void external(struct campaign *c)
 }
 
 /* ---- comparing ---- */
-
-/* What the stepped one's registers say, and the oracle's. */
-static void compare_registers(struct campaign *c)
-{
-    struct core *core = core_of(guest_engine(c->guest[STEPPED]));
-    bool amd = c->model == CPU_ZEN2;
-
-    for (unsigned i = 0; i < (amd ? 21 : ARRAY_SIZE(intel_msrs)); i++) {
-        u32 msr = !amd     ? intel_msrs[i]
-                  : i < 12 ? 0xc0010200 + i
-                  : i < 20 ? 0xc0010000 + i - 12
-                           : 0x1d9;
-        u64 expected = 0, got = 0;
-        bool ok = false;
-        bool there = pmu_rdmsr(core, msr, &got, &ok) && ok;
-        bool due = oracle_read(&c->oracle, msr, &expected) == ORACLE_OK;
-        if (there != due || (due && got != expected))
-            fail(c, "MSR %x: expected %s%llx, got %s%llx", msr, due ? "" : "#GP ",
-                 (unsigned long long)expected, there ? "" : "#GP ", (unsigned long long)got);
-    }
-}
 
 static void compare_pmis(struct campaign *c, unsigned role, pos_t at, const char *who)
 {
@@ -583,6 +588,44 @@ static void compare(struct campaign *c, unsigned role, pos_t at, const char *who
 
 /* ---- programs ---- */
 
+/* As a debugger would, between two positions. */
+static void write_all(struct campaign *c, u32 msr, u64 v)
+{
+    bool due = oracle_write(&c->oracle, msr, v) == ORACLE_OK;
+
+    for (unsigned i = 0; i < ENGINES; i++) {
+        bool ok = false;
+
+        pmu_wrmsr(core_of(guest_engine(c->guest[i])), msr, v, &ok);
+        if (ok != due)
+            fail(c, "MSR %x from outside: value %llx is%s taken", msr, (unsigned long long)v,
+                 ok ? "" : " not");
+    }
+}
+
+/* One of the counters is soon to overflow. */
+static void arm(struct campaign *c, struct rng *r)
+{
+    u32 i = (u32)rng_below(r, 4);
+
+    if (c->model == CPU_ZEN2) {
+        write_all(c, 0xc0010200 + 2 * i, draw_select(c, r));
+        write_all(c, 0xc0010201 + 2 * i, near_overflow(r));
+        return;
+    }
+    if (i < 3 && rng_chance(r, 30)) {
+        write_all(c, 0x309 + i, near_overflow(r) & 0xffffffffffff);
+        write_all(c, 0x38d, rng_u64(r) & 0xbbb);
+    } else {
+        write_all(c, 0x186 + i, draw_select(c, r));
+        write_all(c, 0xc1 + i, near_overflow(r));
+    }
+    if (rng_chance(r, 50))
+        write_all(c, 0x38f, 0x70000000f);
+    if (c->oracle.status >> 59 & rng_chance(r, 70))
+        write_all(c, 0x390, 1ull << 59);
+}
+
 static void start_engines(struct campaign *c, const struct program *p, struct rng *r)
 {
     bool pce = rng_chance(r, 70);
@@ -596,18 +639,14 @@ static void start_engines(struct campaign *c, const struct program *p, struct rn
         guest_services(c->guest[i], pce, sfmask);
         c->pmis[i].n = 0;
     }
-    for (unsigned n = (unsigned)rng_below(r, 24); n; n--) {
+    for (unsigned n = (unsigned)rng_below(r, 32); n; n--) {
         u64 v;
         u32 msr = draw_write(c, r, &v);
-        bool due = oracle_write(&c->oracle, msr, v) == ORACLE_OK;
-        for (unsigned i = 0; i < ENGINES; i++) {
-            bool ok = false;
-            pmu_wrmsr(core_of(guest_engine(c->guest[i])), msr, v, &ok);
-            if (ok != due)
-                fail(c, "MSR %x at first: value %llx is%s taken", msr, (unsigned long long)v,
-                     ok ? "" : " not");
-        }
+
+        write_all(c, msr, v);
     }
+    if (c->model != CPU_ZEN2 && rng_chance(r, 90))
+        write_all(c, 0x38f, 0x70000000f);
 }
 
 static void move(struct campaign *c)
@@ -641,7 +680,7 @@ static bool run_program(struct campaign *c)
     bool ended = false;
 
     while (pos < end && !c->left && !c->failed && !ended) {
-        pos_t part = pos + 1 + rng_below(&r, rng_chance(&r, 50) ? 60 : 4000);
+        pos_t part = pos + 1 + rng_below(&r, rng_chance(&r, 50) ? 60 : rng_chance(&r, 80) ? 600 : 4000);
 
         part = MIN(part, end);
         while (pos < part && !c->left && !c->failed) {
@@ -665,10 +704,12 @@ static bool run_program(struct campaign *c)
         guest_go(c->guest[STRAIGHT], part);
         compare(c, STRAIGHT, part, "in a straight line");
         ended = guest_ended(c->guest[STEPPED]);
+        external(c);
         if (!ended)
             compare_registers(c);
-        external(c);
         compare(c, SLICED, part, "with slices");
+        if (!ended && !c->failed && rng_chance(&r, 70))
+            arm(c, &r);
         pos = MAX(part, engine_count(guest_engine(c->guest[STEPPED])));
     }
     compare_pmis(c, STEPPED, pos, "step by step");
@@ -721,7 +762,13 @@ int counters_main(enum cpu_model model, const struct forms *forms, u64 seed, u64
         if (create(&c))
             return 2;
     }
+    struct machine_stats st;
+    engine_stats(guest_engine(c.guest[STRAIGHT]), &st);
     destroy(&c);
+    printf("counters: the straight engine made %lu blocks, took %lu exceptions and %lu interrupts, "
+           "ran %lu instructions by hand\n",
+           (unsigned long)st.blocks, (unsigned long)st.exceptions, (unsigned long)st.interrupts,
+           (unsigned long)st.careful);
     const struct tally *t = &c.tally;
     printf("counters: %llu positions, %llu overflows; interrupts: %llu in ring 0, %llu in ring 3; "
            "%llu after a REP's iteration, %llu a fault, %llu a trap, %llu an interrupt, %llu WRMSR; "

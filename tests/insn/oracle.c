@@ -64,7 +64,7 @@ static bool counts(const struct oracle *o, unsigned i)
 static void forget_edges(struct oracle *o)
 {
     for (unsigned i = 0; i < counters(o); i++)
-        if (!counts(o, i))
+        if (!counts(o, i) || i >= general(o) || !(o->select[i] >> 18 & 1))
             o->was[i] = false;
 }
 
