@@ -44,7 +44,7 @@ struct guest {
     struct engine_env env;
     gpa_t next_table;
     enum cpu_model model;
-    bool xsave, handlers, kernel;
+    bool xsave, handlers, kernel, quiet;
     u64 cr4;
     enum engine_exit last; /* stops.c: how the last run ended */
     u8 asked;              /* how the device is to write after the instruction */
@@ -123,7 +123,7 @@ static vns_t guest_now(void *m)
     pos_t now = engine_count(g->engine);
 
     /* Now and then it writes by itself, after an instruction that asks no device. */
-    if (g->handlers && now * 0x9e3779b97f4a7c15 >> 62 == 0) {
+    if (g->handlers && !g->quiet && now * 0x9e3779b97f4a7c15 >> 62 == 0) {
         g->asked = (u8)(now | 0x80);
         engine_attention(g->engine);
     }
@@ -267,13 +267,16 @@ static void init_vcpu(struct guest *g)
     }
 }
 
-int guest_create(struct guest **out, enum cpu_model model, enum engine_kind engine, bool handlers,
-                 const u8 *mem, char *why, size_t len)
+static int create(struct guest **out, struct engine_config config, bool handlers, const u8 *mem,
+                  char *why, size_t len)
 {
     struct guest *g = calloc(1, sizeof *g);
     struct err err = {0};
-    struct engine_config config = {.model = model, .ram = &g->ram, .env = &g->env, .kind = engine,
-                                   .pmu = true};
+    enum cpu_model model = config.model;
+
+    config.ram = &g->ram;
+    config.env = &g->env;
+    config.pmu = true;
 
     g->env = (struct engine_env){.cpu = g,
                                  .pio_read = no_pio_read,
@@ -311,6 +314,22 @@ int guest_create(struct guest **out, enum cpu_model model, enum engine_kind engi
     engine_changed(g->engine);
     *out = g;
     return 0;
+}
+
+int guest_create(struct guest **out, enum cpu_model model, enum engine_kind engine, bool handlers,
+                 const u8 *mem, char *why, size_t len)
+{
+    return create(out, (struct engine_config){.model = model, .kind = engine}, handlers, mem, why,
+                  len);
+}
+
+int guest_create_paranoid(struct guest **out, enum cpu_model model, const u8 *mem, char *why,
+                          size_t len)
+{
+    const struct engine_config config = {
+        .model = model, .kind = ENGINE_DBT, .paranoid = {.on = true, .seed = 1}};
+
+    return create(out, config, true, mem, why, len);
 }
 
 void guest_destroy(struct guest *g)
@@ -534,9 +553,9 @@ void guest_program(struct guest *g, const struct program *p)
 void guest_services(struct guest *g, bool pce, u64 sfmask)
 {
     /* SYSCALL has the MSR in R10 and loses R8. */
-    static const u8 write[] = {0x0f, 0x30, 0x48, 0xcf};                   /* wrmsr; iretq */
-    static const u8 read[] = {0x0f, 0x32, 0x48, 0xcf};                    /* rdmsr; iretq */
-    static const u8 call[] = {0x49, 0x89, 0xc8, 0x44, 0x89, 0xd1,         /* mov r8, rcx; r10d */
+    static const u8 write[] = {0x0f, 0x30, 0x48, 0xcf};           /* wrmsr; iretq */
+    static const u8 read[] = {0x0f, 0x32, 0x48, 0xcf};            /* rdmsr; iretq */
+    static const u8 call[] = {0x49, 0x89, 0xc8, 0x44, 0x89, 0xd1, /* mov r8, rcx; r10d */
                               0x0f, 0x30, 0x4c, 0x89, 0xc1, 0x48, 0x0f, 0x07}; /* sysretq */
     struct vcpu *v = engine_vcpu(g->engine);
 
@@ -579,6 +598,11 @@ void guest_copy(struct guest *to, struct guest *from)
     to->last = from->last;
     to->asked = from->asked;
     to->next_table = from->next_table;
+}
+
+void guest_quiet(struct guest *g)
+{
+    g->quiet = true;
 }
 
 bool guest_ended(const struct guest *g)

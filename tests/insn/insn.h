@@ -235,6 +235,9 @@ struct guest;
 /* `handlers`: exceptions are served by code that goes on one byte further, and code is writable. */
 int guest_create(struct guest **out, enum cpu_model model, enum engine_kind engine, bool handlers,
                  const u8 *mem, char *why, size_t len);
+/* ... with handlers, by the engine that checks itself. */
+int guest_create_paranoid(struct guest **out, enum cpu_model model, const u8 *mem, char *why,
+                          size_t len);
 void guest_destroy(struct guest *g);
 void guest_code(struct guest *g, u64 offset, const u8 *bytes, size_t len);
 void guest_code_changed(struct guest *g);
@@ -277,6 +280,9 @@ int guest_vector(struct guest *g);
 void guest_on_pmi(struct guest *g, void (*pmi)(void *opaque, struct guest *g), void *opaque);
 /* Another guest with an engine of its own goes on where that one is. */
 void guest_copy(struct guest *to, struct guest *from);
+/* The device does not write by itself when it is asked for the time: no tape of the engine that
+ * checks itself has that. */
+void guest_quiet(struct guest *g);
 /* It goes no further. */
 bool guest_ended(const struct guest *g);
 struct engine *guest_engine(struct guest *g);
@@ -291,7 +297,8 @@ int stops_main(enum cpu_model model, enum engine_kind stepped, bool often,
                const struct forms *forms, u64 seed, u64 first, u64 count);
 
 /* counters.c */
-int counters_main(enum cpu_model model, const struct forms *forms, u64 seed, u64 first, u64 count);
+int counters_main(enum cpu_model model, bool paranoid, const struct forms *forms, u64 seed,
+                  u64 first, u64 count);
 
 /* rule.c: the arithmetic flags that are live in front of the instruction at `offset`. */
 u32 rule_live(enum cpu_model model, const u8 page[PAGE_SIZE], unsigned offset);

@@ -14,10 +14,10 @@ static bool intel(const struct oracle *o)
 
 static unsigned version(const struct oracle *o)
 {
-    return o->model == CPU_ICELAKE_SERVER                                  ? 5
-           : o->model == CPU_SKYLAKE_SERVER                                ? 4
+    return o->model == CPU_ICELAKE_SERVER                       ? 5
+           : o->model == CPU_SKYLAKE_SERVER                     ? 4
            : o->model == CPU_HASWELL || o->model == CPU_NEHALEM ? 3
-                                                                           : 0;
+                                                                : 0;
 }
 
 static unsigned general(const struct oracle *o)
@@ -215,9 +215,9 @@ static bool write_status(struct oracle *o, u32 msr, u64 v)
 {
     /* SDM vol. 4, table 2-2: 390H and, from version 4 on, 391H. */
     u64 overflow = 0x70000000full;
-    u64 may = msr == 0x391        ? overflow | 0x7c80000000000000
+    u64 may = msr == 0x391      ? overflow | 0x7c80000000000000
               : version(o) >= 4 ? overflow | 0xfc80000000000000
-                                  : overflow | 0xc000000000000000;
+                                : overflow | 0xc000000000000000;
 
     if (v & ~may)
         return false;

@@ -6,11 +6,11 @@
 
 struct oracle {
     enum cpu_model model;
-    unsigned ring;                       /* in which the next position begins */
-    u64 count[8], select[8], fixed[3];   /* PERF_CTRn and PERF_CTLn on AMD's */
+    unsigned ring;                     /* in which the next position begins */
+    u64 count[8], select[8], fixed[3]; /* PERF_CTRn and PERF_CTLn on AMD's */
     u64 fixed_how, global, status, debugctl;
-    bool was[8];                         /* of counters of edges: at the last position */
-    u64 overflows;                       /* of all counters, whether they interrupt or not */
+    bool was[8];   /* of counters of edges: at the last position */
+    u64 overflows; /* of all counters, whether they interrupt or not */
 };
 
 /* What one position was: of a trap's delivery, which has none of its own, `cycle` is false. */

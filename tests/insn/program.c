@@ -338,7 +338,8 @@ void program_draw(struct program *p, const struct program_kind *k, u64 seed, u64
     bool over = rng_chance(&place, 15); /* over the end of a page, into which it stores */
     if (over)
         at = PAGE_SIZE - rng_below(&place, 160);
-    p->len = make_program(&r, k, (u32)T_CODE + (over ? PAGE_SIZE - 8 : (u32)at), p->code, sizeof p->code);
+    p->len = make_program(&r, k, (u32)T_CODE + (over ? PAGE_SIZE - 8 : (u32)at), p->code,
+                          sizeof p->code);
     case_random_state(&r, &c, k->model);
     for (unsigned i = 0; i < 16; i++)
         if (i != R14 && i != RSP && i != R15)

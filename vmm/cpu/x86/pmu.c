@@ -408,7 +408,8 @@ static u64 *intel_register(struct core *d, u32 msr, u64 *may)
     case MSR_GLOBAL_STATUS: return &r[P_STATUS];
     case MSR_GLOBAL_RESET:
     case MSR_GLOBAL_SET:
-        /* CondChgd is only reset; those from 55 to 61 came with version 4 (SDM vol. 4, table 2-2). */
+        /* CondChgd is only reset; those from 55 to 61 came with version 4 (SDM vol. 4, table 2-2).
+         */
         *may = counters | (k->version >= 4 ? 0x7c80000000000000 : 1ull << 62);
         *may |= msr == MSR_GLOBAL_RESET ? 1ull << 63 : 0;
         return msr == MSR_GLOBAL_RESET || k->version >= 4 ? &r[P_STATUS] : NULL;
