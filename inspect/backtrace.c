@@ -90,7 +90,7 @@ static bool load_regs(struct walk *w, u64 at)
 static bool load_iret_narrow(struct walk *w, u64 at)
 {
     u64 cs;
-    w->after = false;
+    w->after_call = false;
     if (!load(w, at, &w->ip) || !load(w, at + 4, &cs))
         return false;
     w->user = (cs & 3) == 3;

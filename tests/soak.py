@@ -7,7 +7,8 @@ into errors; hostile command buffers; instruction tests, device tests and fuzz t
 seeds; recordings forged with their checksums right. `--kind kill --turns 250` is the campaign of 10,000 kills; `--kind renderer` and `--kind
 buffers` alone are the campaigns against the GPU's renderer; a turn of `--kind kvm` is 10,000 inputs
 at random positions of guests under KVM, and random programs; one of `--kind programs` 10,000 random
-programs under dbt, straight, with stops and in single steps; one of `--kind paranoid` a boot and a
+programs under dbt, straight, with stops and in single steps; one of `--kind counters` 100,000 interrupts of
+the guest's performance counters; one of `--kind paranoid` a boot and a
 speed program, each instruction run a second way; one of `--kind suite` a test of `make test` that
 draws, with other numbers; one of `--kind pmu` 100,000 stops at
 random positions of guests that run freely, on an imitation. Stops at the first failure, says how to
@@ -153,6 +154,14 @@ def programs(t, rnd):
           "--cases", 10000, "--code", rnd.choice((64, 64, 32)), *(["--interrupts"] if rnd.random() < 0.2 else []), env=env, timeout=3600)
 
 
+def counters(t, rnd):
+    for name in ("nehalem", "haswell", "skylake", "icelake", "zen2")[:5 if harness.host_has_avx2() else 1]:
+        env = {"REPRISE_TEST_HOT": 1} if rnd.random() < 0.5 else {}
+        r = t.run(t.build / "tests/insn/insn", "--counters", "--model", name, "--seed", rnd.getrandbits(32), "--cases", 8500,
+                  "--code", rnd.choice((64, 64, 64, 32)), env=env, timeout=3600)
+        print(r.text.strip().splitlines()[-1], flush=True)
+
+
 def insn(t, rnd):
     code = rnd.choice((64, 64, 32, 16))
     r = t.run(t.build / "tests/insn/insn", "--model", model(rnd)[-2:], "--seed", rnd.getrandbits(32),
@@ -236,7 +245,7 @@ def suite(t, rnd):
 
 
 KINDS = {"boot": (boot, 12), "workload": (workload, 1), "kill": (kill, 4), "flip": (flip, 2),
-         "insn": (insn, 2), "programs": (programs, 2), "devices": (devices, 1), "ring0": (ring0, 2), "fuzz": (fuzz, 1),
+         "insn": (insn, 2), "programs": (programs, 2), "counters": (counters, 1), "devices": (devices, 1), "ring0": (ring0, 2), "fuzz": (fuzz, 1),
          "forge": (forge, 1), "renderer": (renderer, 4), "buffers": (buffers, 1), "pmu": (pmu, 1),
          "paranoid": (paranoid.soak, 1), "kvm": (kvm_steps, 1), "suite": (suite, 2)}
 

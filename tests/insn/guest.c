@@ -44,11 +44,13 @@ struct guest {
     struct engine_env env;
     gpa_t next_table;
     enum cpu_model model;
-    bool xsave, handlers, kernel;
+    bool xsave, handlers, kernel, quiet;
     u64 cr4;
     enum engine_exit last; /* stops.c: how the last run ended */
     u8 asked;              /* how the device is to write after the instruction */
     struct err err;
+    void (*pmi)(void *opaque, struct guest *g);
+    void *pmi_opaque;
 };
 
 /* The device of programs: a few bytes after RIP become PUSHF. */
@@ -114,13 +116,22 @@ static void no_set_cr8(void *m, u64 value)
 {
 }
 
+static void guest_pmi(void *m, bool mask)
+{
+    struct guest *g = m;
+
+    (void)mask;
+    if (g->pmi)
+        g->pmi(g->pmi_opaque, g);
+}
+
 static vns_t guest_now(void *m)
 {
     struct guest *g = m;
     pos_t now = engine_count(g->engine);
 
     /* Now and then it writes by itself, after an instruction that asks no device. */
-    if (g->handlers && now * 0x9e3779b97f4a7c15 >> 62 == 0) {
+    if (g->handlers && !g->quiet && now * 0x9e3779b97f4a7c15 >> 62 == 0) {
         g->asked = (u8)(now | 0x80);
         engine_attention(g->engine);
     }
@@ -264,16 +275,29 @@ static void init_vcpu(struct guest *g)
     }
 }
 
-int guest_create(struct guest **out, enum cpu_model model, enum engine_kind engine, bool handlers,
-                 const u8 *mem, char *why, size_t len)
+static int create(struct guest **out, struct engine_config config, bool handlers, const u8 *mem,
+                  char *why, size_t len)
 {
     struct guest *g = calloc(1, sizeof *g);
     struct err err = {0};
-    struct engine_config config = {.model = model, .ram = &g->ram, .env = &g->env, .kind = engine};
+    enum cpu_model model = config.model;
 
-    g->env = (struct engine_env){
-        g,        guest_pio_read, guest_pio_write, guest_mmio_read, guest_mmio_write, no_rdmsr,
-        no_wrmsr, no_get_cr8,     no_set_cr8,      guest_now,       guest_counted,    NULL};
+    config.ram = &g->ram;
+    config.env = &g->env;
+    config.pmu = true;
+
+    g->env = (struct engine_env){.cpu = g,
+                                 .pio_read = guest_pio_read,
+                                 .pio_write = guest_pio_write,
+                                 .mmio_read = guest_mmio_read,
+                                 .mmio_write = guest_mmio_write,
+                                 .rdmsr = no_rdmsr,
+                                 .wrmsr = no_wrmsr,
+                                 .get_cr8 = no_get_cr8,
+                                 .set_cr8 = no_set_cr8,
+                                 .pmi = guest_pmi,
+                                 .now = guest_now,
+                                 .counted = guest_counted};
     g->next_table = G_PML4 + PAGE_SIZE;
     g->model = model;
     g->handlers = handlers;
@@ -298,6 +322,22 @@ int guest_create(struct guest **out, enum cpu_model model, enum engine_kind engi
     engine_changed(g->engine);
     *out = g;
     return 0;
+}
+
+int guest_create(struct guest **out, enum cpu_model model, enum engine_kind engine, bool handlers,
+                 const u8 *mem, char *why, size_t len)
+{
+    return create(out, (struct engine_config){.model = model, .kind = engine}, handlers, mem, why,
+                  len);
+}
+
+int guest_create_paranoid(struct guest **out, enum cpu_model model, const u8 *mem, char *why,
+                          size_t len)
+{
+    const struct engine_config config = {
+        .model = model, .kind = ENGINE_DBT, .paranoid = {.on = true, .seed = 1}};
+
+    return create(out, config, true, mem, why, len);
 }
 
 void guest_destroy(struct guest *g)
@@ -492,24 +532,23 @@ void guest_run(struct guest *g, const struct cpu_state *st, const u8 *mem, bool 
 
 /* ---- for stops.c ---- */
 
-void guest_program(struct guest *g, u64 offset, const u8 *code, size_t len, const u8 *mem,
-                   const struct cpu_state *st, bool kernel)
+void guest_program(struct guest *g, const struct program *p)
 {
     /* Programs in ring 0 may have ruined anything. */
     memset(gptr(g, 0), 0, G_RAM);
     g->next_table = G_PML4 + PAGE_SIZE;
-    g->kernel = kernel;
+    g->kernel = p->kernel;
     g->last = ENGINE_STOP;
     build_tables(g);
     memset(gptr(g, G_CODE), 0xcc, CODE_SIZE);
-    guest_code(g, offset, code, len);
-    map_by_code(g, T_TABLED, G_CODE + (offset & ~(u64)(PAGE_SIZE - 1)));
-    memcpy(gptr(g, G_DATA), mem, DATA_SIZE);
-    *gptr(g, G_COMMON + 512) = st->rip;
+    guest_code(g, p->at, p->code, p->len);
+    map_by_code(g, T_TABLED, G_CODE + (p->at & ~(u64)(PAGE_SIZE - 1)));
+    memcpy(gptr(g, G_DATA), p->data, DATA_SIZE);
+    *gptr(g, G_COMMON + 512) = p->st.rip;
     engine_ram_written(g->engine, 0, G_RAM);
     init_vcpu(g);
-    load_state(g, st);
-    if (kernel) {
+    load_state(g, &p->st);
+    if (p->kernel) {
         if (test_code == CODE_64)
             set_seg(engine_vcpu(g->engine), SEG_CS, 0x10, 0xa09b, ~0u);
         else
@@ -517,6 +556,66 @@ void guest_program(struct guest *g, u64 offset, const u8 *code, size_t len, cons
         set_seg(engine_vcpu(g->engine), SEG_SS, 0x18, 0xc093, ~0u);
         engine_changed(g->engine);
     }
+}
+
+void guest_services(struct guest *g, bool pce, u64 sfmask)
+{
+    /* SYSCALL has the MSR in R10 and loses R8. */
+    static const u8 write[] = {0x0f, 0x30, 0x48, 0xcf};           /* wrmsr; iretq */
+    static const u8 read[] = {0x0f, 0x32, 0x48, 0xcf};            /* rdmsr; iretq */
+    static const u8 call[] = {0x49, 0x89, 0xc8, 0x44, 0x89, 0xd1, /* mov r8, rcx; r10d */
+                              0x0f, 0x30, 0x4c, 0x89, 0xc1, 0x48, 0x0f, 0x07}; /* sysretq */
+    struct vcpu *v = engine_vcpu(g->engine);
+
+    for (unsigned vector = SERVICE_WRITE; vector <= SERVICE_READ; vector++) {
+        memcpy(gptr(g, G_STUBS + vector * 16), vector == SERVICE_WRITE ? write : read,
+               sizeof write);
+        *gptr(g, G_IDT + vector * 16) |= 3ull << 45; /* DPL */
+    }
+    memcpy(gptr(g, G_COMMON + 1024), call, sizeof call);
+    engine_ram_written(g->engine, G_IDT, G_LDT - G_IDT);
+    v->efer |= EFER_SCE;
+    v->star = 0x0020ull << 48 | 0x0010ull << 32;
+    v->lstar = SYS + (G_COMMON + 1024 - G_GDT);
+    v->sfmask = sfmask;
+    v->cr4 |= pce ? CR4_PCE : 0;
+    engine_changed(g->engine);
+}
+
+int guest_vector(struct guest *g)
+{
+    u64 at = engine_vcpu(g->engine)->rip - (SYS + (G_STUBS - G_GDT));
+
+    return at < 4096 && at % 16 == 0 ? (int)(at / 16) : -1;
+}
+
+void guest_on_pmi(struct guest *g, void (*pmi)(void *opaque, struct guest *g), void *opaque)
+{
+    g->pmi = pmi;
+    g->pmi_opaque = opaque;
+}
+
+void guest_copy(struct guest *to, struct guest *from)
+{
+    engine_sync(from->engine);
+    memcpy(gptr(to, 0), gptr(from, 0), G_RAM);
+    engine_ram_written(to->engine, 0, G_RAM);
+    *engine_vcpu(to->engine) = *engine_vcpu(from->engine);
+    engine_changed(to->engine);
+    to->kernel = from->kernel;
+    to->last = from->last;
+    to->asked = from->asked;
+    to->next_table = from->next_table;
+}
+
+void guest_quiet(struct guest *g)
+{
+    g->quiet = true;
+}
+
+bool guest_ended(const struct guest *g)
+{
+    return g->last == ENGINE_SHUTDOWN || g->last == ENGINE_UNSUPPORTED;
 }
 
 struct engine *guest_engine(struct guest *g)
@@ -541,16 +640,14 @@ static void go(struct guest *g, pos_t until)
 void guest_go(struct guest *g, pos_t until)
 {
     /* HLT is over at once; a shutdown, or code that the engine cannot run, is for ever. */
-    while (engine_count(g->engine) < until && g->last != ENGINE_SHUTDOWN &&
-           g->last != ENGINE_UNSUPPORTED)
+    while (engine_count(g->engine) < until && !guest_ended(g))
         go(g, until);
 }
 
 /* A maskable interrupt, if the CPU takes one now. */
 void guest_external(struct guest *g)
 {
-    if (g->last != ENGINE_SHUTDOWN && g->last != ENGINE_UNSUPPORTED &&
-        engine_can_interrupt(g->engine))
+    if (!guest_ended(g) && engine_can_interrupt(g->engine))
         if (engine_interrupt(g->engine, 0x40))
             g->last = ENGINE_SHUTDOWN;
 }

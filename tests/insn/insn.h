@@ -237,6 +237,9 @@ struct guest;
 /* `handlers`: exceptions are served by code that goes on one byte further, and code is writable. */
 int guest_create(struct guest **out, enum cpu_model model, enum engine_kind engine, bool handlers,
                  const u8 *mem, char *why, size_t len);
+/* ... with handlers, by the engine that checks itself. */
+int guest_create_paranoid(struct guest **out, enum cpu_model model, const u8 *mem, char *why,
+                          size_t len);
 void guest_destroy(struct guest *g);
 void guest_code(struct guest *g, u64 offset, const u8 *bytes, size_t len);
 void guest_code_changed(struct guest *g);
@@ -245,9 +248,45 @@ u32 guest_live(struct guest *g, u64 rip); /* by rule.c */
 void guest_run(struct guest *g, const struct cpu_state *st, const u8 *mem, bool single,
                unsigned insns, struct outcome *out);
 
-/* For stops.c: a program at `offset` of the code pages, INT3 elsewhere; state and data. */
-void guest_program(struct guest *g, u64 offset, const u8 *code, size_t len, const u8 *mem,
-                   const struct cpu_state *st, bool kernel);
+/* program.c: random programs. Everything follows from (seed, number); `rest` goes on with it. */
+struct program {
+    u64 at; /* in the code pages */
+    u8 code[2048];
+    unsigned len;
+    u8 data[DATA_SIZE];
+    struct cpu_state st;
+    bool kernel; /* it begins in ring 0, where it may ruin tables and control registers */
+};
+struct program_kind {
+    enum cpu_model model;
+    const struct forms *forms;
+    bool often; /* interrupts are not masked */
+    /* NULL, or so often writes code of its own at `out` and returns how much, 48 bytes at most.
+     * There are then no accesses to debug registers among the others. */
+    unsigned (*extra)(void *opaque, struct rng *r, u8 *out);
+    unsigned percent;
+    void *opaque;
+};
+void program_draw(struct program *p, const struct program_kind *k, u64 seed, u64 number,
+                  struct rng *rest);
+
+/* For stops.c and counters.c: a program, INT3 elsewhere in the code pages. */
+void guest_program(struct guest *g, const struct program *p);
+/* ... and the way for it to MSRs: INT 80h and SYSCALL write one, INT 81h reads one (guest.c). */
+#define SERVICE_WRITE 0x80u
+#define SERVICE_READ  0x81u
+void guest_services(struct guest *g, bool pce, u64 sfmask);
+/* Of a handler in this guest: its vector; -1: RIP is not at the beginning of one. */
+int guest_vector(struct guest *g);
+/* Tells of counters' interrupts. */
+void guest_on_pmi(struct guest *g, void (*pmi)(void *opaque, struct guest *g), void *opaque);
+/* Another guest with an engine of its own goes on where that one is. */
+void guest_copy(struct guest *to, struct guest *from);
+/* The device does not write by itself when it is asked for the time: no tape of the engine that
+ * checks itself has that. */
+void guest_quiet(struct guest *g);
+/* It goes no further. */
+bool guest_ended(const struct guest *g);
 struct engine *guest_engine(struct guest *g);
 void guest_go(struct guest *g, pos_t until);
 void guest_external(struct guest *g);
@@ -258,6 +297,10 @@ bool guest_equal(struct guest *a, struct guest *b, char *text, size_t len);
 /* stops.c */
 int stops_main(enum cpu_model model, enum engine_kind stepped, bool often,
                const struct forms *forms, u64 seed, u64 first, u64 count);
+
+/* counters.c */
+int counters_main(enum cpu_model model, bool paranoid, const struct forms *forms, u64 seed,
+                  u64 first, u64 count);
 
 /* rule.c: the arithmetic flags that are live in front of the instruction at `offset`. */
 u32 rule_live(enum cpu_model model, const u8 page[PAGE_SIZE], unsigned offset);

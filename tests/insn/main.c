@@ -36,7 +36,7 @@ struct run {
     u64 seed, cases, first;
     u64 one; /* NEVER: all */
     unsigned show;
-    bool native_only, stops, often;
+    bool native_only, stops, counters, paranoid, often;
     struct forms forms;
     struct guest *guest;
     struct icase *batch;
@@ -334,28 +334,24 @@ static void summary(struct run *run, double took)
 static void usage(FILE *f)
 {
     fputs("usage: insn [--cases N] [--seed S] [--model v2|v3|NAME] [--only MNEMONIC] [--case K]\n"
-          "            [--show N] [--native-only] [--stops [--interrupts]] [--engine dbt|kvm]\n"
-          "            [--code 64|32|16]\n"
+          "            [--show N] [--native-only] [--stops [--interrupts]|--counters]\n"
+          "            [--engine dbt|kvm|dbt,paranoid] [--code 64|32|16]\n"
           "Runs random instructions natively and under the engine and compares; with --stops,\n"
-          "random programs under the engine with and without stops.\n",
+          "random programs under the engine with and without stops; with --counters those that\n"
+          "use a CPU's performance counters (--model skylake, zen2, ...).\n",
           f);
 }
 
 static int parse(struct run *run, int argc, char **argv)
 {
-    static const struct option opts[] = {{"cases", 1, NULL, 'n'},
-                                         {"seed", 1, NULL, 's'},
-                                         {"model", 1, NULL, 'm'},
-                                         {"only", 1, NULL, 'o'},
-                                         {"case", 1, NULL, 'c'},
-                                         {"show", 1, NULL, 'w'},
-                                         {"help", 0, NULL, 'h'},
-                                         {"native-only", 0, NULL, 'N'},
-                                         {"stops", 0, NULL, 'S'},
-                                         {"engine", 1, NULL, 'e'},
-                                         {"interrupts", 0, NULL, 'i'},
-                                         {"code", 1, NULL, 'C'},
-                                         {0}};
+    static const struct option opts[] = {
+        {"cases", 1, NULL, 'n'},      {"seed", 1, NULL, 's'},
+        {"model", 1, NULL, 'm'},      {"only", 1, NULL, 'o'},
+        {"case", 1, NULL, 'c'},       {"show", 1, NULL, 'w'},
+        {"help", 0, NULL, 'h'},       {"native-only", 0, NULL, 'N'},
+        {"stops", 0, NULL, 'S'},      {"engine", 1, NULL, 'e'},
+        {"interrupts", 0, NULL, 'i'}, {"counters", 0, NULL, 'P'},
+        {"code", 1, NULL, 'C'},       {0}};
     int o;
 
     if (getrandom(&run->seed, sizeof run->seed, 0) != sizeof run->seed)
@@ -371,8 +367,12 @@ static int parse(struct run *run, int argc, char **argv)
         case 'w': run->show = (unsigned)strtoul(optarg, NULL, 0); break;
         case 'N': run->native_only = true; break;
         case 'S': run->stops = true; break;
+        case 'P': run->counters = true; break;
         case 'i': run->often = true; break;
         case 'e':
+            run->paranoid = !strcmp(optarg, "dbt,paranoid");
+            if (run->paranoid)
+                break;
             if (engine_kind_find(optarg) < 0)
                 return -1;
             run->engine = (enum engine_kind)engine_kind_find(optarg);
@@ -389,6 +389,8 @@ static int parse(struct run *run, int argc, char **argv)
     run->model = strcmp(run->model_arg, "v2") == 0   ? CPU_X86_64_V2
                  : strcmp(run->model_arg, "v3") == 0 ? CPU_X86_64_V3
                                                      : cpu_model_find(run->model_arg);
+    if (run->paranoid && !run->counters)
+        return -1;
     return run->model == CPU_MODEL_NONE || optind < argc ? -1 : 0;
 }
 
@@ -445,6 +447,11 @@ int main(int argc, char **argv)
         forms_build(&run.forms, run.model, NULL);
         return stops_main(run.model, run.engine, run.often, &run.forms, run.seed,
                           run.one == NEVER ? 0 : run.one, run.one == NEVER ? run.cases : 1);
+    }
+    if (run.counters) {
+        forms_build(&run.forms, run.model, NULL);
+        return counters_main(run.model, run.paranoid, &run.forms, run.seed,
+                             run.one == NEVER ? 0 : run.one, run.one == NEVER ? run.cases : 1);
     }
     if (setup(&run) < 0)
         return 2;

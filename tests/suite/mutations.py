@@ -120,12 +120,35 @@ KVM = (
 )
 
 
+# ... of what counts for the guest's performance counters.
+X86 = "vmm/cpu/x86/"
+COUNTER_MUTATIONS = (
+    ("a run goes beyond an overflow that interrupts", X86 + "run.c",
+     "MIN(end - position(d), pmu_distance(d))", "(end - position(d))"),
+    ("a run does not come back where the ring changes", X86 + "pmu.c", "p->again = p->again || p->by_ring;", ""),
+    ("what was counted while no counter was on is taken later", DBT + "run.c",
+     "UNLIKELY(d->c.pmu.signals[0] | d->c.pmu.signals[1])", "d->c.pmu.on"),
+    ("a branch to nowhere stays counted", DBT + "run.c", "d->c.pmu.counted[__builtin_ctz(s)]--;", "(void)s;"),
+    ("a Jcc that jumps is not counted as such", DBT + "put.c", "put_signals(t, on_jump);", ""),
+    ("a path's branches are not counted", DBT + "path.c", "put_signals(t, pmu_signals(&t->in[i]));", ""),
+    ("an interrupt's delivery is not looked at", X86 + "except.c", "pmu_sync(d); /* no run", "(void)0; /* no run"),
+    ("a trap's delivery is taken for a cycle", X86 + "except.c",
+     "if (f.trap)\n        pmu_sync(d); /* its", "if (false)\n        pmu_sync(d); /* its"),
+    ("iterations of REP are instructions", X86 + "string.c", "d->pmu.not_insns += done;", ""),
+    ("an edge is remembered while nobody looks", X86 + "pmu.c", "forget_edges(d);\n    if (before", "if (before"),
+    ("a LOOP to what follows it does not jump", X86 + "pmu.c", ": loops(d, in);", ": d->next != d->cpu.rip + in->len;"),
+    ("BTF is not for REP", X86 + "step.c", "tf = r == DONE && pmu_branched(d, in);",
+     "tf = r != DONE || pmu_branched(d, in);"),
+)
+ALL = MUTATIONS + KVM + COUNTER_MUTATIONS
+
+
 @test("source/mutations")
 def there(t):
     """What insn/mutations takes out, when it is run, is still there."""
-    gone = [f"{what}: {name}" for what, name, old, _ in MUTATIONS if (ROOT / name).read_text().count(old) != 1]
+    gone = [f"{what}: {name}" for what, name, old, _ in ALL if (ROOT / name).read_text().count(old) != 1]
     t.equal(gone, [], "mutations of what is not there once")
-    return f"{len(MUTATIONS)} mutations"
+    return f"{len(ALL)} mutations"
 
 
 def build(t, tree):
@@ -165,24 +188,46 @@ def noticed_of_kvm(t, tree, programs):
     return 0
 
 
-@test("insn/mutations", cost=600)
-def mutations(t):
-    """The guests `across` or `meets`, or campaigns of random programs, fail for each, and pass without."""
+def noticed_by_counters(t, tree, programs):
+    for seed in range(1, 1 + programs // 500):
+        for model in ("zen2", "skylake"):
+            if fails(t, tree / "build/rel/tests/insn/insn", "--counters", "--model", model, "--cases", "500",
+                     "--seed", seed, env={"REPRISE_TEST_HOT": 1} if seed % 2 else None):
+                return seed
+    return 0
+
+
+def take_out(t, *campaigns):
+    """Of each campaign (rows, what says which seed noticed it, programs): none is missed, and none fails without."""
     tree = t.dir / "tree"
     shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns("build", ".git"), symlinks=True)
     build(t, tree)
-    t.equal((noticed(t, tree, 500), noticed_of_kvm(t, tree, 100)), (0, 0), "the campaigns of the program as it is")
     missed = []
-    for what, name, old, new in MUTATIONS + KVM:
-        path = tree / name
-        text = path.read_text()
-        t.equal(text.count(old), 1, f"places of {old!r} in {name}")
-        path.write_text(text.replace(old, new))
-        build(t, tree)
-        seed = noticed(t, tree, 4000) if (what, name, old, new) in MUTATIONS else noticed_of_kvm(t, tree, 4000)
-        t.log.write(f"{what}: seed {seed}\n")
-        if not seed:
-            missed.append(what)
-        path.write_text(text)
+    for rows, noticed_by, programs in campaigns:
+        t.equal(noticed_by(t, tree, 500), 0, "the campaign of the program as it is")
+        for what, name, old, new in rows:
+            path = tree / name
+            text = path.read_text()
+            t.equal(text.count(old), 1, f"places of {old!r} in {name}")
+            path.write_text(text.replace(old, new))
+            build(t, tree)
+            seed = noticed_by(t, tree, programs)
+            t.log.write(f"{what}: seed {seed}\n")
+            if not seed:
+                missed.append(what)
+            path.write_text(text)
     t.equal(missed, [], "mutations that no program noticed")
-    return f"{len(MUTATIONS + KVM)} mutations"
+    return f"{sum(len(rows) for rows, _, _ in campaigns)} mutations"
+
+
+@test("insn/mutations", cost=600)
+def mutations(t):
+    """The guests `across` or `meets`, or campaigns of random programs, fail for each, and pass without."""
+    return take_out(t, (MUTATIONS, noticed, 4000), (KVM, noticed_of_kvm, 4000))
+
+
+@test("insn/counter-mutations", cost=300)
+def counter_mutations(t):
+    """The same of `insn --counters`."""
+    t.need_v3()
+    return take_out(t, (COUNTER_MUTATIONS, noticed_by_counters, 2000))

@@ -205,6 +205,34 @@ programs("small-cache", "v2", "--interrupts", env={"REPRISE_TEST_CODE_CACHE": 2}
 programs("small-cache-hot", "v3", env={"REPRISE_TEST_CODE_CACHE": 5, "REPRISE_TEST_HOT": 1})
 
 
+def counters(name, model, cases, *options, env=None):
+    @test("insn/counters-" + name, cost=5)
+    def run(t):
+        """Counters of the guest, programmed at random, against an oracle: values, and where overflows interrupt.
+
+        tests/soak.py --kind counters has 100,000 interrupts.
+        """
+        if model != "nehalem":
+            t.need_v3()
+        if t.mode == "asan":
+            t.skip("the host's CPU cannot run the cases under the address sanitizer")
+        r = t.run(t.build / "tests" / "insn" / "insn", "--counters", "--model", model, "--cases",
+                  cases if t.mode == "rel" else cases // 5, "--seed", 1, *options, env=env, timeout=300, code=None)
+        if r.code != 0:
+            raise Failure(" | ".join([f"exit code {r.code}"] + failures(r.text)))
+        last = r.text.strip().splitlines()[-1].removeprefix("counters: ")
+        t.check(int(re.search(r"(\d+) interrupts", last)[1]) > cases / 5, last)
+        return last
+
+
+counters("skylake", "skylake", 250)
+counters("icelake-clobber", "icelake", 150, env={"REPRISE_TEST_CLOBBER": 1})
+counters("haswell-hot", "haswell", 200, env={"REPRISE_TEST_HOT": 1})
+counters("nehalem-compat", "nehalem", 150, "--code", 32)
+counters("zen-hot", "zen2", 250, env={"REPRISE_TEST_HOT": 1})
+counters("paranoid", "zen2", 30, "--engine", "dbt,paranoid")
+
+
 @test("insn/found", cost=1)
 def insn_found(t):
     """Cases that once differed from the host's CPU."""

@@ -140,6 +140,7 @@ void follow(struct paranoid *p, struct window *w, pos_t upto, pos_t by_hand, str
             follow_run(p, e, upto, by_hand);
             continue;
         }
+        tape_skip(p, e); /* an interrupt may make a counter overflow: the next entry */
         switch (e->kind) {
         case TAPE_RAM: tape_to_ram(p, e); break;
         case TAPE_WANT: core_ops.want_window(&c->base, e->a, e->b); break;
@@ -147,7 +148,6 @@ void follow(struct paranoid *p, struct window *w, pos_t upto, pos_t by_hand, str
         case TAPE_NMI: core_ops.nmi(&c->base); break;
         default: follow_left(p, "no call, where the window had one");
         }
-        tape_skip(p, e);
     }
     store(p);
 }

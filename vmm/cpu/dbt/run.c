@@ -236,7 +236,7 @@ static int enter_block(struct dbt *d, u32 code)
     d->c.budget = DBT_SLACK;
     for (unsigned k = 0; k < BUDGET_PARTS; k++)
         d->c.budget += d->part[k];
-    if (UNLIKELY(d->c.pmu.on))
+    if (UNLIKELY(d->c.pmu.signals[0] | d->c.pmu.signals[1])) /* whether a counter is on or not */
         take_signals(d);
     return r;
 }
@@ -444,7 +444,6 @@ enum engine_exit dbt_run_insns(struct core *c, u64 n, struct err *err)
         if (UNLIKELY(d->c.pmu.again))
             break;
     }
-    d->c.kicked = 0;
     core_park(&d->c);
     phase_leave(before);
     /* A REP INS takes what a CPU takes at once where branches are counted (x86/string.c). */

@@ -144,6 +144,8 @@ int deliver_fault(struct core *d)
     d->push_rf = !(f.trap || f.code_bp) || d->cpu.rep_resume;
     d->st.exceptions++;
     bool hit = d->debug.hit;
+    if (f.trap)
+        pmu_sync(d); /* its position has been counted */
     int r = deliver_loop(d, f.vector, f.has_error, f.error, true);
     if (r == DONE) {
         if (!f.trap) /* a trap shares the position of its instruction */
@@ -151,6 +153,8 @@ int deliver_fault(struct core *d)
         else if (d->debug.hit && !hit)
             d->debug.at.position--;
         pmu_delivered(d, !f.trap, false);
+        if (f.trap)
+            pmu_sync(d);
         if (f.vector == EXC_DB) {
             pmu_end_branch_steps(d);
             d->cpu.dr[7] &= ~0x2000ull; /* GD */
@@ -169,6 +173,7 @@ static int external(struct core *d, unsigned vector)
     if (r == DONE) {
         d->budget--;
         pmu_delivered(d, true, vector != EXC_NMI);
+        pmu_sync(d); /* no run that knew of this position */
         if (UNLIKELY(d->pmu.on))
             pmu_ring(d);
         count_events(d, 1);

@@ -242,6 +242,18 @@ bool jumps(const struct core *d, const struct insn *in)
     return v != (bool)(cc & 1);
 }
 
+bool loops(const struct core *d, const struct insn *in)
+{
+    u64 rcx = low_bytes(d->cpu.gpr[RCX], in->addrsize);
+    bool zf = d->flags & FL_ZF;
+    switch (in->mnemonic) {
+    case ZYDIS_MNEMONIC_LOOP: return rcx;
+    case ZYDIS_MNEMONIC_LOOPE: return rcx && zf;
+    case ZYDIS_MNEMONIC_LOOPNE: return rcx && !zf;
+    default: return !rcx;
+    }
+}
+
 static int exec_loop(struct core *d, struct insn *in)
 {
     u64 rcx = low_bytes(d->cpu.gpr[RCX], in->addrsize);

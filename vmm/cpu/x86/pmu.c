@@ -122,6 +122,18 @@ u32 pmu_signals(const struct insn *in)
     }
 }
 
+/* An INTO that was a NOP. */
+static bool passed_over(const struct core *d, const struct insn *in)
+{
+    return in->mnemonic == ZYDIS_MNEMONIC_INTO && !(d->flags & FL_OF);
+}
+
+/* A conditional branch that has retired: did it jump? Its target may be what follows it. */
+static bool went(const struct core *d, const struct insn *in)
+{
+    return in->treat == T_JCC ? jumps(d, in) : loops(d, in);
+}
+
 u32 pmu_way_signals(bool taken, bool backward)
 {
     return (taken ? S(COND_TAKEN) | S(NEAR_TAKEN) : 0) | (taken != backward ? S(COND_MISS) : 0);
@@ -136,12 +148,16 @@ static void count(struct core *d, u32 signals)
 void pmu_retired(struct core *d, const struct insn *in)
 {
     u32 signals = pmu_signals(in);
-    u64 after = d->cpu.rip + in->len;
-    if (signals & S(COND)) {
-        bool taken = in->treat == T_JCC ? jumps(d, in) : d->next != after;
-        signals |= pmu_way_signals(taken, in->imm < 0);
-    }
-    count(d, signals);
+    if (signals & S(COND))
+        signals |= pmu_way_signals(went(d, in), in->imm < 0);
+    if (!passed_over(d, in))
+        count(d, signals);
+}
+
+bool pmu_branched(const struct core *d, const struct insn *in)
+{
+    u32 signals = pmu_signals(in);
+    return signals & S(COND) ? went(d, in) : signals && !passed_over(d, in);
 }
 
 /* ---- what the registers say ---- */
@@ -217,6 +233,17 @@ static u64 signal_now(const struct core *d, unsigned signal)
                                  : position(d) - d->pmu.not_insns;
 }
 
+/* What a counter does not look at is not there: its next look may find an edge. */
+static void forget_edges(struct core *d)
+{
+    const struct pmu *p = &d->pmu;
+    u64 seen = 0;
+    for (unsigned i = 0; i < p->n; i++)
+        if (p->counter[i].edge && (p->counter[i].rings >> p->ring & 1))
+            seen |= 1ull << (EDGE_SHIFT + p->counter[i].status);
+    d->cpu.perf[P_MISC] &= seen | ((1ull << EDGE_SHIFT) - 1);
+}
+
 /* The registers are up to date, and say something else than before. */
 static void configure(struct core *d)
 {
@@ -234,6 +261,7 @@ static void configure(struct core *d)
         p->mark[s] = signal_now(d, s);
     p->ring = d->cpl != 0;
     p->again = true;
+    forget_edges(d);
     if (before[0] != p->signals[0] || before[1] != p->signals[1] || edge != p->edge)
         mmu_mode_changed(d);
 }
@@ -252,9 +280,10 @@ static u64 thresholds(struct core *d, const struct pmu_counter *c, u64 cycles, u
     u64 *misc = &d->cpu.perf[P_MISC], bit = 1ull << (EDGE_SHIFT + c->status);
     bool was = *misc & bit, last = (met != 0) != invert;
     u64 edges = 0;
-    if (cycles > 1) {
-        edges += !was && invert;
-        was = invert;
+    if (cycles > 1) { /* iterations of REP: in each of them, or in none but the last */
+        bool others = (met == cycles) != invert;
+        edges += !was && others;
+        was = others;
     }
     edges += !was && last;
     *misc = last ? *misc | bit : *misc & ~bit;
@@ -324,10 +353,7 @@ void pmu_ring(struct core *d)
         return;
     p->ring = d->cpl != 0;
     p->again = p->again || p->by_ring;
-    /* Where a counter does not count nothing is there for it to see. */
-    for (unsigned i = 0; p->edge && i < p->n; i++)
-        if (!(p->counter[i].rings >> p->ring & 1))
-            d->cpu.perf[P_MISC] &= ~(1ull << (EDGE_SHIFT + p->counter[i].status % 8));
+    forget_edges(d);
 }
 
 u64 pmu_distance(const struct core *d)
@@ -398,10 +424,13 @@ static u64 *intel_register(struct core *d, u32 msr, u64 *may)
     }
     switch (msr) {
     case MSR_GLOBAL_CTRL: *may = counters; return &r[P_GLOBAL_CTRL];
-    case MSR_GLOBAL_STATUS: *may = 0; return &r[P_STATUS];
+    case MSR_GLOBAL_STATUS: return &r[P_STATUS];
     case MSR_GLOBAL_RESET:
     case MSR_GLOBAL_SET:
-        *may = counters | (k->version >= 4 ? 0xe580000000000000 : 0xc000000000000000);
+        /* CondChgd is only reset; those from 55 to 61 came with version 4 (SDM vol. 4, table 2-2).
+         */
+        *may = counters | (k->version >= 4 ? 0x7c80000000000000 : 1ull << 62);
+        *may |= msr == MSR_GLOBAL_RESET ? 1ull << 63 : 0;
         return msr == MSR_GLOBAL_RESET || k->version >= 4 ? &r[P_STATUS] : NULL;
     default: return NULL;
     }
@@ -490,6 +519,12 @@ static bool write_debugctl(struct core *d, u64 v)
     return true;
 }
 
+/* A write of what it has is #GP, too. */
+static bool is_read_only(u32 msr)
+{
+    return msr == MSR_PERF_CAP || msr == MSR_GLOBAL_STATUS || msr == MSR_GLOBAL_INUSE;
+}
+
 bool pmu_wrmsr(struct core *d, u32 msr, u64 value, bool *ok)
 {
     u64 may, *r = find(d, msr, &may);
@@ -498,8 +533,7 @@ bool pmu_wrmsr(struct core *d, u32 msr, u64 value, bool *ok)
     *ok = msr == MSR_DEBUGCTL     ? write_debugctl(d, value)
           : msr == MSR_FIXED_CTRL ? is_intel(d) && set_fixed_ctrl(d, value)
                                   : false;
-    if (msr == MSR_DEBUGCTL || msr == MSR_FIXED_CTRL ||
-        (is_intel(d) && (msr == MSR_PERF_CAP || msr == MSR_GLOBAL_INUSE)))
+    if (msr == MSR_DEBUGCTL || msr == MSR_FIXED_CTRL || (is_intel(d) && is_read_only(msr)))
         return true;
     if (!r)
         return false;

@@ -2,8 +2,9 @@
  * pmu.c: the guest's performance counters (SDM vol. 3, chapter 20; APM vol. 2, 13.2). What they
  * count is a function of the instruction stream, so they need no log, and they are exact.
  *
- * A cycle is a position: an instruction, an iteration of REP, or a delivery. An instruction counts
- * for the ring in which it began.
+ * A cycle is a position: an instruction, an iteration of REP, or a delivery. It counts for the ring
+ * in which it began. A trap's delivery shares its instruction's position: it is counted where
+ * deliveries are, but is no cycle, and thresholds do not see it.
  */
 #ifndef REPRISE_X86_PMU_H
 #define REPRISE_X86_PMU_H
@@ -46,6 +47,8 @@ bool pmu_wrmsr(struct core *d, u32 msr, u64 value, bool *ok);
 /* RDPMC of ECX. false: #GP. */
 bool pmu_rdpmc(struct core *d, u32 index, u64 *value);
 
+/* Did the instruction that has just retired go elsewhere, as a branch does? */
+bool pmu_branched(const struct core *d, const struct insn *in);
 /* DEBUGCTL.BTF: single-step traps come after branches only. */
 bool pmu_steps_branches(const struct core *d);
 void pmu_end_branch_steps(struct core *d);

@@ -18,9 +18,9 @@ static enum engine_exit run(struct core *d, u64 n, struct err *err)
 
 /*
  * While counters count: up to where one may overflow that interrupts, and again. Each position
- * counts one at most (but for a trap after a branch, at the same position), so none is passed.
+ * counts one at most (but for a trap's delivery, which looks by itself), so none is passed.
  */
-enum engine_exit core_run_insns(struct core *d, u64 n, struct err *err)
+static enum engine_exit run_parts(struct core *d, u64 n, struct err *err)
 {
     pos_t end = position(d) + n;
     do {
@@ -28,10 +28,17 @@ enum engine_exit core_run_insns(struct core *d, u64 n, struct err *err)
         enum engine_exit r = run(d, until - position(d), err);
         if (UNLIKELY(d->pmu.on) && pmu_sync(d) && r == ENGINE_STOP)
             return ENGINE_ATTENTION;
-        if (r != ENGINE_STOP || (position(d) < until && !d->pmu.again))
+        if (r != ENGINE_STOP || d->kicked || (position(d) < until && !d->pmu.again))
             return r;
     } while (position(d) < end);
     return ENGINE_STOP;
+}
+
+enum engine_exit core_run_insns(struct core *d, u64 n, struct err *err)
+{
+    enum engine_exit r = run_parts(d, n, err);
+    d->kicked = 0;
+    return r;
 }
 
 /*

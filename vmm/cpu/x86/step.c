@@ -128,15 +128,6 @@ int step_finish(struct core *d, int r, bool tf)
     return r;
 }
 
-/* DEBUGCTL.BTF: does a single-step trap follow it? (SDM vol. 3, 18.4.1) */
-static bool branches(const struct core *d, const struct insn *in)
-{
-    u32 signals = pmu_signals(in);
-    if (signals & 1u << SIG_COND)
-        return in->treat == T_JCC ? jumps(d, in) : d->next != d->cpu.rip + in->len;
-    return signals;
-}
-
 /* One instruction at RIP; `in` if it is known already. */
 static int step_one(struct core *d, struct insn *in)
 {
@@ -173,8 +164,8 @@ static int step_one(struct core *d, struct insn *in)
             d->branches += in->treat == T_JCC || in->treat == T_LOOP;
         if (UNLIKELY(d->pmu.on) && r == DONE)
             pmu_retired(d, in);
-        if (UNLIKELY(tf) && r == DONE && pmu_steps_branches(d))
-            tf = branches(d, in);
+        if (UNLIKELY(tf) && pmu_steps_branches(d)) /* SDM vol. 3, 18.4.2 */
+            tf = r == DONE && pmu_branched(d, in);
         d->executing = false;
     }
     return step_finish(d, r, tf);
