@@ -98,6 +98,8 @@ attempt:
     mov 24(%esp), %eax
     mov 28(%esp), %edx
     mov 20(%esp), %ecx
+    push $2 /* an exception pushes these flags, on any CPU */
+    popf
     push %edx
     push %eax
     call *%ecx

@@ -47,3 +47,10 @@ void bios_write(struct ram *ram, u16 segment, u16 stack)
     memcpy(image, bios_image, sizeof(bios_image));
     memcpy(image, &facts, sizeof(facts));
 }
+
+void bios_write_data(struct ram *ram)
+{
+    const u16 ebda_segment = BOOT_LOW_END >> 4, low_kb = BOOT_LOW_END >> 10;
+    memcpy(ram_ptr(ram, 0x40e, 2), &ebda_segment, 2);
+    memcpy(ram_ptr(ram, 0x413, 2), &low_kb, 2);
+}

@@ -17,4 +17,8 @@
  * offset `stack`. */
 void bios_write(struct ram *ram, u16 segment, u16 stack);
 
+/* Without it: the two words of a BIOS' data area (at 40eh, 413h) by which a boot loader's programs
+ * know what is theirs below 640 KiB. */
+void bios_write_data(struct ram *ram);
+
 #endif

@@ -495,7 +495,8 @@ int boot_load(struct ram *ram, const struct boot_config *config, struct boot_sta
         struct protocol_info info = {.append = config->append ? config->append : "",
                                      .initrd = l.initrd,
                                      .initrd_size = config->initrd_size,
-                                     .acpi_rsdp = config->acpi_rsdp};
+                                     .acpi_rsdp = config->acpi_rsdp,
+                                     .bios_data = config->bios_data};
         *out = (struct boot_state){.rip = l.entry, .rsp = BOOT_STACK_TOP};
         protocol_write(ram, protocol, &info, out);
     } else {

@@ -89,6 +89,7 @@ static int load_kernel(struct machine *m, const struct machine_config *config, s
                              .initrd_size = config->initrd_size,
                              .append = config->is->append,
                              .seed = config->is->seed,
+                             .bios_data = config->is->revision >= 2,
                              .acpi_rsdp = acpi_build(&m->ram, MACHINE_CPUS)};
     int r = boot_load(&m->ram, &bc, &boot, err);
     if (r)
