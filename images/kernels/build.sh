@@ -17,11 +17,11 @@ package=$(xen)
 [ -n "$package" ] || die "apt knows no package xen-system-amd64"
 for p in "$package" ipxe memtest86+; do
     say "fetching $p"
-    fetch "$p" "$work/root"
+    fetch "$p" "$work/files"
 done
-gzip -dc "$work"/root/boot/xen-*.gz >"$work/xen"
-cp "$work/root/boot/ipxe.lkrn" "$work/ipxe"
-cp "$work/root/boot/memtest86+x64.bin" "$work/memtest"
-rm -rf "$work/root" "$work/debs"
+gzip -dc "$work"/files/boot/xen-*.gz >"$work/xen"
+cp "$work/files/boot/ipxe.lkrn" "$work/ipxe"
+cp "$work/files/boot/memtest86+x64.bin" "$work/memtest"
+rm -rf "$work/files" "$work/debs"
 rm -rf "$out"
 mv "$work" "$out"

@@ -3,8 +3,8 @@
  * virtual-8086 and real-address mode, and the ways between them. What happens is printed and not
  * judged: another machine must print the same (tests/suite/modes.py), and the lines that were
  * looked at are kept beside it (expected.txt). On the command line, "seed=N": other random
- * descriptors; "tcg": without what QEMU's translator does not survive; "brief": without what is random,
- * and without an instruction whose flags CPUs disagree on (IMUL and DIV, which draw).
+ * descriptors; "tcg": without what QEMU's translator does not survive; "brief": without what is
+ * random, and without an instruction whose flags CPUs disagree on (IMUL and DIV, which draw).
  */
 typedef unsigned char u8;
 typedef unsigned short u16;

@@ -1,6 +1,6 @@
 /*
- * board/bios.h and board/linux16.h: the firmware's bytes, which recordings depend on; what a program's
- * setup code finds; files and machines that do not fit, changed at random, too.
+ * board/bios.h and board/linux16.h: the firmware's bytes, which recordings depend on; what a
+ * program's setup code finds; files and machines that do not fit, changed at random, too.
  */
 #include "board/bios.h"
 #include "board/linux16.h"
@@ -15,8 +15,8 @@
 
 #include <cmocka.h>
 
-#define MIB   (1ull << 20)
-#define SETUP (5 * 512u)
+#define MIB       (1ull << 20)
+#define SETUP     (5 * 512u)
 #define FILE_SIZE (SETUP + 100000)
 
 static u8 file[FILE_SIZE];
@@ -44,7 +44,8 @@ static void bytes(void **state)
     struct err err;
     assert_int_equal(ram_create(&ram, 16 * MIB, &err), 0);
     bios_write(&ram, 0x9000, 0xe000);
-    assert_int_equal(XXH3_64bits(ram_ptr(&ram, BIOS_BASE, BIOS_SIZE), BIOS_SIZE), 0x92792aec0a61dff6ull);
+    assert_int_equal(XXH3_64bits(ram_ptr(&ram, BIOS_BASE, BIOS_SIZE), BIOS_SIZE),
+                     0x92792aec0a61dff6ull);
     ram_destroy(&ram);
 }
 
@@ -128,7 +129,8 @@ static void bad(void **state)
     BAD(file[ZP_PREF_ADDRESS + 7] = 0xff, "to start");
     BAD(file[ZP_INIT_SIZE + 3] = 0xff, "to start");
     BAD((c.initrd = file, c.initrd_size = SIZE_MAX), "does not fit");
-    BAD((c.initrd = file, c.initrd_size = sizeof(file), file[ZP_RAMDISK_MAX + 3] = 0), "does not fit");
+    BAD((c.initrd = file, c.initrd_size = sizeof(file), file[ZP_RAMDISK_MAX + 3] = 0),
+        "does not fit");
 }
 
 /* Any bytes of the header wrong: refused with a text, or loaded. */

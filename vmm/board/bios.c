@@ -1,6 +1,6 @@
 /*
- * Puts the firmware of bios_image.S into the ROM area, with the machine's facts in it. Its bytes are part
- * of what a recorded machine is: tests/unit/test_board_bios.c knows their digest.
+ * Puts the firmware of bios_image.S into the ROM area, with the machine's facts in it. Its bytes
+ * are part of what a recorded machine is: tests/unit/test_board_bios.c knows their digest.
  */
 #include "board/bios.h"
 

@@ -477,10 +477,10 @@ int boot_load(struct ram *ram, const struct boot_config *config, struct boot_sta
     if (!rc)
         rc = check_header(config, err);
     if (!rc)
-        rc = boot_check_cmdline(
-            config->append,
-            config->header ? get32((const u8 *)config->header + ZP_CMDLINE_SIZE) : MAX_CMDLINE,
-            err);
+        rc = boot_check_cmdline(config->append,
+                                config->header ? get32((const u8 *)config->header + ZP_CMDLINE_SIZE)
+                                               : MAX_CMDLINE,
+                                err);
     if (!rc)
         rc = plan_kernel(config, ram, &eh, protocol, &l, err);
     if (!rc)

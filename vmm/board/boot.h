@@ -50,7 +50,8 @@ struct boot_config {
     const char *append;
     u64 seed;
     gpa_t acpi_rsdp;
-    bool bios_data; /* a Multiboot kernel finds where a BIOS has its data, and how much is below 1 MiB */
+    bool bios_data; /* a Multiboot kernel finds where a BIOS has its data, and how much is below 1
+                       MiB */
 };
 
 struct boot_state {

@@ -153,8 +153,8 @@ int linux16_load(struct ram *ram, const struct boot_config *config, struct boot_
     int rc = linux16_check(file, config->header_size, err);
     if (rc)
         return err_prefix(err, "the kernel");
-    size_t most = get16(file + ZP_VERSION) < 0x206 ? CMDLINE_MAX_2_02
-                                                   : get32(file + ZP_CMDLINE_SIZE);
+    size_t most =
+        get16(file + ZP_VERSION) < 0x206 ? CMDLINE_MAX_2_02 : get32(file + ZP_CMDLINE_SIZE);
     rc = boot_check_cmdline(append, most, err);
     if (!rc)
         rc = plan_kernel(file, config->header_size, ram, &end, err);

@@ -1,6 +1,6 @@
 /*
- * Offsets in Linux' zero page; from 1f1 to 268 they are those of the setup header in a bzImage, too.
- * Linux Documentation/arch/x86/boot.rst, "The real-mode kernel header"; zero-page.rst.
+ * Offsets in Linux' zero page; from 1f1 to 268 they are those of the setup header in a bzImage,
+ * too. Linux Documentation/arch/x86/boot.rst, "The real-mode kernel header"; zero-page.rst.
  */
 #ifndef REPRISE_ZERO_PAGE_H
 #define REPRISE_ZERO_PAGE_H
