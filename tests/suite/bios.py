@@ -202,7 +202,7 @@ def ipxe(t):
     t.same("rec", r, timeout=900)
 
 
-@test("bios/memtest", cost=15)
+@test("bios/memtest", cost=40)
 def memtest(t):
     """memtest86+ by both of its entries: its screen on the serial port."""
     for protocol in ("linux", "linux16"):
