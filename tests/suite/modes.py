@@ -77,6 +77,50 @@ def flat_files(t):
             t.same("rec", r)
 
 
+def fields(version):
+    """Where the addresses are in flat()'s header: header, load, load end, memory end, entry."""
+    return dict(zip(("header", "load", "end", "room", "entry"), range(12, 32, 4) if version == 1 else (24, 28, 32, 36, 48)))
+
+
+@test("modes/nonsense", cost=4)
+def nonsense(t):
+    """Each address of a Multiboot header, and pairs of them, as they cannot be: refused with what is wrong."""
+    path = t.dir / "flat.bin"
+    for version in (1, 2):
+        good = flat(version)
+        load = struct.unpack_from("<I", good, fields(version)["load"])[0]
+        sense = "addresses make no sense"
+        for change, text in (({"header": 0}, sense), ({"header": 0xffffffff}, sense), ({"header": load + len(good)}, sense),
+                             ({"load": load + 0x100000}, sense), ({"load": 0}, sense), ({"end": load}, sense),
+                             ({"end": load - 1}, sense), ({"end": 1}, sense), ({"end": load + len(good) + 1}, sense),
+                             ({"end": 0xffffffff}, sense), ({"room": load}, sense), ({"room": load + 1}, sense),
+                             ({"room": 1}, sense), ({"room": 0xffffffff}, "does not fit into 16 MiB"),
+                             ({"entry": 0}, "entry point 0x0 is in none"),
+                             ({"entry": load - 1}, "entry point .* is in none"),
+                             ({"entry": 0xffffffff}, "entry point 0xffffffff is in none"),
+                             ({"header": 0x8000, "load": 0x8000, "end": 0, "room": 0}, "below 1 MiB"),
+                             ({"header": 0, "load": 0, "end": 0, "room": 0}, "below 1 MiB"),
+                             ({"header": 0xfffffff0, "load": 0xfffffff0, "end": 0, "room": 0}, sense),
+                             ({"header": 0xc0000000, "load": 0xc0000000, "end": 0, "room": 0}, "does not fit into 16 MiB"),
+                             ({"header": 0xf00000, "load": 0xf00000, "end": 0, "room": 0x1000001}, "does not fit into 16 MiB")):
+            file = bytearray(good)
+            for name, value in change.items():
+                struct.pack_into("<I", file, fields(version)[name], value)
+            path.write_bytes(file)
+            r = t.record("x", "--memory", "16M", kernel=path, code=ERROR)
+            t.has(r.error, text)
+        for size in range(0, 64, 4):  # cut short in the header
+            path.write_bytes(good[:size])
+            t.record("x", "--memory", "16M", kernel=path, code=ERROR)
+    # In an ELF file, which is loaded as its program headers say, they must mean the same entry.
+    elf = bytearray(ELF.read_bytes())
+    at = elf.index(struct.pack("<I", 0x1badb002))
+    struct.pack_into("<8I", elf, at, 0x1badb002, 0x10000, -(0x1badb002 + 0x10000) & 0xffffffff, 0, 0, 0, 0, 0x1234)
+    path.write_bytes(elf)
+    r = t.record("x", "--memory", "16M", "--boot-protocol", "multiboot", kernel=path, code=ERROR)
+    t.has(r.error, "no entry for the boot protocol multiboot")
+
+
 @test("modes/info", cost=2)
 def info(t):
     """What ran, by `info`."""
@@ -141,6 +185,14 @@ def auto(t):
     bare.write_bytes(data)
     r = t.record("x", kernel=bare, code=ERROR)
     t.has(r.error, "has 32 bits, and neither a note for PVH nor a header for Multiboot")
+
+
+@test("modes/brief", cost=1)
+def brief(t):
+    """Without what is random: the same lines otherwise."""
+    r = record(t, "rec", append="brief", code=None)
+    rest = [x for x in EXPECTED.read_text().splitlines() if not re.match("seg |null |callgate |intgate ", x)]
+    t.equal(lines(r), rest, "what the guest met")
 
 
 @test("modes/slices", cost=3)
