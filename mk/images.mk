@@ -61,6 +61,13 @@ build/images/linux-686/vmlinuz build/images/linux-686-pae/vmlinuz &: images/linu
 	@images/linux-686/build.sh
 image-686: build/images/linux-686-pae/vmlinuz
 
+# Debian's programs of 32 bits, Wine and the kernel's x86 selftests. Four minutes, 310 MB from the network, 2.2 GB on
+# the disk.
+I386_FILES := vmlinuz initrd disk.img version
+$(I386_FILES:%=build/images/i386/%) &: $(DISK_COMMON) $(wildcard images/i386/*) build/images/generic/initrd | deps-i386
+	@images/i386/build.sh
+image-i386: build/images/i386/disk.img
+
 # For `make test`: where one cannot be made (no user namespaces, no network), its tests are skipped.
 define if_possible
 image-$(1)-if-possible:
@@ -69,15 +76,15 @@ image-$(1)-if-possible:
 .PHONY: image-$(1) image-$(1)-if-possible
 endef
 DISK_IMAGES     := debian gpu-mesa gpu-desktop
-OPTIONAL_IMAGES := $(DISK_IMAGES) tsc 686
+OPTIONAL_IMAGES := $(DISK_IMAGES) tsc 686 i386
 $(foreach i,$(OPTIONAL_IMAGES),$(eval $(call if_possible,$(i))))
 # Not while another make is at the generic image.
-image-gpu-mesa-if-possible image-gpu-desktop-if-possible image-tsc-if-possible: images
+image-gpu-mesa-if-possible image-gpu-desktop-if-possible image-tsc-if-possible image-i386-if-possible: images
 images-if-possible: $(OPTIONAL_IMAGES:%=image-%-if-possible)
 
 images: $(IMAGES:%=build/images/%/vmlinuz) image-gpu-raw
 
 images-clean:
-	rm -rf $(addprefix build/images/,$(IMAGES) gpu-raw generic-tsc programs $(DISK_IMAGES))
+	rm -rf $(addprefix build/images/,$(IMAGES) gpu-raw generic-tsc programs i386 $(DISK_IMAGES))
 
 .PHONY: images image-gpu-raw image-programs images-if-possible images-clean
