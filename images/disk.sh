@@ -79,17 +79,17 @@ file_system() {
 }
 
 # unpacked PACKAGES [OPTION...]: packages as they are, without their scripts, and $work/files ->
-# $work/root.tar.
+# $work/root.tar. Hooks among the options find all that there.
 unpacked() {
     pack_files "$work/files" "$work/files.tar"
     packages=$1
     shift
-    bootstrap --variant=extract --include="$packages" "$@" \
+    bootstrap --variant=extract --include="$packages" \
         --extract-hook="tar-in $work/files.tar /" \
         --extract-hook='mkdir -p "$1/dev" "$1/proc" "$1/sys" "$1/tmp" "$1/run"
             for dir in bin sbin lib lib64; do # of no package of these since Debian 13
                 [ -e "$1/$dir" ] || [ ! -e "$1/usr/$dir" ] || ln -s "usr/$dir" "$1/$dir"
-            done' || return
+            done' "$@" || return
     rm -f "$work/files.tar"
 }
 

@@ -1,6 +1,7 @@
 /*
- * One program for 32 bits, 64 bits and x32: what it prints is the same in all but the first line, and the same
- * on every CPU. Integers of 64 bits, floating point, jumps out of signal handlers, threads, processes, files.
+ * One program for 32 bits, 64 bits and x32: what it prints is the same in all but the first line,
+ * and the same on every CPU. Integers of 64 bits, floating point, jumps out of signal handlers,
+ * threads, processes, files.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -15,7 +15,7 @@ STATIC = IMAGE / "static"
 ENTER = """mount --make-rprivate / && mount -o rbind /dev "$1/dev" && mount -o rbind /proc "$1/proc" &&
 mount -t tmpfs tmp "$1/tmp" || exit 99
 root=$1; shift
-exec env -i PATH=/usr/bin:/bin no_x32=y setarch -R chroot "$root" /i386/run "$@"
+exec env -i PATH=/usr/bin:/bin:/usr/sbin:/sbin no_x32=y setarch -R chroot "$root" /i386/run "$@"
 """
 SKIPPED = "== status 4"  # of the kernel's selftests
 # What a selftest's status is where it is not 0, and why.
@@ -32,6 +32,7 @@ def parts(text):
         elif line.startswith("== "):
             name = line[3:]
             out[name] = []
+            name = None if name == "end" else name
         elif name:
             out[name].append(line)
     return out
@@ -138,7 +139,7 @@ def selftests(t):
 
 @test("i386/kernel", cost=20)
 def kernel(t):
-    """The selftests of 32 bits under a kernel of 32 bits, where virtual-8086 mode can be had."""
+    """The selftests of 32 bits under a kernel of 32 bits. (Debian's have no vm86(): for that mode see modes/.)"""
     names = sorted(x.name for x in STATIC.glob("*")) if STATIC.exists() else []
     if not names or not (IMAGES / "linux-686-pae" / "vmlinuz").exists():
         t.skip("build/images/i386 or linux-686-pae is not built: make image-i386 image-686 (Debian 12 has them)")
@@ -148,8 +149,7 @@ def kernel(t):
     found = parts(r.text)
     t.lacks(r.text, NOISE)
     tested(t, found)
-    t.has("\n".join(found["entry_from_vm86_32"]), r"\[OK\]")
-    t.lacks("\n".join(found["entry_from_vm86_32"]), r"\[SKIP\]")
+    t.check(len(found) > 15, f"only {len(found)} selftests")
     t.same("rec", r, timeout=300)
     return told(t, found, True).replace("as on the host", "as they want it")
 
