@@ -310,6 +310,38 @@ static void ways(void)
     RUN(way_syscall, 0, 0x23, 0x2b);
 }
 
+#ifdef __x86_64__
+/* A far call from 64-bit code, on a stack beyond 4 GiB, to 32-bit code, which sees the low half of
+ * RSP. */
+extern const char deep[];
+void deep_call(void *sp);
+__asm__(
+    "deep_at: .long deep; .word 0x23;"
+    "deep_call: push %rbx; push %rbp; push %r12; push %r13; push %r14; push %r15; mov %rsp, "
+    "outer_sp;"
+    "mov %rdi, %rsp; lcall *deep_at; .code32; deep: mov %ss:(%esp), %eax; mov %ss:4(%esp), %edx;"
+    "mov %esp, %ecx; ljmp $0x33, $1f; .code64; 1: mov %eax, call+16; mov %edx, call+28;"
+    "mov %ecx, call+24; jmp far_call_back");
+
+static void deep_stacks(void)
+{
+    /* Of the second the low half is nowhere. */
+    static const uintptr_t places[] = {0x300000000, 0x310000000};
+    for (unsigned i = 0; i < 2; i++) {
+        uint8_t *far = mmap(stack + places[i], 0x1000, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+        if (far == MAP_FAILED)
+            return;
+        got_signal = got_trap = 0, got_error = 0;
+        call.eax = call.edx = 0;
+        deep_call(far + 0x800);
+        printf("deep stack: signal %d trap %d error %x, %d %x %x, beyond %x\n", got_signal,
+               got_trap, got_error, call.eax == (uint32_t)(uintptr_t)deep, call.edx,
+               call.ecx & 0xfff, far[0x7f8]);
+    }
+}
+#endif
+
 static void thread_areas(void)
 {
     static uint32_t values[8] = {0xa0, 0xa1, 0xa2, 0xa3, 0xa4, 0xa5};
@@ -404,6 +436,7 @@ int main(void)
     thread_areas();
     ways();
 #ifdef __x86_64__
+    deep_stacks();
     vsyscall();
 #endif
     return fflush(stdout) != 0;
