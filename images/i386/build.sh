@@ -38,16 +38,13 @@ for bits in 32:i686 64:x86_64; do
 done
 
 # i386 is the first architecture for apt only because perl:i386 cannot be had beside another: perl-base is
-# Essential and there once. The compilers and the 64-bit half of Wine are amd64's, as is the kernel. zlib1.dll is
-# linked by a trigger otherwise. Wine's libraries have 800 MB of debugging information.
+# Essential and there once. The compilers and the 64-bit half of Wine are amd64's, as is the kernel. Wine's
+# libraries have 800 MB of debugging information.
 architectures=i386,amd64
 everything() {
     unpacked dash,coreutils,busybox-static,perl,python3,stress-ng,wine,wine32,wine64:amd64,gcc:amd64,gcc-multilib:amd64,libc6-dev-x32:amd64 \
         --dpkgopt='path-exclude=*lto-dump*' \
         --extract-hook='ldconfig -r "$1"
-            for it in i386:i686 x86_64:x86_64; do
-                ln -s "/usr/${it#*:}-w64-mingw32/lib/zlib1.dll" "$1/usr/lib/${it%:*}-linux-gnu/wine/${it%:*}-windows/"
-            done
             find "$1"/usr/lib/*/wine/*-windows -type f -size +40k -exec strip -g {} +' \
         --extract-hook="images/i386/compile \"\$1\""
 }
