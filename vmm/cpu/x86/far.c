@@ -31,9 +31,9 @@ static int check_target(struct core *d, const struct desc *cs, u16 sel, bool dir
 }
 
 /*
- * CALL's return address. It goes to the stack as the new code has it: 64-bit code takes RSP and no base, other code
- * ESP or SP from SS's base, and where a call is from one to the other that decides. The manuals leave it open; CPUs
- * do it so. If it faults, nothing has changed.
+ * CALL's return address. It goes to the stack as the new code has it: 64-bit code takes RSP and no
+ * base, other code ESP or SP from SS's base, and where a call is from one to the other that
+ * decides. The manuals leave it open; CPUs do it so. If it faults, nothing has changed.
  */
 static int push_return(struct core *d, const struct desc *cs, unsigned size)
 {
