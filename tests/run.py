@@ -25,7 +25,7 @@ MODULES = ["source", "release", "hardening", "unit", "tiny", "modes", "bios", "g
            "boot", "session", "ends", "privacy", "locked", "mutations", "badinput", "damage", "docs", "symbols", "travel", "checkpoints", "trace", "words", "compare", "counters", "stats", "perf", "gdb",
            "gdb_record", "gdb_access", "gdb_session", "gdb_user", "gdb_many", "disk",
            "disk_sources", "disk_host", "bootdisk", "net", "net_user", "room",
-           "display", "display_live", "debian", "port", "input",
+           "display", "display_live", "debian", "i386", "port", "input",
            "gpu", "renderer", "gpu_images", "virgl", "virgl_hostile", "gpu_play", "doctor", "verify"]
 
 
