@@ -136,7 +136,7 @@ COUNTER_MUTATIONS = (
      "if (f.trap)\n        pmu_sync(d); /* its", "if (false)\n        pmu_sync(d); /* its"),
     ("iterations of REP are instructions", X86 + "string.c", "d->pmu.not_insns += done;", ""),
     ("an edge is remembered while nobody looks", X86 + "pmu.c", "forget_edges(d);\n    if (before", "if (before"),
-    ("a LOOP to what follows it does not jump", X86 + "pmu.c", ": loops(d, in);", ": d->next != d->cpu.rip + in->len;"),
+    ("a LOOP to what follows it does not jump", X86 + "pmu.c", ": loop_jumps(d, in, d->cpu.gpr[RCX]);", ": d->next != d->cpu.rip + in->len;"),
     ("BTF is not for REP", X86 + "step.c", "tf = r == DONE && pmu_branched(d, in);",
      "tf = r != DONE || pmu_branched(d, in);"),
 )

@@ -31,7 +31,7 @@ LAYERS = {
     # KVM's host is KVM, perf and a clock.
     "vmm/cpu/kvm": ["base/", "cpu/x86/", "cpu/kvm/", "cpu/engine_ops.h", "cpu/model.h", "cpu/unit.h", "cpu/vcpu.h",
                     "board/ram.h", "host/clock.h"],
-    "vmm/cpu": ["base/", "cpu/model.h", "cpu/vcpu.h", "cpu/engine.h", "cpu/engine_ops.h",
+    "vmm/cpu": ["base/", "cpu/model.h", "cpu/model_table.h", "cpu/features.def", "cpu/model_events.def", "cpu/vcpu.h", "cpu/engine.h", "cpu/engine_ops.h",
                 "cpu/engine_calls.def", "cpu/stats.def", "cpu/stats.h", "cpu/unit.h",
                 "board/ram.h"],
     # What stands below the devices: it knows no machine and no guest.
@@ -283,7 +283,7 @@ def engine_libc(t, build=None):
 # What that code calls of other files: with the guest's vector state parked, or without a guest.
 PARKED = {
     "check_failed": "does not come back", "core_shut_down": "the state is gone",
-    "cpu_model_cpuid": "CPUID parks", "err_set": "REPORT parks", "err_errno": "at creation",
+    "cpu_model_cpuid": "CPUID parks", "cpu_model_event": "pmu.c parks", "err_set": "REPORT parks", "err_errno": "at creation",
     "follow_left": "does not come back", "host_enter": "before the guest's state is there",
     "insn_decode": "icache.c parks", "insn_text": "a report", "note_lacking": "exec_begin() parks",
     "tape_to_ram": "for devices, which are called parked", "translate": "run.c parks",

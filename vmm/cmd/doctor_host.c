@@ -108,7 +108,7 @@ void doctor_dbt(struct facts *f)
         char key[48];
         snprintf(key, sizeof(key), "dbt.model.%s", cpu_model_name(m));
         if (m <= CPU_X86_64_V3)
-            snprintf(key, sizeof(key), "dbt.v%u", m == CPU_X86_64_V2 ? 2 : 3);
+            snprintf(key, sizeof(key), "dbt.v%d", m == CPU_X86_64_V2 ? 2 : 3);
         fact_note(fact_add(f, key, lacks ? FACT_NO : FACT_YES, "%s", lacks ? "no" : "yes"), "%s%s",
                   lacks ? "this CPU lacks " : "", lacks ? lacks : "");
     }

@@ -5,6 +5,8 @@
  */
 #include "cpu/x86/exec.h"
 
+#include "cpu/x86/cond.h"
+
 #include <Zydis/Mnemonic.h>
 
 #include "cpu/x86/fpu.h"
@@ -224,56 +226,13 @@ static int exec_ret(struct core *d, struct insn *in)
     return DONE;
 }
 
-bool jumps(const struct core *d, const struct insn *in)
-{
-    unsigned cc = in->cond;
-    u64 f = d->flags;
-    bool cf = f & FL_CF, zf = f & FL_ZF, sf = f & FL_SF, of = f & FL_OF, pf = f & FL_PF, v;
-    switch (cc >> 1) {
-    case 0: v = of; break;
-    case 1: v = cf; break;
-    case 2: v = zf; break;
-    case 3: v = cf || zf; break;
-    case 4: v = sf; break;
-    case 5: v = pf; break;
-    case 6: v = sf != of; break;
-    default: v = zf || sf != of; break;
-    }
-    return v != (bool)(cc & 1);
-}
-
-bool loops(const struct core *d, const struct insn *in)
-{
-    u64 rcx = low_bytes(d->cpu.gpr[RCX], in->addrsize);
-    bool zf = d->flags & FL_ZF;
-    switch (in->mnemonic) {
-    case ZYDIS_MNEMONIC_LOOP: return rcx;
-    case ZYDIS_MNEMONIC_LOOPE: return rcx && zf;
-    case ZYDIS_MNEMONIC_LOOPNE: return rcx && !zf;
-    default: return !rcx;
-    }
-}
-
 static int exec_loop(struct core *d, struct insn *in)
 {
-    u64 rcx = low_bytes(d->cpu.gpr[RCX], in->addrsize);
-    bool taken, counts = in->mnemonic == ZYDIS_MNEMONIC_LOOP ||
-                         in->mnemonic == ZYDIS_MNEMONIC_LOOPE ||
-                         in->mnemonic == ZYDIS_MNEMONIC_LOOPNE;
-    if (!counts) {
-        taken = rcx == 0;
-    } else {
-        rcx = low_bytes(rcx - 1, in->addrsize);
-        taken = rcx != 0;
-        if (in->mnemonic == ZYDIS_MNEMONIC_LOOPE)
-            taken = taken && (d->flags & FL_ZF);
-        if (in->mnemonic == ZYDIS_MNEMONIC_LOOPNE)
-            taken = taken && !(d->flags & FL_ZF);
-    }
-    if (taken)
+    u64 rcx = d->cpu.gpr[RCX] - loop_counts(in);
+    if (loop_jumps(d, in, rcx))
         TRY(branch_to(d, relative(d, in)));
-    if (counts)
-        set_gpr(d, RCX, rcx, in->addrsize);
+    if (loop_counts(in))
+        set_gpr(d, RCX, low_bytes(rcx, in->addrsize), in->addrsize);
     return DONE;
 }
 
@@ -343,7 +302,7 @@ int exec(struct core *d, struct insn *in)
     case T_CALL: return exec_call(d, in, true);
     case T_JMP: return exec_call(d, in, false);
     case T_RET: return exec_ret(d, in);
-    case T_JCC: return jumps(d, in) ? branch_to(d, relative(d, in)) : DONE;
+    case T_JCC: return jcc_jumps(d, in) ? branch_to(d, relative(d, in)) : DONE;
     case T_LOOP: return exec_loop(d, in);
     case T_LEAVE: return exec_leave(d, in);
     case T_HELP: return in->help(d, in);

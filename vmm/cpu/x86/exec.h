@@ -18,11 +18,6 @@ int exec_begin(struct core *d, struct insn *in);
 /* x87 pointers after an x87 instruction at RIP. */
 void exec_x87_pointers(struct core *d, struct insn *in);
 
-/* Does the Jcc jump? By the flags, before it and after. */
-bool jumps(const struct core *d, const struct insn *in);
-/* ... and a LOOPcc or JRCXZ, once it has counted RCX down. */
-bool loops(const struct core *d, const struct insn *in);
-
 /* Helpers named by insn.def */
 #define HELPER(name)                                                                               \
     helper_fn help_##name;                                                                         \

@@ -8,7 +8,7 @@
 
 #include <Zydis/Mnemonic.h>
 
-#include "cpu/x86/exec.h"
+#include "cpu/x86/cond.h"
 #include "cpu/x86/park.h"
 #include "cpu/x86/tlb.h"
 
@@ -131,7 +131,7 @@ static bool passed_over(const struct core *d, const struct insn *in)
 /* A conditional branch that has retired: did it jump? Its target may be what follows it. */
 static bool went(const struct core *d, const struct insn *in)
 {
-    return in->treat == T_JCC ? jumps(d, in) : loops(d, in);
+    return in->treat == T_JCC ? jcc_jumps(d, in) : loop_jumps(d, in, d->cpu.gpr[RCX]);
 }
 
 u32 pmu_way_signals(bool taken, bool backward)
@@ -250,6 +250,7 @@ static void configure(struct core *d)
     struct pmu *p = &d->pmu;
     u32 before[2] = {p->signals[0], p->signals[1]};
     bool edge = p->edge;
+    core_park(d); /* the table of events is in other code */
     p->n = 0;
     p->on = p->by_ring = p->edge = false;
     p->signals[0] = p->signals[1] = 0;
