@@ -7,8 +7,8 @@
 struct walk {
     struct machine *m;
     u64 ip, sp, gpr[16];
-    bool whole;  /* gpr has what they were; else RBP alone */
-    bool behind; /* ip is after a CALL */
+    bool whole;      /* gpr has what they were; else RBP alone */
+    bool after_call; /* ip is after a CALL */
     bool user;
 };
 
@@ -62,7 +62,7 @@ static bool previous_sp(const struct walk *w, const struct orc_row *r, u64 *out)
 static bool load_iret(struct walk *w, u64 at)
 {
     u64 cs;
-    w->behind = false;
+    w->after_call = false;
     if (!load(w, at, &w->ip) || !load(w, at + 8, &cs) || !load(w, at + 24, &w->sp))
         return false;
     w->user = (cs & 3) == 3;
@@ -85,7 +85,7 @@ static bool load_regs(struct walk *w, u64 at)
 static bool step(struct walk *w, const struct symbols *s)
 {
     u64 sp, bp = w->gpr[RBP];
-    const struct orc_row row = row_of(s, w->ip - w->behind), *r = &row;
+    const struct orc_row row = row_of(s, w->ip - w->after_call), *r = &row;
     if (r->kind == ORC_NONE || r->kind == ORC_END || !previous_sp(w, r, &sp))
         return false;
     if (r->kind == ORC_REGS)
@@ -100,7 +100,7 @@ static bool step(struct walk *w, const struct symbols *s)
         if (!load(w, sp - 8, &w->ip))
             return false;
         w->sp = sp;
-        w->behind = !r->signal;
+        w->after_call = !r->signal;
     }
     w->gpr[RBP] = bp;
     w->whole = false;

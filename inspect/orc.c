@@ -262,10 +262,10 @@ static void mend_call(struct orc_row *row, u64 room, struct code *c, struct call
     u8 b[LOOK];
     bool moves = room >= CALL_SIZE + sizeof(mov) && code_before(c, row->address, sizeof(mov), b) &&
                  !memcmp(b, mov, sizeof(mov));
-    u64 behind = row->address - (moves ? sizeof(mov) : 0), callee = call_before(c, behind);
+    u64 after = row->address - (moves ? sizeof(mov) : 0), callee = call_before(c, after);
     if (!callee)
         return;
-    row->address = behind;
+    row->address = after;
     note_callee(l, callee);
 }
 

@@ -21,8 +21,7 @@ struct checkpoint_check {
     struct checkpoint_set set;
     u32 next; /* file */
     struct checkpoint_verdict verdict;
-    struct err
-        behind; /* what is wrong with a file after those that are compared; code 0: nothing */
+    struct err later; /* what is wrong with a file after those that are compared; code 0: nothing */
     u8 *state;
     struct {
         struct sha256_stream *sha; /* of what was printed since the file before */
@@ -325,7 +324,7 @@ static int open_set(struct checkpoint_check *c, const struct opened *o, struct e
     bool beyond;
     checkpoint_set_open(&c->set, &o->rec, c->space.total, machine_state_size(c->m), &problem);
     if (problem.text[0] && !c->set.old)
-        c->behind = problem;
+        c->later = problem;
     c->verdict.files = c->set.count;
     if (!c->set.count)
         return 0;
@@ -339,7 +338,7 @@ static int open_set(struct checkpoint_check *c, const struct opened *o, struct e
     if (n < c->set.count && beyond)
         c->verdict.files = n;
     else if (n < c->set.count)
-        err_set(&c->behind, -EINVAL,
+        err_set(&c->later, -EINVAL,
                 "the checkpoint %s/" CHECKPOINT_DIR "/%06u was made from another log", o->rec.path,
                 n);
     checkpoint_set_cut(&c->set, n);
@@ -415,7 +414,7 @@ void checkpoint_check_finish(struct checkpoint_check *c, bool whole, struct chec
         differs(c, "the recording ends before position %" PRIu64 " and %" PRIu64 " ns",
                 f->at.position, f->at.time);
     if (!c->verdict.wrong.code)
-        c->verdict.wrong = c->behind;
+        c->verdict.wrong = c->later;
     *out = c->verdict;
 }
 

@@ -25,7 +25,7 @@ static void PRINTF(2, 3) say(struct text *t, const char *fmt, ...)
     t->len = MIN(t->len + (n > 0 ? (size_t)n : 0), (size_t)FRAME_TEXT - 1);
 }
 
-static struct bytes behind(struct bytes b, size_t n)
+static struct bytes after(struct bytes b, size_t n)
 {
     return (struct bytes){b.p + MIN(n, b.len), b.len - MIN(n, b.len)};
 }
@@ -75,7 +75,7 @@ static void say_tcp(struct text *t, struct bytes b)
     say(t, "] seq %u", be32(b.p + 4));
     if (b.p[13] & 16)
         say(t, " ack %u", be32(b.p + 8));
-    say(t, " len %zu", behind(b, header).len);
+    say(t, " len %zu", after(b, header).len);
 }
 
 /* What an IP packet carries; `from` and `to` are its addresses. */
@@ -92,7 +92,7 @@ static void say_transport(struct text *t, unsigned protocol, const u8 *from, con
     case 17:
         say(t, " UDP ");
         say_pair(t, from, to, v6, b);
-        say(t, " len %zu", behind(b, 8).len);
+        say(t, " len %zu", after(b, 8).len);
         return;
     case 1:
     case 58: say(t, " ICMP "); break;
@@ -112,7 +112,7 @@ static void say_ipv4(struct text *t, struct bytes b)
     size_t header = (size_t)(b.p[0] & 15) * 4, total = be16(b.p + 2);
     b.len = MIN(b.len, MAX(total, header)); /* without the frame's padding */
     say_transport(t, b.p[9], b.p + 12, b.p + 16, false, !(be16(b.p + 6) & 0x1fff),
-                  behind(b, header));
+                  after(b, header));
 }
 
 static void say_ipv6(struct text *t, struct bytes b)
@@ -122,10 +122,10 @@ static void say_ipv6(struct text *t, struct bytes b)
         return;
     const u8 *from = b.p + 8, *to = b.p + 24;
     unsigned next = b.p[6];
-    b = behind(b, 40);
+    b = after(b, 40);
     if (!next && b.len >= 8) { /* hop-by-hop options */
         next = b.p[0];
-        b = behind(b, 8u + b.p[1] * 8u);
+        b = after(b, 8u + b.p[1] * 8u);
     }
     say_transport(t, next, from, to, true, true, b);
 }
@@ -161,11 +161,11 @@ char *frame_text(const u8 *frame, size_t len, char out[FRAME_TEXT])
     say(&t, " > ");
     say_mac(&t, frame);
     u32 type = be16(frame + 12);
-    b = behind(b, 14);
+    b = after(b, 14);
     while ((type == 0x8100 || type == 0x88a8) && b.len >= 4) {
         say(&t, " VLAN %u", be16(b.p) & 0xfff);
         type = be16(b.p + 2);
-        b = behind(b, 4);
+        b = after(b, 4);
         if (t.len > FRAME_TEXT / 2)
             break;
     }

@@ -453,7 +453,7 @@ static int sweep(struct timeline *t, struct instant end, u64 until, struct debug
             break;
         if (what == MOVE_HIT) {
             enum timeline_verdict v =
-                t->hit.position < end.position ? verdict(t, TIMELINE_BEHIND) : TIMELINE_IGNORED;
+                t->hit.position < end.position ? verdict(t, TIMELINE_AFTER) : TIMELINE_IGNORED;
             if (v == TIMELINE_COUNTS) {
                 *last = t->hit;
                 *found = true;

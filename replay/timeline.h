@@ -20,12 +20,12 @@ enum timeline_verdict {
     TIMELINE_COUNTS,
     TIMELINE_IGNORED,
     TIMELINE_SKIPPED,  /* but for a condition it would count: timeline_skipped() has the last */
-    TIMELINE_IN_FRONT, /* answer to BEHIND: it is the state in front of the access that says */
+    TIMELINE_IN_FRONT, /* answer to AFTER: it is the state in front of the access that says */
 };
 /* Where the machine stands when that is asked. */
 enum timeline_side {
     TIMELINE_FORWARDS, /* where it would stop */
-    TIMELINE_BEHIND,   /* in a search backwards: a point of data behind the access */
+    TIMELINE_AFTER,    /* in a search backwards: a point of data after the access */
     TIMELINE_THERE,    /* in a search backwards: in front of the access, asked again */
 };
 

@@ -105,7 +105,7 @@ int return_to(struct timeline *t, struct instant from, struct err *err);
 void skip_forget(struct timeline *t);
 void skip_note(struct timeline *t, const struct debug_hit *hit, struct instant at);
 int skip_open(struct timeline *t, const struct debug_hit *hit, struct err *err);
-/* Decides those of the piece from `start` on that lie behind *last, if *found: which is the last
+/* Decides those of the piece from `start` on that lie after *last, if *found: which is the last
  * that counts. *cut: interrupted. */
 int skip_decide(struct timeline *t, struct instant start, struct debug_hit *last, bool *found,
                 bool *cut, struct err *err);

@@ -191,7 +191,7 @@ struct base {
 static struct base find_base(const struct timeline *t, u32 n)
 {
     struct base base = {t->list[0], t->files.count};
-    u64 before = 0, behind = 0;
+    u64 before = 0, after = 0;
     for (u32 k = n + 1; k-- > 0;) {
         const struct checkpoint *c = loaded_as(t, k);
         if (c) {
@@ -202,8 +202,8 @@ static struct base find_base(const struct timeline *t, u32 n)
     }
     for (u32 k = n + 1; k < t->files.count; k++) {
         const struct checkpoint *c = loaded_as(t, k);
-        behind += t->files.file[k].npages;
-        if (behind >= before)
+        after += t->files.file[k].npages;
+        if (after >= before)
             break;
         if (c)
             return (struct base){c, k};

@@ -1,8 +1,8 @@
 /*
  * Hits of debug points that their owner's condition leaves out. Forwards it is decided where the
- * machine would stop. A search backwards meets an access behind it and would stop in front of it,
- * where memory is as it was: the hits of a piece are noted first, then the piece is run once more,
- * with a stop in front of each.
+ * machine would stop. A search backwards meets an access once it is done and would stop in front of
+ * it, where memory is as it was: the hits of a piece are noted first, then the piece is run once
+ * more, with a stop in front of each.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -41,10 +41,10 @@ NOKPROBE_SYMBOL(instead);
 
 /* Never called, since instead() does it all; that there is one keeps the kernel from turning the
  * breakpoint into a jump, in which an interrupt, with a probe of its own, could come between. */
-static void behind(struct kprobe *probe, struct pt_regs *regs, unsigned long flags)
+static void after_probe(struct kprobe *probe, struct pt_regs *regs, unsigned long flags)
 {
 }
-NOKPROBE_SYMBOL(behind);
+NOKPROBE_SYMBOL(after_probe);
 
 /* -EILSEQ: these bytes are not where an instruction begins. */
 static int probe_place(u8 *code, enum tsc_insn what, int length, struct module *owner)
@@ -55,7 +55,7 @@ static int probe_place(u8 *code, enum tsc_insn what, int length, struct module *
         return -ENOMEM;
     p->probe.addr = (kprobe_opcode_t *)code;
     p->probe.pre_handler = instead;
-    p->probe.post_handler = behind;
+    p->probe.post_handler = after_probe;
     p->owner = owner;
     p->what = what;
     p->length = length;

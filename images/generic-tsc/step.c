@@ -14,7 +14,7 @@
 #define TF   0x100
 #define MOST 16
 
-extern const char step_begin[], step_tsc[], step_behind[], step_tscp[], step_last[], step_end[];
+extern const char step_begin[], step_tsc[], step_after[], step_tscp[], step_last[], step_end[];
 void stepped(void);
 
 /* Each label is an instruction that a trap must come to. */
@@ -22,7 +22,7 @@ __asm__(".text\n"
         "stepped: push %rbx\n"
         "step_begin: nop\n"
         "step_tsc: rdtsc\n"
-        "step_behind: nop\n"
+        "step_after: nop\n"
         "step_tscp: rdtscp\n"
         "step_last: pop %rbx\n"
         "step_end: ret\n");
@@ -42,7 +42,7 @@ static void on_trap(int number, siginfo_t *info, void *context)
 
 static void check_traps(const uintptr_t *seen, int n)
 {
-    const char *const want[] = {step_tsc, step_behind, step_tscp, step_last, step_end};
+    const char *const want[] = {step_tsc, step_after, step_tscp, step_last, step_end};
     int from = 0;
     while (from < n && seen[from] != (uintptr_t)step_tsc)
         from++;
@@ -106,9 +106,9 @@ void test_ptrace(void)
     check(breakpoint_at(child, step_tsc), "no debug registers: errno %d", errno);
     ptrace(PTRACE_CONT, child, NULL, NULL);
     check(stopped_by_trap(child) && rip(child) == (uintptr_t)step_tsc, "no stop at RDTSC");
-    check(breakpoint_at(child, step_behind), "no second breakpoint");
+    check(breakpoint_at(child, step_after), "no second breakpoint");
     ptrace(PTRACE_CONT, child, NULL, NULL);
-    check(stopped_by_trap(child) && rip(child) == (uintptr_t)step_behind, "no stop behind RDTSC");
+    check(stopped_by_trap(child) && rip(child) == (uintptr_t)step_after, "no stop after RDTSC");
     check(breakpoint_at(child, step_begin), "no third breakpoint");
     ptrace(PTRACE_CONT, child, NULL, NULL);
     check(stopped_by_trap(child), "no stop at the second call");

@@ -34,8 +34,8 @@ static void single_step(void)
                      :
                      : "rax", "memory", "cc");
     check_eq(hits, 6, "single steps");
-    check_eq(rips[0], a, "the first after the instruction behind POPF");
-    check_eq(rips[5], b, "the last behind the POPF that ends it");
+    check_eq(rips[0], a, "the first after the instruction after POPF");
+    check_eq(rips[5], b, "the last after the POPF that ends it");
     check_eq(dr6s[0], 0xffff4ff0, "DR6.BS");
     clear();
     __asm__ volatile("lea 1f(%%rip), %0; mov %%ss, %%edx; pushfq; orl $0x100, (%%rsp); popfq\n\t"

@@ -163,7 +163,7 @@ static void double_fault(void)
 static void vector_gates(void)
 {
     TRY("int $0x91", "a"(0));
-    check_eq(trap.f.rip, trap_rip + 2, "INT n returns behind itself");
+    check_eq(trap.f.rip, trap_rip + 2, "INT n returns to what follows it");
     set_gate(0x91, gate_target(0x91), SEL_KCODE, 0x8f, 0); /* trap gate: IF stays */
     sti();
     TRY("int $0x91", "a"(0));

@@ -139,7 +139,7 @@ static void backing(void)
     ASK(DETACH, 7, 0);
     check_eq(ASK(ATTACH, 7, 3, 0x10000, 0, 0xffffffff, 0, 0, 0, 0, 0, 0, 0x10, 0xffffffff, 0), OK,
              "entries of 0 and of 2^32 - 1 bytes");
-    check_eq(ASK(TRANSFER, 0, 0, EDGE, EDGE, 0xfffffc00, 1, 7, 0), PARAMETER, "behind the last");
+    check_eq(ASK(TRANSFER, 0, 0, EDGE, EDGE, 0xfffffc00, 1, 7, 0), PARAMETER, "after the last");
     check_eq(ASK(TRANSFER, 0, 0, EDGE, EDGE, 0xfffff000, 0, 7, 0), OK, "across two");
     ASK(DETACH, 7, 0);
     check_eq(ASK(ATTACH, 7, 1, (u32)(u64)gpu_queue, 0, e, 0), OK, "backing in the queues");

@@ -136,7 +136,7 @@ static void shadows(void)
     check_eq(count[0x53], 1, "arrives once");
     self(0x54);
     sti_hlt_cli();
-    check_eq(count[0x54], 1, "a pending interrupt wakes HLT behind STI");
+    check_eq(count[0x54], 1, "a pending interrupt wakes HLT after STI");
 }
 
 static void ioapic(void)

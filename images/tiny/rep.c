@@ -64,7 +64,7 @@ static void scans(void)
                      : "+D"(p), "+c"(n), "=q"(zf)
                      : "a"(al)
                      : "memory", "cc");
-    check_eq(p - (u64)b, 5001, "REPNE SCASB stops behind the byte");
+    check_eq(p - (u64)b, 5001, "REPNE SCASB stops after the byte");
     check_eq(n, sizeof b - 5001, "and keeps the rest of RCX");
     check_eq(zf, 1, "with ZF");
     p = (u64)b + 6000, n = 0;
@@ -81,7 +81,7 @@ static void scans(void)
         b[9001] ^= 1;
         n = sizeof a / 2;
         __asm__ volatile("repe cmpsw" : "+D"(d), "+S"(s), "+c"(n) : : "memory", "cc");
-        check_eq(s - (u64)a, 9002, "REPE CMPSW stops behind the word");
+        check_eq(s - (u64)a, 9002, "REPE CMPSW stops after the word");
         s = (u64)a + 15999, d = (u64)b + 15999, n = 16000;
         __asm__ volatile("std; repe cmpsb; cld" : "+D"(d), "+S"(s), "+c"(n) : : "memory", "cc");
         check_eq(s - (u64)a, 9000, "downwards");

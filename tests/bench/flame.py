@@ -36,7 +36,7 @@ def samples(data, *options):
                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True, text=True).stdout
     found = []
     for line in out.splitlines():
-        # The process begins a sample; its frames are in lines of their own behind a tab, or follow in the same.
+        # The process begins a sample; its frames are in lines of their own after a tab, or follow in the same.
         if line and not line.startswith("\t"):
             found.append([])
         frame = re.match(r"(?:\t| *-?\d+ ) *[0-9a-f]+ (.+) \((.*)\)$", line)

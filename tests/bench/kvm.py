@@ -13,7 +13,7 @@ REPRISE = str(ROOT / "build" / "rel" / "reprise")
 TINY = ROOT / "build" / "images" / "tiny"
 LINUX = ROOT / "build" / "images" / "linux"
 GUESTS = ("exceptions", "stretch")  # one that talks to devices; one with REP strings and ring 3
-KINDS = (("plain", "a step behind a step"),
+KINDS = (("plain", "a step after a step"),
          ("sent", "one before which registers were set"),
          ("shutdown", "one whose trap ended as a shutdown"),
          ("device", "an exit for a device"))

@@ -270,7 +270,7 @@ static void stage_step(const char *dir, unsigned count)
     timeline_close(t);
 }
 
-/* Where `address` was hit last before a place that lies FAR behind; from each such place back. */
+/* Where `address` was hit last at least FAR before some place; from each such place back. */
 static void run_back(const char *dir, const char *what, enum debug_kind kind, const char *name,
                      unsigned count)
 {
@@ -300,7 +300,7 @@ static void run_back(const char *dir, const char *what, enum debug_kind kind, co
         enum timeline_stop stop = backward(t);
         end(from[n - 1 - i], from[n - 1 - i] - position(t));
         if (stop != TIMELINE_HIT)
-            fprintf(stderr, "travel: nothing was hit behind %" PRIu64 "\n", from[n - 1 - i]);
+            fprintf(stderr, "travel: nothing was hit before %" PRIu64 "\n", from[n - 1 - i]);
     }
     print(what);
     free(from);

@@ -47,7 +47,7 @@ def chosen(text, parts):
 
 
 def append_file(base, path, name, out):
-    """What --add does, for QEMU: a second newc archive behind the first."""
+    """What --add does, for QEMU: a second newc archive after the first."""
     def entry(name, mode, data):
         head = "070701" + "".join(f"{n:08x}" for n in (
             1, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name) + 1, 0))

@@ -1,6 +1,6 @@
 /*
  * Fuzz target: the reader of checkpoint files on any bytes; each input once as it is and once with
- * its checksums repaired, so that what lies behind them is reached too.
+ * its checksums repaired, so that what lies beyond them is reached too.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

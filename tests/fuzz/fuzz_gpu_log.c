@@ -1,6 +1,6 @@
 /*
  * Fuzz target: the reader of gpu.log, the state rebuilt from it and what prints them, on any bytes;
- * each input once as it is and once with its checksums repaired, so that what lies behind them is
+ * each input once as it is and once with its checksums repaired, so that what lies beyond them is
  * reached too.
  */
 #define _GNU_SOURCE

@@ -1,6 +1,6 @@
 /*
  * Fuzz target: the log's reader, printers and summary on any bytes; each input once as it is and
- * once with its checksums repaired, so that what lies behind them is reached too.
+ * once with its checksums repaired, so that what lies beyond them is reached too.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /*
  * Fuzz target: what a gdb peer may send. Each input once as it is and once with its packets'
- * checksums repaired, so that what lies behind them is reached too; after every run the owner
+ * checksums repaired, so that what lies beyond them is reached too; after every run the owner
  * stops, for a reason the input's size decides. The machine is a toy.
  */
 #define _GNU_SOURCE

@@ -101,6 +101,15 @@ struct device *add(struct world *w, unsigned *slot)
     return d;
 }
 
+void make(struct world *w, device_maker *maker, const struct machine_description *is)
+{
+    struct err err;
+    struct making m = {.env = &w->env, .pci = &w->pci, .is = is};
+    struct device *d = add(w, &m.slot);
+    if (maker(d, &m, &err))
+        abort();
+}
+
 /* One for all: allocating it takes longer than a program. */
 static struct world *world_create(bool replay, size_t size)
 {

@@ -10,7 +10,7 @@
 #ifndef REPRISE_FUZZ_VIRTIO_H
 #define REPRISE_FUZZ_VIRTIO_H
 
-#include "dev/device.h"
+#include "dev/making.h"
 #include "dev/util.h"
 #include "dev/pci.h"
 #include "tests/fuzz/program.h"
@@ -61,6 +61,8 @@ extern const struct target target;
 
 /* The next device, for a target to create. */
 struct device *add(struct world *w, unsigned *slot);
+/* ... made as the machine does, of such a description. */
+void make(struct world *w, device_maker *maker, const struct machine_description *is);
 
 /* The driver writes to configuration space, or to the BAR. */
 void config(struct world *w, unsigned slot, unsigned offset, unsigned size, u32 value);

@@ -1,17 +1,13 @@
 /* virtio-rng: see fuzz_virtio.h. */
-#include <stdlib.h>
 #include <string.h>
 
-#include "dev/virtio/rng.h"
+#include "dev/making.h"
 #include "fuzz_virtio.h"
 
 static void rng_create(struct world *w)
 {
-    struct err err;
-    unsigned slot;
-    struct device *d = add(w, &slot);
-    if (virtio_rng_create(d, &w->env, &w->pci, slot, 7, &err))
-        abort();
+    static const struct machine_description is = {.seed = 7};
+    make(w, make_rng, &is);
 }
 
 static void rng_destroy(struct world *w)

@@ -1,4 +1,4 @@
-/* gpu.log files for fuzzing: what lies behind checksums and compression is reached too. */
+/* gpu.log files for fuzzing: what lies beyond checksums and compression is reached too. */
 #ifndef REPRISE_GPU_REPAIR_H
 #define REPRISE_GPU_REPAIR_H
 

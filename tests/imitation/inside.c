@@ -107,6 +107,8 @@ int __wrap_help_cpuid(struct core *d, struct insn *in)
     u64 *r = d->cpu.gpr;
     if (!im_is_hw(d))
         return __real_help_cpuid(d, in);
+    if ((d->cpu.features & FEATURES_CPUID_FAULT) && d->cpl)
+        return raise_error(d, EXC_GP, 0);
     core_park(d);
     im_cpuid(im_of(d), (u32)r[RAX], (u32)r[RCX], &out);
     r[RAX] = out.eax;

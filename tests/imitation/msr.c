@@ -6,6 +6,7 @@
 
 #define MSR_TSC        0x10
 #define MSR_TSC_ADJUST 0x3b
+#define MSR_PLATFORM   0xce
 #define MSR_X2APIC     0x800
 #define MSR_EFER       0xc0000080
 
@@ -40,6 +41,7 @@ bool im_msr_set(struct im_vcpu *v, u32 msr, u64 value, bool guest)
         v->tsc_offset += guest ? value - v->tsc_adjust : 0;
         v->tsc_adjust = value;
         return true;
+    case MSR_PLATFORM: return !guest && value == 1ull << 31; /* says that CPUID may fault */
     case MSR_EFER:
         if (!guest) {
             v->hw->cpu.efer = value;

@@ -42,18 +42,36 @@ void im_vcpu_free(struct im_vcpu *v)
     free(v);
 }
 
-/* The model of the hardware is the one whose instructions were promised. */
+static const struct kvm_cpuid_entry2 *entry_of(const struct kvm_cpuid2 *in, u32 leaf)
+{
+    for (u32 i = 0; i < in->nent; i++)
+        if (in->entries[i].function == leaf && in->entries[i].index == 0)
+            return &in->entries[i];
+    return NULL;
+}
+
+/* The model of the hardware is the one whose numbers and instructions were promised. */
+static enum cpu_model promised(const struct kvm_cpuid2 *in)
+{
+    const struct kvm_cpuid_entry2 *leaf1 = entry_of(in, 1), *leaf7 = entry_of(in, 7);
+    const struct cpuid_live live = {.xcr0 = 1, .apic_enabled = true};
+    for (enum cpu_model m = CPU_MODEL_FIRST; leaf1 && leaf7 && m <= CPU_MODEL_LAST; m++) {
+        struct cpuid_result r1, r7;
+        cpu_model_cpuid(m, 1, 0, &live, &r1);
+        cpu_model_cpuid(m, 7, 0, &live, &r7);
+        if (r1.eax == leaf1->eax && r7.ebx == leaf7->ebx)
+            return m;
+    }
+    return CPU_X86_64_V2;
+}
+
 static int set_cpuid(struct im_vcpu *v, const struct kvm_cpuid2 *in)
 {
-    const u32 v3 = 1u << 3 | 1u << 5 | 1u << 8; /* BMI1, AVX2, BMI2 */
     struct kvm_cpuid_entry2 *copy = calloc(in->nent + 1, sizeof(*copy));
-    enum cpu_model model = CPU_X86_64_V2;
+    enum cpu_model model = promised(in);
     if (!copy)
         return -1;
     memcpy(copy, in->entries, in->nent * sizeof(*copy));
-    for (u32 i = 0; i < in->nent; i++)
-        if (copy[i].function == 7 && copy[i].index == 0 && (copy[i].ebx & v3) == v3)
-            model = CPU_X86_64_V3;
     free(v->cpuid);
     v->cpuid = copy;
     v->ncpuid = in->nent;

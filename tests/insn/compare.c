@@ -439,6 +439,9 @@ static const char *excuse(const struct icase *c, const struct outcome *n, const 
         decode_at(c, e->st.rip, &f) && f.in.mnemonic == ZYDIS_MNEMONIC_MOVBE && has_66(&f) &&
         f.in.operand_width == 64)
         return host_text(Q_MOVBE);
+    if (host_is(Q_SHA) && stack_or_general(e) && decode_at(c, e->st.rip, &f) &&
+        f.in.meta.isa_set == ZYDIS_ISA_SET_SHA)
+        return host_text(Q_SHA);
     at = decode_at(c, n->st.rip, &f);
     same = n->st.rip == e->st.rip;
     if (!at)

@@ -58,7 +58,7 @@ static u32 no_pio_read(void *m, u16 port, unsigned size)
     return ~0u;
 }
 
-/* The device of programs: a few bytes behind RIP become PUSHF. */
+/* The device of programs: a few bytes after RIP become PUSHF. */
 static void device_write(struct guest *g, u8 how)
 {
     static const u8 bytes[] = {0x9c, 0x9c, 0x9c, 0x9c};

@@ -191,6 +191,8 @@ static const struct probe probes[Q_COUNT] = {
                .rbx = 0xfffffffd, .code32 = true},
     [Q_BOUND] = {"BOUND reads both bounds before it compares", 2, {0x62, 0x03}, is_pf,
                  .rax = 0x80000000, .rbx = HOLE - 4, .code32 = true},
+    [Q_CR8] = {"LOCK MOV CR0 is MOV CR8", 4, {0xf0, 0x0f, 0x20, 0xc0}, is_gp},
+    [Q_SHA] = {"SHA's operands need no alignment", 4, {0x0f, 0x38, 0xc8, 0x03}, runs, .rbx = PLACE + 1},
 };
 /* clang-format on */
 
@@ -390,6 +392,9 @@ const char *host_undecoded(const struct icase *c, const struct outcome *n, const
         return "an EVEX-like string that is too long";
     if (quirk[Q_MASK] && mask_insn(b))
         return probes[Q_MASK].text;
+    if (quirk[Q_CR8] && lock && b[0] == 0x0f && (b[1] & 0xfd) == 0x20 && n->vector == EXC_GP &&
+        n->st.rip == c->address)
+        return probes[Q_CR8].text;
     if (quirk[Q_LOCK] && lock && b[0] == 0x0f && (b[1] == 0 || (b[1] & 0xfc) == 0x20) &&
         (n->vector == EXC_PF || n->vector == EXC_GP || n->vector == EXC_SS) &&
         n->st.rip == c->address)

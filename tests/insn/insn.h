@@ -169,6 +169,8 @@ enum host_quirk {
     Q_VEX_W,
     Q_END,
     Q_BOUND,
+    Q_SHA,
+    Q_CR8,
     Q_COUNT
 };
 void host_probe(void); /* after native_init, before there is anything in the data window */

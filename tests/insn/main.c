@@ -333,7 +333,7 @@ static void summary(struct run *run, double took)
 
 static void usage(FILE *f)
 {
-    fputs("usage: insn [--cases N] [--seed S] [--model v2|v3] [--only MNEMONIC] [--case K]\n"
+    fputs("usage: insn [--cases N] [--seed S] [--model v2|v3|NAME] [--only MNEMONIC] [--case K]\n"
           "            [--show N] [--native-only] [--stops [--interrupts]|--counters]\n"
           "            [--engine dbt|kvm|dbt,paranoid] [--code 64|32|16]\n"
           "Runs random instructions natively and under the engine and compares; with --stops,\n"

@@ -34,7 +34,7 @@ static bool same(struct stops *s, struct guest *a, struct guest *b, const char *
         "FAIL stops: %s, at position %llu of program %llu:\n%s"
         "  again: tests/insn --stops%s --code %u --model %s --engine %s --seed %llu --case %llu\n",
         what, (unsigned long long)at, (unsigned long long)number, text,
-        s->often ? " --interrupts" : "", test_bits(), s->model == CPU_X86_64_V2 ? "v2" : "v3",
+        s->often ? " --interrupts" : "", test_bits(), cpu_model_name(s->model),
         engine_kind_name(s->kind), (unsigned long long)s->seed, (unsigned long long)number);
     return false;
 }
@@ -128,8 +128,8 @@ int stops_main(enum cpu_model model, enum engine_kind stepped, bool often,
     free(mem);
     printf("stops: model %s seed %llu: %llu stops in %llu programs; %llu passed, %llu failed, "
            "0 skipped\n",
-           model == CPU_X86_64_V2 ? "v2" : "v3", (unsigned long long)seed,
-           (unsigned long long)stops, (unsigned long long)count,
-           (unsigned long long)(count - failed), (unsigned long long)failed);
+           cpu_model_name(model), (unsigned long long)seed, (unsigned long long)stops,
+           (unsigned long long)count, (unsigned long long)(count - failed),
+           (unsigned long long)failed);
     return failed != 0;
 }

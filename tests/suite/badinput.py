@@ -64,7 +64,7 @@ def initrd(t):
         "cut-name": (whole[:1 << 20], "truncated"),
         "no-trailer": (whole[:whole.rindex(b"070701")], "truncated"),
         "elf": ((TINY / "paging.elf").read_bytes(), "is an ELF"),
-        "junk-behind": (whole + b"junk", "archive"),
+        "junk-after": (whole + b"junk", "archive"),
     }
     for name, (data, pattern) in bad.items():
         (t.dir / name).write_bytes(data)

@@ -26,7 +26,7 @@ def look(t, name, position, *options, env=None):
 
 
 def each_file(t, name, env=None, code=0):
-    """Goes to each place behind each file, and fails where one was not used."""
+    """Goes to each place after each file, and fails where one was not used."""
     return t.run(t.build / "tests/tools/walk", "--seed", 1, "--each-file", t.dir / name, env=env, code=code, timeout=300)
 
 

@@ -497,7 +497,7 @@ def smc(t):
         # Backwards the same.
         for k in range(1, 60):
             c.run("bc")
-            t.equal((c.position(), c.register(RIP)), (at[-k], code + 0x100), f"the {k}. from behind")
+            t.equal((c.position(), c.register(RIP)), (at[-k], code + 0x100), f"number {k} from the end")
         c.point(0, code + 0x100, 1, False)
         # The store into its own loop is seen, with and without a breakpoint after it.
         c.point(0, code + 0x307, 1)

@@ -12,7 +12,7 @@ KEPT = json.loads((GOLDEN / "digests.json").read_text())
 SLICES = (0, 997, 100003)
 STEPS_MAX = 1000000  # instructions, by single steps: longer ones go so far
 MOVES_MAX = 100000   # ... and recordings up to here are also gone about in, and replayed in slices
-WALK_MAX = 10**9
+WALK_MAX = 10**9     # up to here at more places
 PARTS = 7            # places looked at: beginning, end and between; of a long one fewer
 
 
@@ -102,8 +102,8 @@ def by_kvm(t, name, options):
         return
     for slice_ in (0, SLICES[1]) if kept["end"] <= MOVES_MAX else (0,):
         replay(t, imitation(t), name, *kvm, env={**env, "REPRISE_TEST_SLICE": slice_})
-    if kept["end"] <= MOVES_MAX and not options:
-        t.run(imitation(t, "walk"), t.dir / "rec", *kvm, "--places", 4, "--moves", 8, "--seed", 1, timeout=300,
+    if kept["end"] <= MOVES_MAX:
+        t.run(imitation(t, "walk"), t.dir / "rec", *options, *kvm, "--places", 4, "--moves", 8, "--seed", 1, timeout=300,
               env=env)
 
 
@@ -134,9 +134,9 @@ def golden(name):
         by_kvm(t, name, options)
         if (t.dir / "rec" / "gpu.log").exists():
             commands(t, options)
-        if not options and not kept.get("killed") and kept["end"] < WALK_MAX:
-            t.run(t.build / "tests" / "tools" / "walk", t.dir / "rec", "--places", 6, "--moves", 12, "--seed", 1,
-                  timeout=300)
+        places, moves = (6, 12) if kept["end"] < WALK_MAX else (3, 4)
+        t.run(t.build / "tests" / "tools" / "walk", t.dir / "rec", *options, "--places", places, "--moves", moves,
+              "--seed", 1, timeout=300)
         return f"{kept['end']} positions"
 
 

@@ -233,8 +233,21 @@ class Case:
         raise Skip(why)
 
     def need_v3(self):
-        if not host_has_avx2():
-            raise Skip("the host CPU has no AVX2 (model x86-64-v3)")
+        self.need_model("v3")
+
+    def need_model(self, model):
+        """By its name, or v2, v3; `record --cpu help` says what this CPU lacks for it."""
+        listed = self.run(self.reprise, "record", "--cpu", "help").text.splitlines()
+        lacks = [line.partition("; not here: ")[2] for line in listed if line.split()[0] == cpu(model)]
+        if not lacks:
+            raise Failure(f"record --cpu help has no model {cpu(model)}")
+        if lacks[0]:
+            raise Skip(f"{lacks[0]} (model {cpu(model)})")
+
+
+def cpu(model):
+    """What --cpu calls it."""
+    return "x86-64-" + model if model in ("v2", "v3") else model
 
 
 def brief(value):

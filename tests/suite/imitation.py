@@ -1,7 +1,7 @@
 """The KVM engine on an imitation of KVM and of the performance counter: on every host."""
 import json
 
-from suite.harness import FINE, HALTED, IMAGES, ROOT, rnd, test
+from suite.harness import FINE, HALTED, IMAGES, ROOT, cpu, rnd, test
 from suite.tiny import COMMON, ENDS, OPTIONS, OWN_TEST
 
 LONGEST = 60000  # positions of a guest that is cut
@@ -89,20 +89,19 @@ def known_facts(t):
     t.equal(r.text, (ROOT / "tests/imitation/facts").read_text(), "the facts")
 
 
-def insn(name, cases, *options):
-    for model in ("v2", "v3"):
+def insn(name, cases, *options, models=("v2", "v3")):
+    for model in models:
         @test(f"imitation/{name}-{model}", cost=8)
         def run(t, model=model):
             """Random instructions and programs, each a single step."""
-            if model == "v3":
-                t.need_v3()
+            t.need_model(model)
             r = t.run(imitation(t, "insn"), "--engine", "kvm", "--model", model, "--seed",
                       rnd.getrandbits(31), "--cases", cases, *options, timeout=240)
             t.has(r.text, ", 0 failed")
             return r.text.strip().splitlines()[-1]
 
 
-insn("forms", 30000)
+insn("forms", 30000, models=("v2", "v3", "icelake-server"))
 insn("stops", 100, "--stops")
 insn("injected", 100, "--stops", "--interrupts")
 
@@ -111,13 +110,14 @@ def tiny(name):
     return IMAGES / "tiny" / (name + ".elf")
 
 
-def guest(name):
-    @test(f"imitation/tiny-{name}", cost=3)
+def guest(name, model="v2"):
+    @test(f"imitation/tiny-{name}" + f"-{model}" * (model != "v2"), cost=3)
     def run(t):
         """Recorded by single steps; replayed by dbt, which records the same by itself."""
+        t.need_model(model)
         cut = ("--max-insns", LONGEST) if name in LOOPS else ()
         options = ("--kernel", tiny(name), "--memory", "16M", "--no-realtime", "--seed", 1, *cut,
-                   *OPTIONS.get(name, ()))
+                   "--cpu", cpu(model), *OPTIONS.get(name, ()))
         one = t.run(imitation(t), "record", "-o", t.dir / "kvm", *options, *STEP, code=None)
         two = t.run(t.reprise, "record", "-o", t.dir / "dbt", *options, code=None)
         t.equal((one.code, one.code), (two.code, ENDS.get(name, FINE)), "the exit codes")
@@ -136,14 +136,15 @@ for path in sorted((ROOT / "images" / "tiny").glob("*.c")):
         guest(path.stem)
 
 
-def free(name):
-    @test(f"imitation/free-{name}", cost=4)
+def free(name, model="v2"):
+    @test(f"imitation/free-{name}" + f"-{model}" * (model != "v2"), cost=4)
     def run(t):
         """Recorded at the CPU's own speed, counted by branches; replayed by dbt."""
+        t.need_model(model)
         what = f"seed={rnd.getrandbits(31)},cpu=skylake,skid=60,early=1/20,tlb"
         r = t.run(imitation(t), "record", "-o", t.dir / "rec", "--kernel", tiny(name), "--memory",
                   "16M", "--no-realtime", "--seed", 1, "--max-insns", 400000, "--engine", "kvm",
-                  "--counter", "pmu", *OPTIONS.get(name, ()), code=None, timeout=200, env={"REPRISE_IMITATION": what})
+                  "--counter", "pmu", "--cpu", cpu(model), *OPTIONS.get(name, ()), code=None, timeout=200, env={"REPRISE_IMITATION": what})
         info = t.info("rec")
         t.equal((info["engine"], info["counter"], info["position_unit"]), ("kvm", "pmu", "branch"),
                 "what info says")
@@ -154,6 +155,9 @@ def free(name):
 for path in sorted((ROOT / "images" / "tiny").glob("*.c")):
     if path.stem not in OWN_TEST | COMMON:
         free(path.stem)
+for model in ("haswell", "zen2"):  # CPUID that faults; no CPUID leaves and MSRs of Intel's
+    guest("named", model)
+    free("named", model)
 
 
 @test("imitation/linux", cost=40)

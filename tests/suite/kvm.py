@@ -73,14 +73,13 @@ def typed(t):
         t.same(engine, r, "--engine", other)
 
 
-def insn(name, cases, *options):
-    for model in ("v2", "v3"):
+def insn(name, cases, *options, models=("v2", "v3")):
+    for model in models:
         @test(f"kvm/{name}-{model}", cost=25)
         def run(t, model=model):
             """Random instructions and programs under KVM, against this CPU and against dbt."""
             need_kvm(t)
-            if model == "v3":
-                t.need_v3()
+            t.need_model(model)
             seed = rnd.getrandbits(31)
             r = t.run(t.build / "tests" / "insn" / "insn", "--engine", "kvm", "--model", model,
                       "--seed", seed, "--cases", cases, *options, timeout=240)
@@ -89,7 +88,7 @@ def insn(name, cases, *options):
 
 
 # A program has some fifteen stops with interrupts and complete comparisons; tests/soak.py has more.
-insn("forms", 15000)
+insn("forms", 15000, models=("v2", "v3", "icelake-server"))
 insn("stops", 12, "--stops")
 insn("injected", 20, "--stops", "--interrupts")
 

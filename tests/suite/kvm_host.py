@@ -217,7 +217,7 @@ def suspended(t):
     need_kvm(t)
     s = Session(t, "rec", *STEP, "--memory", "16M", kernel=IMAGES / "tiny" / "echo.elf")
     s.wait("ready")
-    for n, line in enumerate(("before", "between", "behind")):
+    for n, line in enumerate(("before", "between", "after")):
         start = len(s.out)
         s.send(line + "\n")
         s.wait(rf"^{len(line)} [0-9a-f]+ \d+ {line}\r$", start=start)

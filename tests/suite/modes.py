@@ -39,7 +39,7 @@ for name in ("pvh", "multiboot", "multiboot2"):
 
 
 def flat(version, wrong=0):
-    """The guest as a file that is no ELF file, behind a Multiboot header that says where it goes."""
+    """The guest as a file that is no ELF file, after a Multiboot header that says where it goes."""
     elf = ELF.read_bytes()
     entry, phoff = struct.unpack_from("<II", elf, 24)
     count = struct.unpack_from("<H", elf, 44)[0]

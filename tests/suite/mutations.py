@@ -60,7 +60,7 @@ MUTATIONS = (
      "at + offsetof(struct stack_page, rtag);"),
     ("the TLB forgets, and the stack's page does not", "vmm/cpu/x86/tlb.c",
      "d->stack[k] = (struct stack_page){STACK_NONE, STACK_NONE, 0};", "(void)d;"),
-    ("a link goes behind the prologue of a block that keeps other registers", DBT + "run.c",
+    ("a link goes past the prologue of a block that keeps other registers", DBT + "cache.c",
      "b->loaded == to->loaded && b->spilled == to->spilled", "true"),
     ("the jump cache's second look takes what it finds", DBT + "stubs.c",
      "e1(e, 0xe3); /* jrcxz over the miss */", "e1(e, 0xeb);"),
@@ -125,6 +125,14 @@ COUNTER_MUTATIONS = (
     ("BTF is not for REP", X86 + "step.c", "tf = r == DONE && pmu_branched(d, in);",
      "tf = r != DONE || pmu_branched(d, in);"),
 )
+
+
+@test("source/mutations")
+def there(t):
+    """What insn/mutations and insn/counter-mutations take out, when they are run, is still there."""
+    gone = [f"{what}: {name}" for what, name, old, _ in MUTATIONS + COUNTER_MUTATIONS if (ROOT / name).read_text().count(old) != 1]
+    t.equal(gone, [], "mutations of what is not there once")
+    return f"{len(MUTATIONS + COUNTER_MUTATIONS)} mutations"
 
 
 def build(t, tree):

@@ -119,7 +119,7 @@ def usage(t):
 
 
 def soak(t, rnd):
-    """A boot, and what one of the speed programs does behind it."""
+    """A boot, and what one of the speed programs does after it."""
     work, model = rnd.choice(WORKS), rnd.choice(["v2", "v3"] if host_has_avx2() else ["v2"])
     options = ("--no-notes", "--seed", rnd.getrandbits(32), "--wall-clock", 1000000000, "--cpu", "x86-64-" + model,
                "--max-insns", 1500000000 + rnd.randrange(1000000000), "--add", f"{t.build / SPEED}:/bin/speed")

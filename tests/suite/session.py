@@ -33,7 +33,7 @@ def terminal(t):
     began = time.monotonic()
     s.type("sleep 5")
     took = time.monotonic() - began
-    # On a busy host the guest is behind, and what it is late comes off its next sleep.
+    # On a busy host the guest is late, and what it is late comes off its next sleep.
     t.check(4.4 < took < 6.5, f"sleep 5 took {took:.2f} s")
     before = cpu_seconds(s.child.pid)
     time.sleep(5)

@@ -1,6 +1,5 @@
 """The sources themselves: layers, headers, the engine's objects, generated documentation."""
 import os
-import pathlib
 import re
 import shutil
 import subprocess
@@ -125,12 +124,8 @@ def links(t):
     objects = [p for top in TOPS for p in sorted((t.build / top).rglob("*.o"))
                if (ROOT / p.relative_to(t.build)).with_suffix(".c").exists()]
     defined, used = {}, set()
-    # Not into the log: it is long.
-    known = subprocess.run(["nm", "-A", *objects], stdout=subprocess.PIPE, check=True, text=True).stdout
-    for line in known.splitlines():
-        where, _, symbol = line.partition(":")
-        where = str(pathlib.Path(os.path.relpath(where, t.build)).with_suffix(".c"))
-        kind, name = symbol.split()[-2:]
+    for where, kind, name in symbols(t.build, objects):
+        where += ".c"
         if kind == "U":
             used.add((where, name))
         elif kind in "TDRBV" and where not in STANDS_FOR_LIBC:
@@ -209,18 +204,38 @@ def folder_circles(t):
     t.check(not wrong, f"{len(wrong)} circle(s) of folders: {'; '.join(map(' '.join, wrong))}")
 
 
+def symbols(build, objects):
+    """(file without its ending, below the build; kind; name), as nm has it."""
+    # Not into the log: it is long.
+    known = subprocess.run(["nm", "-A", *objects], stdout=subprocess.PIPE, check=True, text=True).stdout
+    for line in known.splitlines():
+        where, _, symbol = line.partition(":")
+        yield (os.path.relpath(where, build).removesuffix(".o"), *symbol.split()[-2:])
+
+
+def calling(build, objects):
+    """(file, file whose functions or data it names), without endings. Tables of insn.def name what they like."""
+    known = list(symbols(build, objects))
+    defined = {name: where for where, kind, name in known if kind in "TDRB"}
+    for where, kind, name in known:
+        if kind == "U" and name in defined and not (where == "vmm/cpu/x86/insn" and name.startswith("help_")):
+            yield where, defined[name]
+
+
 @test("source/cpu-circles")
 def cpu_circles(t):
-    """In vmm/cpu no more than three files need each other."""
+    """In vmm/cpu no more than three files need each other: by what they include, and by what they call."""
     def stem(path):
         return str(path.with_suffix(""))
 
-    found = circles((stem(a), stem(b)) for a, b in including()
-                    if "vmm/cpu" in str(a) and "vmm/cpu" in str(b))
-    t.log.write("\n".join(map(" ".join, found)))
-    large = [c for c in found if len(c) > 3]
+    included = circles((stem(a), stem(b)) for a, b in including()
+                       if "vmm/cpu" in str(a) and "vmm/cpu" in str(b))
+    called = circles(calling(t.build, sorted((t.build / "vmm" / "cpu").rglob("*.o"))))
+    t.log.write("\n".join(map(" ".join, included + called)))
+    t.check(called, "no circle of calls: is nothing built?")
+    large = [c for c in included + called if len(c) > 3]
     t.check(not large, f"{len(large)} circle(s) of more than 3 files: {'; '.join(map(' '.join, large))}")
-    return f"{len(found)} small ones"
+    return f"{len(included)} small ones of includes, {len(called)} of calls"
 
 
 @test("source/headers", cost=6)
@@ -265,6 +280,38 @@ def engine_libc(t, build=None):
             t.check(name not in libc, f"{path.name} calls {name}")
 
 
+# What that code calls of other files: with the guest's vector state parked, or without a guest.
+PARKED = {
+    "check_failed": "does not come back", "core_shut_down": "the state is gone",
+    "cpu_model_cpuid": "CPUID parks", "err_set": "REPORT parks", "err_errno": "at creation",
+    "follow_left": "does not come back", "host_enter": "before the guest's state is there",
+    "insn_decode": "icache.c parks", "insn_text": "a report", "note_lacking": "exec_begin() parks",
+    "tape_to_ram": "for devices, which are called parked", "translate": "run.c parks",
+    "translate_snippet": "run.c parks",
+}
+
+
+@test("source/engine-calls")
+def engine_calls(t, build=None):
+    """... and no function of ours that may, but those that are known to be called without the guest's."""
+    build = build or t.build
+    objects = {str(p.relative_to(build).with_suffix("")) for p in gpr_objects(t, build)}
+    objects.add("vmm/cpu/dbt/own_mem")  # of clang's; by hand
+    ours, defined, used = set(), set(), {}
+    for where, kind, name in symbols(build, sorted((build / "vmm").rglob("*.o"))):
+        if where not in objects:
+            ours |= {name} if kind == "T" else set()
+        elif kind == "U":
+            used[name] = where
+        else:
+            defined.add(name)
+    called = {name for name in used if name in ours and name not in defined}
+    wrong = [f"{used[name]} calls {name}" for name in sorted(called - set(PARKED))]
+    t.equal(wrong, [], "calls of what may use vector registers")
+    t.equal(sorted(set(PARKED) - called), [], "functions that are not called any more")
+    return f"{len(called)} known"
+
+
 @test("source/file-scope")
 def file_scope(t):
     """No mutable state at file scope: two machines fit in one process."""
@@ -293,10 +340,7 @@ def uncalled(t):
     objects = [p for p in sorted(t.build.rglob("*.o"))
                if (ROOT / p.relative_to(t.build)).with_suffix(".c").exists()]
     defined, used = {}, set()
-    for line in t.run("nm", "-A", *objects).text.splitlines():
-        where, _, symbol = line.partition(":")
-        where = os.path.relpath(where, t.build)
-        kind, name = symbol.split()[-2:]
+    for where, kind, name in symbols(t.build, objects):
         if kind == "U":
             used.add(name)
         elif kind == "T" and not where.startswith("tests/"):
@@ -402,6 +446,7 @@ def clang(t):
           env={"MAKEFLAGS": ""}, timeout=900)
     engine_registers(t, build)
     engine_libc(t, build)
+    engine_calls(t, build)
     count = 0
     for name, kept in golden.KEPT.items():
         if "images" not in kept and (not kept.get("avx2") or host_has_avx2()):

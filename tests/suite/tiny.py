@@ -2,7 +2,7 @@
 import random
 import re
 
-from suite.harness import CRASH, DAMAGE, FINE, HALTED, IMAGES, ROOT, test
+from suite.harness import CRASH, DAMAGE, FINE, HALTED, IMAGES, ROOT, cpu, test
 
 ENDS = {"triplefault": CRASH, "haltforever": HALTED}
 OWN_TEST = {"echo", "edge", "spin", "windows"}
@@ -14,9 +14,8 @@ OPTIONS = {"gpu": SCREEN, "gpu_hostile": SCREEN}
 def guest(name, model):
     @test(f"tiny/{name}-{model}")
     def run(t):
-        if model == "v3":
-            t.need_v3()
-        r = t.tiny("rec", name, "--cpu", "x86-64-" + model, *OPTIONS.get(name, ()), code=None, timeout=30)
+        t.need_model(model)
+        r = t.tiny("rec", name, "--cpu", cpu(model), *OPTIONS.get(name, ()), code=None, timeout=30)
         t.lacks(r.text, "^FAIL")
         t.equal(r.code, ENDS.get(name, FINE), "the exit code")
         checks = len(re.findall("^ok ", r.text, re.M))
@@ -29,6 +28,9 @@ for path in sorted((ROOT / "images" / "tiny").glob("*.c")):
     if path.stem not in OWN_TEST | COMMON:
         guest(path.stem, "v2")
         guest(path.stem, "v3")
+for model in ("nehalem", "haswell", "skylake-server", "icelake-server", "zen2"):
+    guest("named", model)
+    guest("asks", model)
 
 
 def answers(lines):

@@ -217,6 +217,21 @@ static u64 evex(enum cpu_model model, bool verbose)
     return sum;
 }
 
+/* v2 and v3, as tests name them. */
+static const char *short_name(enum cpu_model model)
+{
+    return cpu_model_name(model) + (model <= CPU_X86_64_V3 ? strlen("x86-64-") : 0);
+}
+
+static enum cpu_model by_name(const char *name)
+{
+    for (enum cpu_model m = CPU_MODEL_FIRST; m <= CPU_MODEL_LAST; m++)
+        if (!strcmp(short_name(m), name))
+            return m;
+    fprintf(stderr, "decoded: no model %s\n", name);
+    exit(2);
+}
+
 int main(int argc, char **argv)
 {
     bool verbose = argc == 2 && !strcmp(argv[1], "-v");
@@ -226,15 +241,18 @@ int main(int argc, char **argv)
         for (const char *p = argv[2]; n < 15 && sscanf(p, "%2hhx", &bytes[n]) == 1; p += 2)
             n++;
         for (code = CODE_64; code < CODE_SIZES; code++)
-            show(!strcmp(argv[1], "v3") ? CPU_X86_64_V3 : CPU_X86_64_V2, bytes);
+            show(by_name(argv[1]), bytes);
         return 0;
     }
     if (argc != 1 && !verbose) {
-        fprintf(stderr, "usage: decoded [-v | v2|v3 HEX]\n");
+        fprintf(stderr, "usage: decoded [-v | v2|v3|MODEL HEX]\n");
         return 2;
     }
-    for (int k = 0; k < 2; k++) {
-        enum cpu_model model = k ? CPU_X86_64_V3 : CPU_X86_64_V2;
+    /* Others have no instruction that these have not. The last one: outside 64-bit code only. */
+    static const enum cpu_model all[] = {CPU_X86_64_V2, CPU_X86_64_V3, CPU_ICELAKE_SERVER,
+                                         CPU_ZEN2};
+    for (unsigned m = 0; m + 1 < ARRAY_SIZE(all); m++) {
+        enum cpu_model model = all[m];
         const struct {
             const char *name;
             u64 hash;
@@ -245,18 +263,21 @@ int main(int argc, char **argv)
                     {"xop", vex(model, 0x8f, 8, 10, verbose)},
                     {"evex", evex(model, verbose)}};
         for (unsigned i = 0; i < ARRAY_SIZE(rows) && !verbose; i++)
-            printf("v%d %s %016llx\n", k + 2, rows[i].name, (unsigned long long)rows[i].hash);
+            printf("%s %s %016llx\n", short_name(model), rows[i].name,
+                   (unsigned long long)rows[i].hash);
     }
     /* Without groups that are other instructions there: REX, VEX, EVEX. */
     static const char *const names[] = {"", "code 32", "code 16", "real mode"};
     _Static_assert(ARRAY_SIZE(names) == CODE_SIZES, "each has a name");
-    for (code = CODE_32; code < CODE_SIZES; code++) {
-        u64 hash[] = {groups(CPU_X86_64_V3, legacy, LEGACY_PLAIN, verbose),
-                      groups(CPU_X86_64_V3, legacy + LEGACY_0F, 7, verbose),
-                      groups(CPU_X86_64_V3, legacy38, 7, verbose),
-                      groups(CPU_X86_64_V3, legacy3a, 7, verbose)};
-        for (unsigned i = 0; i < ARRAY_SIZE(hash) && !verbose; i++)
-            printf("v3 %s %u %016llx\n", names[code], i, (unsigned long long)hash[i]);
-    }
+    for (unsigned m = 1; m < ARRAY_SIZE(all); m++)
+        for (code = CODE_32; code < (all[m] == CPU_ZEN2 ? CODE_16 : CODE_SIZES); code++) {
+            u64 hash[] = {groups(all[m], legacy, LEGACY_PLAIN, verbose),
+                          groups(all[m], legacy + LEGACY_0F, 7, verbose),
+                          groups(all[m], legacy38, 7, verbose),
+                          groups(all[m], legacy3a, 7, verbose)};
+            for (unsigned i = 0; i < ARRAY_SIZE(hash) && !verbose; i++)
+                printf("%s %s %u %016llx\n", short_name(all[m]), names[code], i,
+                       (unsigned long long)hash[i]);
+        }
     return 0;
 }

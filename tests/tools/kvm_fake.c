@@ -92,9 +92,9 @@ static int invent(struct kvm_run *run, long reason, unsigned suberror)
 
 typedef int ioctl_fn(int, unsigned long, ...);
 
-static int interrupted(ioctl_fn *real, int fd, bool behind)
+static int interrupted(ioctl_fn *real, int fd, bool after)
 {
-    if (behind) {
+    if (after) {
         int r = real(fd, KVM_RUN, 0);
         /* Only the trap of a step may be lost to a signal, no access of a device. */
         if (r || runs[fd]->exit_reason != KVM_EXIT_DEBUG)

@@ -608,9 +608,9 @@ static void test_wrong(const char *argument)
     expect_result(result_of(renderer_attach_backing(r, 90, 0)), WIRE_R_INVALID, "backing of 0");
     expect_result(result_of(renderer_detach_backing(r, 90)), WIRE_R_NO_BACKING, "detach");
     expect_result(result_of(renderer_write_backing(r, VERTICES, 4090, "12345678", 8)),
-                  WIRE_R_INVALID, "write behind the end");
+                  WIRE_R_INVALID, "write past the end");
     expect_result(result_of(renderer_write_backing(r, VERTICES, ~0ull, "12345678", 8)),
-                  WIRE_R_INVALID, "write far behind the end");
+                  WIRE_R_INVALID, "write far past the end");
     expect_result(result_of(renderer_context_create(r, CONTEXT, "", 0)), WIRE_R_EXISTS, "context");
     expect_result(result_of(renderer_context_create(r, 0, "", 0)), WIRE_R_INVALID, "context 0");
     expect_result(result_of(renderer_context_destroy(r, 99)), WIRE_R_NO_CONTEXT, "context 99");

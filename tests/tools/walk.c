@@ -5,6 +5,7 @@
  *
  *     walk DIR [--seed S] [--places N] [--moves N] [--memory MIB] [--no-files] [--each-file]
  *              [--engine dbt|kvm]: which walks; the straight replay is dbt's
+ *              [--disk N=FILE]...: its images, as `reprise replay` has them named
  *
  * Prints the seed; exits 1 at the first difference with the moves that led there. With --each-file
  * it goes to the instant of every checkpoint file instead, each from that file, and to a few places
@@ -22,6 +23,7 @@
 
 #include "board/ram.h"
 #include "cpu/vcpu.h"
+#include "host/disk_spec.h"
 #include "replay/player.h"
 #include "replay/timeline.h"
 
@@ -105,13 +107,17 @@ static int by_position(const void *a, const void *b)
 }
 
 /* A replay from power-on, without checkpoints or anything else of the timeline. */
-static void straight(const char *dir, struct place *places, unsigned n)
+static void straight(const char *dir, const struct disk_spec *named, struct place *places,
+                     unsigned n)
 {
     struct opened o;
     struct machine *m = NULL;
     struct player *player;
     struct err err = {0};
-    if (open_recording(&o, dir, &err) || build_machine(&o, &m, &err))
+    if (open_recording(&o, dir, &err))
+        die(&err);
+    o.named = named;
+    if (build_machine(&o, &m, &err))
         die(&err);
     struct player_config config = {.log = o.log, .dir = dir};
     o.log = NULL;
@@ -265,7 +271,7 @@ static bool walk(struct timeline *t, struct place *places, unsigned n, unsigned 
 
 /* ---- checkpoint files ---- */
 
-#define BEHIND 3 /* places behind each file */
+#define AFTER 3 /* places after each file */
 
 /* The instants of all files, and places up to the next one. Returns how many there are. */
 static unsigned file_places(const char *dir, struct place **out, struct instant **files, u32 *count)
@@ -284,14 +290,14 @@ static unsigned file_places(const char *dir, struct place **out, struct instant 
     unsigned n = 0;
     *count = set.count;
     *files = calloc(set.count + 1, sizeof(**files));
-    *out = calloc((size_t)set.count * (BEHIND + 1) + 1, sizeof(**out));
+    *out = calloc((size_t)set.count * (AFTER + 1) + 1, sizeof(**out));
     for (u32 i = 0; i < set.count; i++) {
         struct instant at = set.file[i].at;
         pos_t next = i + 1 < set.count ? set.file[i + 1].at.position : timeline_end(t).position;
         u64 room = next > at.position ? next - at.position : 1;
         (*files)[i] = at;
         (*out)[n++] = (struct place){.position = at.position, .time = at.time, .timed = true};
-        for (unsigned k = 0; k < BEHIND && room > 2; k++) {
+        for (unsigned k = 0; k < AFTER && room > 2; k++) {
             u64 by = k == 0 ? 1 : k == 1 ? 1 + below(MIN(room - 1, 20000)) : 1 + below(room - 1);
             (*out)[n++] = (struct place){.position = at.position + by};
         }
@@ -350,7 +356,7 @@ static int each_file(const char *dir, const struct timeline_config *config)
     u32 count;
     unsigned n = file_places(dir, &places, &files, &count);
     bool ok = true;
-    straight(dir, places, n);
+    straight(dir, config->named, places, n);
     for (u32 i = count; ok && i-- > 0;) {
         struct instant next = i + 1 < count ? files[i + 1] : (struct instant){NEVER, NEVER};
         ok = one_file(dir, config, files[i], next, places, n);
@@ -368,13 +374,28 @@ static void warn(void *opaque, const char *text)
     fprintf(stderr, "walk: %s\n", text);
 }
 
+/* "N=FILE" */
+static void name_disk(struct disk_spec disk[DESCRIPTION_DISKS], const char *text)
+{
+    char *end;
+    struct err err = {0};
+    unsigned long n = strtoul(text, &end, 10);
+    if (n >= DESCRIPTION_DISKS || *end != '=') {
+        fprintf(stderr, "walk: --disk N=FILE\n");
+        exit(2);
+    }
+    if (disk_spec_parse(&disk[n], end + 1, false, &err))
+        die(&err);
+}
+
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"seed", 1, NULL, 's'},     {"places", 1, NULL, 'p'},
-                                            {"moves", 1, NULL, 'm'},    {"memory", 1, NULL, 'M'},
-                                            {"no-files", 0, NULL, 'f'}, {"each-file", 0, NULL, 'e'},
-                                            {"engine", 1, NULL, 'E'},   {0}};
-    struct timeline_config config = {.warn = warn};
+    static const struct option options[] = {
+        {"seed", 1, NULL, 's'},   {"places", 1, NULL, 'p'},   {"moves", 1, NULL, 'm'},
+        {"memory", 1, NULL, 'M'}, {"no-files", 0, NULL, 'f'}, {"each-file", 0, NULL, 'e'},
+        {"engine", 1, NULL, 'E'}, {"disk", 1, NULL, 'd'},     {0}};
+    struct disk_spec disk[DESCRIPTION_DISKS] = {0};
+    struct timeline_config config = {.warn = warn, .named = disk};
     unsigned n = 50, moves = 100;
     bool files = false;
     u64 seed;
@@ -395,6 +416,7 @@ int main(int argc, char **argv)
                 return 2;
             config.engine = (enum engine_kind)engine_kind_find(optarg);
             break;
+        case 'd': name_disk(disk, optarg); break;
         default: return 2;
         }
     if (optind != argc - 1 || n < 2)
@@ -414,7 +436,7 @@ int main(int argc, char **argv)
         places[i].position = below(last);
     /* Checkpoints of the files, too: each of them once at least. */
     qsort(places, n, sizeof(*places), by_position);
-    straight(argv[optind], places, n);
+    straight(argv[optind], disk, places, n);
     bool ok = walk(t, places, n, moves);
     struct timeline_stats s;
     timeline_stats(t, &s);
@@ -424,5 +446,7 @@ int main(int argc, char **argv)
            s.checkpoints, (double)s.memory / 1048576, s.files);
     timeline_close(t);
     free(places);
+    for (unsigned i = 0; i < DESCRIPTION_DISKS; i++)
+        disk_spec_free(&disk[i]);
     return !ok;
 }

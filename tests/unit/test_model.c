@@ -27,6 +27,154 @@ static void names(void **state)
     assert_null(cpu_model_name(99));
     assert_non_null(cpu_model_host_lacks(CPU_MODEL_NONE));
     assert_null(cpu_model_host_lacks(CPU_X86_64_V2)); /* or no test could run */
+    for (enum cpu_model m = CPU_MODEL_FIRST; m <= CPU_MODEL_LAST; m++) {
+        assert_int_equal(cpu_model_find(cpu_model_name(m)), m);
+        assert_true(strlen(cpu_model_name(m)) < 32 && strlen(cpu_model_brand(m)) < 48);
+        if (cpu_model_alias(m))
+            assert_int_equal(cpu_model_find(cpu_model_alias(m)), m);
+    }
+    assert_int_equal(cpu_model_find("skylake"), CPU_SKYLAKE_SERVER);
+    assert_int_equal(cpu_model_find("zen"), CPU_ZEN2);
+    assert_null(cpu_model_name(CPU_MODEL_LAST + 1));
+    assert_int_equal(cpu_model_pmu(CPU_MODEL_NONE)->kind, PMU_KIND_NONE);
+    assert_false(cpu_model_has(CPU_MODEL_NONE, FEAT_FPU));
+}
+
+/* Where Linux, perf and rr look for who this is. */
+static void known(void **state)
+{
+    static const struct {
+        enum cpu_model model;
+        u32 family, number, stepping;
+        const char *maker;
+    } rows[] = {{CPU_NEHALEM, 6, 0x1a, 5, "GenuineIntel"},
+                {CPU_HASWELL, 6, 0x3f, 2, "GenuineIntel"},
+                {CPU_SKYLAKE_SERVER, 6, 0x55, 4, "GenuineIntel"},
+                {CPU_ICELAKE_SERVER, 6, 0x6a, 6, "GenuineIntel"},
+                {CPU_ZEN2, 0x17, 0x31, 0, "AuthenticAMD"}};
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct cpuid_result r = id(rows[i].model, 0, 0);
+        u32 name[3] = {r.ebx, r.edx, r.ecx};
+        bool amd = rows[i].model == CPU_ZEN2;
+        assert_memory_equal(name, rows[i].maker, 12);
+        r = id(rows[i].model, 1, 0);
+        u32 family = r.eax >> 8 & 15;
+        assert_int_equal(family == 15 ? family + (r.eax >> 20 & 0xff) : family, rows[i].family);
+        assert_int_equal((r.eax >> 4 & 15) | (r.eax >> 12 & 0xf0), rows[i].number);
+        assert_int_equal(r.eax & 15, rows[i].stepping);
+        assert_int_equal(id(rows[i].model, 0x80000001, 0).eax, amd ? r.eax : 0);
+        /* Beyond the last leaf: nothing on AMD's, the last one's data on Intel's. */
+        struct cpuid_result beyond = id(rows[i].model, 0x1000, 0);
+        assert_int_equal(beyond.eax | beyond.ebx | beyond.ecx, amd ? 0 : 1000 | 1000 | 100);
+        /* Caches: AMD's in leaf 8000001D, each level's type and size in KiB. */
+        static const u32 sizes[][4] = {
+            {32, 32, 256, 8192},   {32, 32, 256, 8192},  {32, 32, 1024, 11264},
+            {48, 32, 1280, 12288}, {32, 32, 512, 16384},
+        };
+        for (u32 sub = 0; sub < 5; sub++) {
+            r = id(rows[i].model, amd ? 0x8000001d : 4, sub);
+            u32 kib = ((r.ebx >> 22) + 1) * (r.ecx + 1) * ((r.ebx & 0xfff) + 1) / 1024;
+            assert_int_equal(r.eax & 31, sub == 4 ? 0 : sub == 0 ? 1 : sub == 1 ? 2 : 3);
+            if (sub < 4)
+                assert_int_equal(kib, sizes[i][sub]);
+        }
+        assert_int_equal(id(rows[i].model, 0x80000006, 0).ecx >> 16, sizes[i][2]);
+    }
+    struct cpuid_result l2 = id(CPU_ZEN2, 2, 0), l4 = id(CPU_ZEN2, 4, 0),
+                        x = id(CPU_ZEN2, 0x80000005, 0);
+    assert_int_equal(l2.eax | l2.ebx | l2.ecx | l2.edx | l4.eax | l4.ebx, 0);
+    assert_int_equal(x.ecx, 32u << 24 | 8 << 16 | 1 << 8 | 64);
+    assert_int_equal(id(CPU_ZEN2, 0x80000006, 0).edx >> 18, 32); /* L3: 16 MiB */
+    x = id(CPU_ZEN2, 0x8000001e, 0);
+    assert_int_equal(x.eax | x.ebx | x.ecx, 0);
+}
+
+/* What is executed, and no more. */
+static void features(void **state)
+{
+    static const struct {
+        enum cpu_model model;
+        enum cpu_feature has[8], lacks[8];
+    } rows[] = {
+        {CPU_NEHALEM,
+         {FEAT_SSE42, FEAT_POPCNT},
+         {FEAT_AVX, FEAT_XSAVE, FEAT_AES, FEAT_FSGSBASE, FEAT_PCID, FEAT_SMEP, FEAT_CPUID_FAULT}},
+        {CPU_HASWELL,
+         {FEAT_AVX2, FEAT_FMA, FEAT_AES, FEAT_PCLMULQDQ, FEAT_INVPCID, FEAT_CPUID_FAULT},
+         {FEAT_ADX, FEAT_SMAP, FEAT_SHA, FEAT_CLWB, FEAT_UMIP}},
+        {CPU_SKYLAKE_SERVER,
+         {FEAT_ADX, FEAT_SMAP, FEAT_CLWB, FEAT_CPUID_FAULT},
+         {FEAT_SHA, FEAT_UMIP, FEAT_GFNI}},
+        {CPU_ICELAKE_SERVER,
+         {FEAT_SHA, FEAT_GFNI, FEAT_VAES, FEAT_VPCLMULQDQ, FEAT_RDPID, FEAT_UMIP},
+         {FEAT_AMD}},
+        {CPU_ZEN2,
+         {FEAT_SHA, FEAT_AES, FEAT_ADX, FEAT_RDPID, FEAT_AMD},
+         {FEAT_PCID, FEAT_INVPCID, FEAT_ERMS, FEAT_GFNI, FEAT_VAES, FEAT_CPUID_FAULT}},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+        for (size_t k = 0; k < 8; k++) {
+            if (rows[i].has[k])
+                assert_true(cpu_model_has(rows[i].model, rows[i].has[k]));
+            if (rows[i].lacks[k])
+                assert_false(cpu_model_has(rows[i].model, rows[i].lacks[k]));
+        }
+    struct cpuid_result d = id(CPU_NEHALEM, 0xd, 0);
+    assert_int_equal(d.eax | d.ebx | d.ecx | d.edx, 0);
+    assert_int_equal(cpu_model_xcr0(CPU_NEHALEM), 1);
+    assert_int_equal(cpu_model_xcr0(CPU_ZEN2), 7);
+    /* Linux mitigates by these. */
+    for (enum cpu_model m = CPU_MODEL_FIRST; m <= CPU_MODEL_LAST; m++)
+        assert_true(id(m, 7, 0).edx & 1u << 29); /* IA32_ARCH_CAPABILITIES */
+    assert_int_equal(id(CPU_ZEN2, 0x80000021, 0).eax, 1u << 2 | 1u << 6 | 1u << 29);
+}
+
+static unsigned counts(enum cpu_model m, u16 select, u8 umask)
+{
+    const struct model_event *e = cpu_model_event(m, select, umask);
+    return e ? e->counts : PMU_NOTHING;
+}
+
+/* The codes that perf and rr program (arch/x86/events, rr's table), and that no other model has
+ * them. */
+static void events(void **state)
+{
+    for (enum cpu_model m = CPU_NEHALEM; m <= CPU_ICELAKE_SERVER; m++) {
+        assert_int_equal(counts(m, 0xc0, 0x00), PMU_INSNS);
+        assert_int_equal(counts(m, 0x3c, 0x00), PMU_CYCLES);
+        assert_int_equal(counts(m, 0x3c, 0x01), PMU_REF_CYCLES);
+        assert_int_equal(counts(m, 0x2e, 0x4f), PMU_LLC_REFS);
+        assert_int_equal(counts(m, 0x2e, 0x41), PMU_LLC_MISSES);
+        assert_int_equal(counts(m, 0xc4, 0x00), PMU_BRANCHES);
+        assert_int_equal(counts(m, 0xc5, 0x00), PMU_BRANCH_MISSES);
+        assert_int_equal(counts(m, 0xc4, 0x01),
+                         m == CPU_ICELAKE_SERVER ? PMU_COND_TAKEN : PMU_COND);
+        assert_int_equal(cpu_model_pmu(m)->kind, PMU_KIND_INTEL);
+        assert_true(cpu_model_pmu(m)->version >= 2 && cpu_model_pmu(m)->general >= 4 &&
+                    cpu_model_pmu(m)->fixed == 3 && cpu_model_pmu(m)->width == 48);
+    }
+    assert_int_equal(counts(CPU_ICELAKE_SERVER, 0xc4, 0x11), PMU_COND);
+    assert_int_equal(counts(CPU_HASWELL, 0xc4, 0x11), PMU_NOTHING);
+    assert_int_equal(counts(CPU_ZEN2, 0xd1, 0), PMU_COND);
+    assert_int_equal(counts(CPU_ZEN2, 0x76, 0), PMU_CYCLES);
+    assert_int_equal(counts(CPU_ZEN2, 0xc0, 0), PMU_INSNS);
+    assert_int_equal(counts(CPU_ZEN2, 0xc2, 0), PMU_BRANCHES_OR_DELIVERIES);
+    assert_int_equal(counts(CPU_ZEN2, 0xc3, 0), PMU_BRANCH_MISSES);
+    assert_int_equal(counts(CPU_ZEN2, 0x25, 8), PMU_NOTHING); /* rr: SpecLockMap is off */
+    assert_int_equal(counts(CPU_ZEN2, 0x1c0, 0), PMU_NOTHING);
+    assert_int_equal(counts(CPU_ZEN2, 0x3c, 0), PMU_NOTHING);
+    assert_int_equal(cpu_model_pmu(CPU_ZEN2)->kind, PMU_KIND_AMD);
+    for (u32 code = 0; code < 0x10000; code++) {
+        assert_null(cpu_model_event(CPU_X86_64_V2, code & 0xff, (u8)(code >> 8)));
+        assert_null(cpu_model_event(CPU_X86_64_V3, code & 0xff, (u8)(code >> 8)));
+        assert_null(cpu_model_event(CPU_MODEL_NONE, code & 0xff, (u8)(code >> 8)));
+        for (enum cpu_model m = CPU_NEHALEM; m <= CPU_MODEL_LAST; m++) {
+            const struct model_event *e = cpu_model_event(m, code & 0xff, (u8)(code >> 8));
+            assert_true(!e || (e->select == (code & 0xff) && e->umask == code >> 8 && e->name[0] &&
+                               e->counts > PMU_NOTHING && e->counts <= PMU_LLC_MISSES));
+        }
+    }
+    assert_null(cpu_model_event(CPU_MODEL_LAST + 1, 0xc0, 0));
 }
 
 static void identity(void **state)
@@ -74,7 +222,7 @@ static void clocks(void **state)
 
 static void never(void **state)
 {
-    for (enum cpu_model m = CPU_X86_64_V2; m <= CPU_X86_64_V3; m++) {
+    for (enum cpu_model m = CPU_MODEL_FIRST; m <= CPU_MODEL_LAST; m++) {
         struct cpuid_result l1 = id(m, 1, 0), l7 = id(m, 7, 0), d1 = id(m, 0xd, 1);
         assert_false(l1.ecx & (1u << 3 | 1u << 30));            /* MONITOR, RDRAND */
         assert_false(l7.ebx & (1u << 4 | 1u << 11 | 1u << 18)); /* HLE, RTM, RDSEED */
@@ -129,8 +277,10 @@ static void live_bits(void **state)
 /* Released models do not change: a hash over every leaf. */
 static void frozen(void **state)
 {
-    static const u64 hashes[] = {0x9cf7ddf7b4303354ull, 0xe797bea0209c633full};
-    for (enum cpu_model m = CPU_X86_64_V2; m <= CPU_X86_64_V3; m++) {
+    static const u64 hashes[] = {
+        0x9cf7ddf7b4303354ull, 0xe797bea0209c633full, 0x5aec6a1ddb1b14abull, 0xf50f33c18701e3bbull,
+        0xf59b59c703973fe1ull, 0x141031fb9b4b4094ull, 0xa33005c55c20d558ull};
+    for (enum cpu_model m = CPU_MODEL_FIRST; m <= CPU_MODEL_LAST; m++) {
         static const u32 bases[] = {0, 0x40000000, 0x80000000};
         u64 h = ARCH_CAPABILITIES_VALUE;
         for (size_t b = 0; b < ARRAY_SIZE(bases); b++)
@@ -148,7 +298,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names),  cmocka_unit_test(identity), cmocka_unit_test(clocks),
         cmocka_unit_test(never),  cmocka_unit_test(levels),   cmocka_unit_test(live_bits),
-        cmocka_unit_test(frozen),
+        cmocka_unit_test(frozen), cmocka_unit_test(known),    cmocka_unit_test(features),
+        cmocka_unit_test(events),
     };
     return cmocka_run_group_tests_name("cpu/model", tests, NULL, NULL);
 }

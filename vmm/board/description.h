@@ -75,7 +75,7 @@ struct machine_description {
 
     u64 memory;
     char cpu_model[32]; /* cpu_model_name() */
-    char pmu[4];        /* its performance counters: "on", "off"; "": the model has none */
+    char pmu[8];        /* its performance counters: "on", "off"; "": the model has none */
     u64 seed;
     u64 wall_clock; /* Unix time at power-on, seconds */
     char append[PAGE_SIZE];

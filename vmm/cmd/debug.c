@@ -106,7 +106,7 @@ static enum timeline_verdict point_holds(void *opaque, unsigned point, enum time
     const struct gdb_point *p = &s->points[point];
     if (p->kind >= GDB_WATCH_WRITE && !watch_decides(&s->watch, s->points, s->npoints, point))
         return TIMELINE_COUNTS;
-    if (p->kind >= GDB_WATCH_WRITE && side == TIMELINE_BEHIND)
+    if (p->kind >= GDB_WATCH_WRITE && side == TIMELINE_AFTER)
         return TIMELINE_IN_FRONT;
     if (gdb_condition_holds(p->conditions, &s->target))
         return TIMELINE_COUNTS;

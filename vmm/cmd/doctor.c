@@ -62,6 +62,7 @@ static const struct row {
     {"dbt.engine", "runs code", ALWAYS},
     {"dbt.v2", "model x86-64-v2", ALWAYS},
     {"dbt.v3", "model x86-64-v3", ALWAYS},
+    {"dbt.model.", "model ", ONLY_ALL},
     {NULL, "KVM", ALWAYS},
     {"kvm.device", "/dev/kvm", ALWAYS},
     {"kvm.api", "API version", ALWAYS},

@@ -103,11 +103,14 @@ void doctor_dbt(struct facts *f)
     struct err err = {0};
     struct engine_config config = {
         .kind = ENGINE_DBT, .model = CPU_X86_64_V2, .ram = &ram, .env = &env};
-    for (enum cpu_model m = CPU_X86_64_V2; m <= CPU_X86_64_V3; m++) {
+    for (enum cpu_model m = CPU_MODEL_FIRST; m <= CPU_MODEL_LAST; m++) {
         const char *lacks = cpu_model_host_lacks(m);
-        fact_note(fact_add(f, m == CPU_X86_64_V2 ? "dbt.v2" : "dbt.v3", lacks ? FACT_NO : FACT_YES,
-                           "%s", lacks ? "no" : "yes"),
-                  "%s%s", lacks ? "this CPU lacks " : "", lacks ? lacks : "");
+        char key[48];
+        snprintf(key, sizeof(key), "dbt.model.%s", cpu_model_name(m));
+        if (m <= CPU_X86_64_V3)
+            snprintf(key, sizeof(key), "dbt.v%u", m == CPU_X86_64_V2 ? 2 : 3);
+        fact_note(fact_add(f, key, lacks ? FACT_NO : FACT_YES, "%s", lacks ? "no" : "yes"), "%s%s",
+                  lacks ? "this CPU lacks " : "", lacks ? lacks : "");
     }
     if (ram_create(&ram, DBT_RAM, &err) || engine_create(&e, &config, &err)) {
         fact_note(fact_add(f, "dbt.engine", FACT_NO, "no"), "%s", err.text);

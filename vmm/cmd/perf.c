@@ -151,8 +151,8 @@ static void write_jitdump(struct perf *p, u32 first, const struct symbols *s)
     }
 }
 
-/* The pieces at these addresses behind the others, both in their order; returns how many stay. -1:
- * no memory. */
+/* Moves the pieces at these addresses after the others, both in their order; returns how many stay.
+ * -1: no memory. */
 static i64 part(struct perf *p, const u8 *host, u64 size)
 {
     struct perf_piece *gone = malloc(MAX(p->n, 1u) * sizeof(*gone));

@@ -387,10 +387,34 @@ static error_t parse_end(int key, char *arg, struct argp_state *state, struct re
     return 0;
 }
 
+/* --cpu help: the models, and which of them run here. */
+static void list_models(void)
+{
+    printf("%-16s %-10s %s\n", "MODEL", "or", "is");
+    for (enum cpu_model m = CPU_MODEL_FIRST; m <= CPU_MODEL_LAST; m++) {
+        const char *lacks = cpu_model_host_lacks(m), *alias = cpu_model_alias(m);
+        printf("%-16s %-10s %s%s%s\n", cpu_model_name(m), alias ? alias : "", cpu_model_brand(m),
+               lacks ? "; not here: this CPU lacks " : "", lacks ? lacks : "");
+    }
+}
+
+/* Other names become the model's own: a recording has that. */
+static void check_model(struct argp_state *state, struct machine_description *is)
+{
+    enum cpu_model model = cpu_model_find(is->cpu_model);
+    if (model == CPU_MODEL_NONE)
+        argp_error(state, "--cpu: there is no model '%s' (--cpu help lists them)", is->cpu_model);
+    snprintf(is->cpu_model, sizeof(is->cpu_model), "%s", cpu_model_name(model));
+}
+
 /* Do they go together? */
 static void check(struct argp_state *state, struct record_args *a)
 {
-    const struct guest_config *g = &a->guest;
+    struct guest_config *g = &a->guest;
+    if (!strcmp(g->is.cpu_model, "help")) {
+        list_models();
+        exit(0);
+    }
     if (g->boot_entry && (!g->kernel || strcmp(g->kernel, GUEST_KERNEL_AUTO)))
         argp_error(state, "--boot-entry goes with --kernel=auto");
     if (g->kernel && !strcmp(g->kernel, GUEST_KERNEL_AUTO) && !g->ndisks)
@@ -415,8 +439,7 @@ static void check(struct argp_state *state, struct record_args *a)
         a->engine = ENGINE_KVM; /* the only one that has counters */
     if (!g->kernel || !*g->kernel)
         argp_error(state, "--kernel FILE is missing");
-    if (cpu_model_find(g->is.cpu_model) == CPU_MODEL_NONE)
-        argp_error(state, "--cpu: there is no model '%s' (x86-64-v2, x86-64-v3)", g->is.cpu_model);
+    check_model(state, &g->is);
     if (!strcmp(g->is.pmu, "on") && !cpu_model_pmu(cpu_model_find(g->is.cpu_model))->kind)
         argp_error(state,
                    "--pmu: the model %s has no performance counters (nehalem, haswell, ... have)",

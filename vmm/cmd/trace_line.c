@@ -227,7 +227,7 @@ static void put_change(struct tracer *t, const char *name, int index, u64 value,
 static bool hidden(const char *field)
 {
     static const char *const names[] = {"position", "rip",    "shadow", "rep_resume",
-                                        "gpr",      "rflags", "xsave"};
+                                        "gpr",      "rflags", "xsave",  "perf"};
     for (size_t i = 0; i < ARRAY_SIZE(names); i++)
         if (!strcmp(field, names[i]))
             return true;

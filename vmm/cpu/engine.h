@@ -107,8 +107,8 @@ void engine_changed(struct engine *e);
  * vCPU is not what it should be, and the next run ends with ENGINE_LOST. The text is in err. */
 bool engine_lost(const struct engine *e, struct err *err);
 
-/* What this engine ran code in, a bit for each of enum vcpu_mode (cpu/vcpu.h); engine_kvm in a free
- * run: as far as its exits show it. */
+/* The modes in which this engine ran code, a bit for each of enum vcpu_mode (cpu/vcpu.h). Of a free
+ * run by KVM: those that its exits show. */
 u32 engine_modes(const struct engine *e);
 /* What this vCPU has counted since power-on, in the unit that it was created with (cpu/unit.h);
  * positions of the machine are made of it. */
@@ -136,7 +136,7 @@ struct engine_place {
 void engine_place(struct engine *e, struct engine_place *out);
 /* Goes on to that place, with nothing on the way that counts. -ESRCH with a text: the guest never
  * comes there. */
-int engine_settle(struct engine *e, const struct engine_place *to, struct err *err);
+int engine_reach(struct engine *e, const struct engine_place *to, struct err *err);
 /* Counts one event here. */
 void engine_count_event(struct engine *e);
 

@@ -105,7 +105,7 @@ struct model_event {
     const char *name; /* the vendor's, as `perf list` has it */
 };
 
-/* What the code means on that model; NULL: nothing that is counted here. */
+/* What the code means on that model (model_events.def); NULL: nothing that is counted here. */
 const struct model_event *cpu_model_event(enum cpu_model model, u16 select, u8 umask);
 
 enum pmu_kind { PMU_KIND_NONE, PMU_KIND_INTEL, PMU_KIND_AMD };

@@ -139,8 +139,8 @@ static const struct model models[] = {
                                B(CLFLUSHOPT) | B(CLWB) | B(SHA),
                [CPU_WORD_7C] = B(UMIP) | B(RDPID), [CPU_WORD_7D] = B(ARCH_CAP),
                [CPU_WORD_X1C] = B(LAHF) | B(LZCNT) | B(TOPOEXT),
-               [CPU_WORD_X8B] =
-                   B(XSAVEERPTR) | B(AMD_IBPB) | B(AMD_IBRS) | B(AMD_SSB_NO) | B(BTC_NO),
+               [CPU_WORD_X8B] = B(XSAVEERPTR) | B(AMD_IBPB) | B(AMD_IBRS) | B(AMD_SSB_NO) |
+                                B(BTC_NO) | B(IBPB_RET),
                [CPU_WORD_X21A] = B(LFENCE_RDTSC) | B(NULL_SEG_BASE) | B(SRSO_NO),
                [CPU_WORD_OWN] = B(NAMED) | B(AMD)},
      .caches = {{1, 1, 8, 64, false},

@@ -21,18 +21,6 @@ const char *const vcpu_mode_name[VCPU_MODES] = {
     [VCPU_64] = "64-bit mode",
 };
 
-enum vcpu_mode vcpu_mode(const struct vcpu *cpu)
-{
-    bool wide = cpu->seg_attr[SEG_CS] & ATTR_DB;
-    if (!(cpu->cr0 & CR0_PE))
-        return VCPU_REAL;
-    if (cpu->efer & EFER_LMA)
-        return cpu->seg_attr[SEG_CS] & ATTR_L ? VCPU_64 : wide ? VCPU_COMPAT_32 : VCPU_COMPAT_16;
-    if (cpu->rflags & FL_VM)
-        return VCPU_V86;
-    return wide ? VCPU_PROTECTED_32 : VCPU_PROTECTED_16;
-}
-
 void vcpu_reset(struct vcpu *cpu)
 {
     memset(cpu, 0, sizeof(*cpu));

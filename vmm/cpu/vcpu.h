@@ -64,6 +64,8 @@ enum { SEG_ES, SEG_CS, SEG_SS, SEG_DS, SEG_FS, SEG_GS, SEG_LDTR, SEG_TR, SEG_COU
 #define EFER_LMA (1u << 10)
 #define EFER_NX  (1u << 11)
 
+#define FEATURES_CPUID_FAULT 1u /* IA32_MISC_FEATURES_ENABLES: CPUID is for CPL 0 */
+
 /* Exception vectors (SDM vol. 3, 6.15). */
 enum {
     EXC_DE = 0,
@@ -143,7 +145,8 @@ enum {
     A(u64, mtrr_mask, MTRR_VARIABLE)                                                               \
     F(u64, mcg_status)                                                                             \
     F(u64, bios_sign)                                                                              \
-    A(u64, perf, 15)         /* virtual performance counter MSRs, unused without leaf 0xA */       \
+    A(u64, perf, 14)         /* performance counters (x86/pmu.c) */                                \
+    F(u64, features)         /* IA32_MISC_FEATURES_ENABLES of named models; of AMD's: HWCR */      \
     F(u64, guest_tsc)        /* MSR_GUEST_TSC: the guest executes no RDTSC and RDTSCP */           \
     A(u8, xsave, XSAVE_SIZE) /* FIP, FDP, FOP canonical; XSTATE_BV = differs from init */
 
@@ -171,7 +174,17 @@ enum vcpu_mode {
     VCPU_MODES
 };
 extern const char *const vcpu_mode_name[VCPU_MODES];
-enum vcpu_mode vcpu_mode(const struct vcpu *cpu);
+static inline enum vcpu_mode vcpu_mode(const struct vcpu *cpu)
+{
+    bool wide = cpu->seg_attr[SEG_CS] & ATTR_DB;
+    if (!(cpu->cr0 & CR0_PE))
+        return VCPU_REAL;
+    if (cpu->efer & EFER_LMA)
+        return cpu->seg_attr[SEG_CS] & ATTR_L ? VCPU_64 : wide ? VCPU_COMPAT_32 : VCPU_COMPAT_16;
+    if (cpu->rflags & FL_VM)
+        return VCPU_V86;
+    return wide ? VCPU_PROTECTED_32 : VCPU_PROTECTED_16;
+}
 
 /* State after the machine's boot code: 64-bit mode is set by the board; this is power-on. */
 void vcpu_reset(struct vcpu *cpu);

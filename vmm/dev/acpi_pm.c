@@ -9,6 +9,7 @@
  */
 #include "dev/acpi_pm.h"
 #include "board/acpi.h"
+#include "dev/making.h"
 #include "dev/util.h"
 
 #define PM_TIMER_HZ 3579545u
@@ -241,3 +242,5 @@ int acpi_pm_create(struct device *dev, const struct dev_env *env, struct err *er
 {
     return dev_alloc(dev, &acpi_pm_ops, env, sizeof(struct acpi_pm_state), err);
 }
+
+MAKER(acpi_pm, acpi_pm_create)

@@ -5,6 +5,7 @@
  */
 #include "dev/debugexit.h"
 #include "board/acpi.h"
+#include "dev/making.h"
 #include "dev/util.h"
 
 #define DEBUGEXIT_STATE(F, A)                                                                      \
@@ -51,3 +52,5 @@ int debugexit_create(struct device *dev, const struct dev_env *env, struct err *
 {
     return dev_alloc(dev, &debugexit_ops, env, sizeof(struct debugexit_state), err);
 }
+
+MAKER(debugexit, debugexit_create)

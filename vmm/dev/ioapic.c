@@ -8,6 +8,7 @@
  * useful here, since the 8259s are wired to LINT0. No nondeterminism enters here.
  */
 #include "dev/ioapic.h"
+#include "dev/making.h"
 #include "dev/util.h"
 
 #define OFF_SELECT 0x00
@@ -211,3 +212,5 @@ int ioapic_create(struct device *dev, const struct dev_env *env, struct err *err
 {
     return dev_alloc(dev, &ioapic_ops, env, sizeof(struct ioapic_state), err);
 }
+
+MAKER(ioapic, ioapic_create)

@@ -8,6 +8,7 @@
  * dropped. Everything follows from the guest's actions and virtual time: no nondeterminism.
  */
 #include "dev/lapic_internal.h"
+#include "dev/making.h"
 #include "cpu/model.h"
 
 #include <string.h>
@@ -367,3 +368,5 @@ int lapic_create(struct device *dev, const struct dev_env *env, struct err *err)
 {
     return dev_alloc(dev, &lapic_ops, env, sizeof(struct lapic_state), err);
 }
+
+MAKER(lapic, lapic_create)

@@ -6,6 +6,7 @@
  * how drivers conclude that there is no controller. No nondeterminism enters here.
  */
 #include "dev/misc.h"
+#include "dev/making.h"
 #include "dev/util.h"
 
 #define KBD_DATA    0x60
@@ -64,3 +65,5 @@ int misc_create(struct device *dev, const struct dev_env *env, struct err *err)
 {
     return dev_alloc(dev, &misc_ops, env, sizeof(struct misc_state), err);
 }
+
+MAKER(misc, misc_create)

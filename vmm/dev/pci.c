@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "dev/making.h"
 #include "dev/util.h"
 
 #define CONFIG_ADDRESS 0xcf8u
@@ -255,3 +256,5 @@ int pci_create(struct device *dev, const struct dev_env *env, struct err *err)
 {
     return dev_alloc(dev, &pci_ops, env, sizeof(struct pci), err);
 }
+
+MAKER(pci, pci_create)

@@ -7,6 +7,7 @@
  * does not gives the spurious vector IR7. No nondeterminism enters here.
  */
 #include "dev/pic8259.h"
+#include "dev/making.h"
 #include "dev/util.h"
 
 #define MASTER_PORT 0x20
@@ -329,3 +330,5 @@ int pic8259_create(struct device *dev, const struct dev_env *env, struct err *er
 {
     return dev_alloc(dev, &pic_ops, env, sizeof(struct pic_state), err);
 }
+
+MAKER(pic, pic8259_create)

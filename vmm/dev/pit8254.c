@@ -10,6 +10,7 @@
  * no width there and stays high. Everything follows from virtual time: no nondeterminism.
  */
 #include "dev/pit8254.h"
+#include "dev/making.h"
 #include "dev/util.h"
 
 #define PORT_COUNTER 0x40
@@ -471,7 +472,8 @@ static const struct device_ops pit_ops = {
     .loaded = pit_loaded,
 };
 
-void pit8254_unready(struct device *dev)
+/* At power-on of machine revision 0 (machine.h): counts are pending for ever. */
+static void unready(struct device *dev)
 {
     struct pit_state *s = dev->state;
     for (unsigned c = 0; c < CHANNELS; c++)
@@ -481,4 +483,12 @@ void pit8254_unready(struct device *dev)
 int pit8254_create(struct device *dev, const struct dev_env *env, struct err *err)
 {
     return dev_alloc(dev, &pit_ops, env, sizeof(struct pit_state), err);
+}
+
+int make_pit(struct device *dev, const struct making *w, struct err *err)
+{
+    int r = pit8254_create(dev, w->env, err);
+    if (!r && w->is->revision < 1)
+        unready(dev);
+    return r;
 }

@@ -8,7 +8,5 @@
 #define PIT_GSI 0
 
 int pit8254_create(struct device *dev, const struct dev_env *env, struct err *err);
-/* At power-on of machine revision 0 (machine.h): counts are pending for ever. */
-void pit8254_unready(struct device *dev);
 
 #endif

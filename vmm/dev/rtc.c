@@ -11,6 +11,7 @@
  * The wall clock at power-on is an input, given at creation; all else follows from virtual time.
  */
 #include "dev/rtc.h"
+#include "dev/making.h"
 #include "dev/util.h"
 
 #include <string.h>
@@ -450,4 +451,9 @@ int rtc_create(struct device *dev, const struct dev_env *env, u64 wall_clock, st
     *dev = (struct device){.ops = &rtc_ops, .env = env, .state = &r->s};
     rtc_reset(dev);
     return 0;
+}
+
+int make_rtc(struct device *dev, const struct making *w, struct err *err)
+{
+    return rtc_create(dev, w->env, w->is->wall_clock, err);
 }

@@ -9,6 +9,7 @@
  * Received bytes and BREAK are inputs; the machine hands them over at exact positions.
  */
 #include "dev/uart16550.h"
+#include "dev/making.h"
 #include "dev/util.h"
 
 #include <string.h>
@@ -434,4 +435,9 @@ static const struct device_ops uart_ops = {
 int uart16550_create(struct device *dev, const struct dev_env *env, struct err *err)
 {
     return dev_alloc(dev, &uart_ops, env, sizeof(struct uart_state), err);
+}
+
+int make_uart(struct device *dev, const struct making *w, struct err *err)
+{
+    return uart16550_create(dev, w->is->hvc0 ? w->serial_env : w->env, err);
 }

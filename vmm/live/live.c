@@ -26,8 +26,8 @@
 
 #define POLL_NS 1000000u /* a busy machine looks at stdin and signals this often */
 
-/* A wait that ends so much later than it was to: this program was stopped, or the host was. It is
- * never to be waited for longer than this in one go, so that a stop shows. */
+/* A wait that took this much longer than asked for says that this program, or the host, was
+ * stopped. No single wait is longer than this, so that a stop shows. */
 #define STOPPED_NS 1000000000u
 
 /* A guest that executes in less than this part of each window is idle. A tick of 250 Hz takes a

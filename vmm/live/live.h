@@ -1,7 +1,7 @@
 /*
  * The live input source: terminal or pipe on stdin, signals, limits. All that enters a machine
  * while it is recorded comes through here, and host time decides when: this is where nondeterminism
- * enters, and why the recorder stands behind it.
+ * enters, and why the recorder stands between it and the machine.
  *
  * Keys: Ctrl-A x quits, b sends BREAK, n an NMI, p presses the power button, h helps, Ctrl-A sends
  * Ctrl-A. They work in piped input too, where Ctrl-A x waits until the guest

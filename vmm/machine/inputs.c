@@ -31,7 +31,7 @@ static void apply_place(struct machine *m, const struct input *in)
     struct machine_cpu *c = m->turn;
     struct engine_place to;
     memcpy(&to, in->data, sizeof(to));
-    if (engine_settle(c->engine, &to, &m->failed))
+    if (engine_reach(c->engine, &to, &m->failed))
         return;
     engine_count_event(c->engine);
     clock_pass(m, in->arg);
@@ -84,5 +84,5 @@ void machine_place(struct machine *m, struct engine_place *out)
 
 int machine_settle(struct machine *m, const struct engine_place *to, struct err *err)
 {
-    return engine_settle(m->turn->engine, to, err);
+    return engine_reach(m->turn->engine, to, err);
 }

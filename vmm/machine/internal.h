@@ -15,7 +15,7 @@
 
 enum device_kind {
 #define DEVICE(NAME, ...) DEV_##NAME,
-#include "machine/devices.def"
+#include "dev/devices.def"
 #undef DEVICE
     DEV_KINDS
 };

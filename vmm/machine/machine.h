@@ -136,7 +136,7 @@ pos_t machine_position(const struct machine *m);
 vns_t machine_now(const struct machine *m);
 /* Where the CPU is, while the input source is asked for INPUT_PLACE. */
 void machine_place(struct machine *m, struct engine_place *out);
-/* Goes to where an INPUT_PLACE is, before it is taken. As engine_settle(). */
+/* Goes to where an INPUT_PLACE is, before it is taken. As engine_reach(). */
 int machine_settle(struct machine *m, const struct engine_place *to, struct err *err);
 /* The position in branches and events, of a machine that counts them. */
 pos_t machine_branches(const struct machine *m);

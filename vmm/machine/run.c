@@ -141,7 +141,8 @@ static int host_failed(struct machine *m, struct run_end *end, struct err *err)
 }
 
 /* Everything that is due here: deadlines, then inputs. <0 with *end. */
-static int settle(struct machine *m, struct input_source *src, struct run_end *end, struct err *err)
+static int take_due(struct machine *m, struct input_source *src, struct run_end *end,
+                    struct err *err)
 {
     struct input in;
     int r = 0;
@@ -194,7 +195,7 @@ static int turn(struct machine *m, struct input_source *src, const struct run_li
         m->end_requested = false;
         return !ended(end, m->end.reason, m->end.arg);
     }
-    int r = settle(m, src, end, err);
+    int r = take_due(m, src, end, err);
     if (r < 0)
         return r;
     if (engine_lost(c->engine, err))

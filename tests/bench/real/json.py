@@ -1,4 +1,4 @@
-"""Documents to JSON and back: strings, dictionaries, C code behind an interpreter."""
+"""Documents to JSON and back: strings, dictionaries, C code under an interpreter."""
 import sys
 
 sys.path.pop(0)  # this folder: the library has a module of this file's name

@@ -260,12 +260,15 @@ int cache_init(struct dbt *d, u64 bytes, bool copied, struct err *err)
     k->insn_off = map(insn_off_bytes(k));
     if (!k->blocks || !k->block_hash || !k->pages || !k->insn_off)
         return err_set(err, -ENOMEM, "out of memory for the translator's tables");
-    translate_common(d);
+    return 0;
+}
+
+void cache_begin(struct dbt *d)
+{
     regions_reset(d);
     for (unsigned t = 0; t < 2 * IDX_COUNT; t++)
         for (u32 slot = 0; slot < JC_SIZE; slot++)
             jc_clear(d, t, slot);
-    return 0;
 }
 
 void cache_fini(struct dbt *d)
@@ -311,7 +314,7 @@ static u32 page_add(struct dbt *d, u64 phys, u32 entry)
     u32 next = d->code->pages[index].blocks;
     d->code->pages[index].blocks = entry;
     if (!(pg->flags & PG_CODE)) {
-        mmu_protect_page(&d->c, pg, index);
+        mmu_protect_page(&d->c, index);
         pg->flags |= PG_CODE;
     }
     return next;
@@ -327,6 +330,21 @@ void cache_link(struct dbt *d, struct block *b)
     b->page_next = page_add(d, b->phys, bi);
     if (b->phys2)
         b->page2_next = page_add(d, b->phys2, bi | SECOND_PAGE);
+}
+
+void link_to(struct dbt *d, struct block *b, unsigned slot, const struct block *to)
+{
+    CHECK(slot < ARRAY_SIZE(b->link_patch) && b->link_patch[slot] > b->code &&
+              b->link_patch[slot] < d->code->size && to->code < d->code->size,
+          "link %u of the block at %llx to %llx", slot, (unsigned long long)b->lin,
+          (unsigned long long)to->lin);
+    u32 from = b->link_patch[slot], dest = to->code;
+    if (b->link_inner[slot] && b->loaded == to->loaded && b->spilled == to->spilled) {
+        from = b->link_inner[slot];
+        dest = to->inner;
+    }
+    *(i32 *)(void *)(d->code->rw + from) = (i32)dest - (i32)(from + 4);
+    b->linked |= 1u << region_of_code(d->code, dest);
 }
 
 static void hash_drop(struct code *k, const struct block *b)

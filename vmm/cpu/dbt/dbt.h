@@ -24,7 +24,7 @@
 #define FAILED_AT    3      /* guards of a block that failed before there is a plain translation */
 #define DBT_SLACK    16     /* positions a block may run before its budget check */
 #define BUDGET_PARTS 4
-/* ... of which for each instruction, and once besides */
+/* ... shared out: a part for each instruction, and one for the block as a whole */
 #define INSN_CODE (BLOCK_CODE / 2 / BLOCK_MAX)
 #define INSN_COLD (BLOCK_COLD / BLOCK_MAX)
 
@@ -54,7 +54,7 @@ struct block {
     u64 phys, phys2; /* phys2: of the next page, into which its one instruction goes; 0 none */
     u32 mode;
     u32 code;  /* offset in the cache: direct entry */
-    u32 inner; /* behind the prologue */
+    u32 inner; /* after the prologue */
     u32 ient;  /* entry for indirect jumps: r10 = target, verified */
     u32 hash_next, page_next, page2_next;
     u32 linked;    /* a bit for each region that a link of it goes to */
@@ -291,7 +291,11 @@ u64 slow_mem(struct dbt *d);
 /* cache.c: blocks, code cache, the jump cache */
 /* `bytes`: regions_init(); `copied`: fork() copies the translations as well (paranoid.h). */
 int cache_init(struct dbt *d, u64 bytes, bool copied, struct err *err);
+/* Once translate_common() has put what stays: empty. */
+void cache_begin(struct dbt *d);
 void cache_fini(struct dbt *d);
+/* Makes the branch `slot` of block b jump to another of its page. */
+void link_to(struct dbt *d, struct block *b, unsigned slot, const struct block *to);
 void cache_flush(struct core *c);
 /* Drops the jump cache's entries of a block. */
 void jc_drop_block(struct dbt *d, u32 number);
@@ -323,8 +327,6 @@ struct block *regions_block_at(struct code *k, u32 offset);
 
 /* translate.c, stubs.c */
 struct block *translate(struct dbt *d, const struct code_at *at);
-/* Does the instruction there go on in the next page? */
-bool translate_crosses(struct dbt *d, const u8 *page, unsigned offset);
 void translate_snippet(struct dbt *d, struct insn *in);
 void translate_common(struct dbt *d);
 
@@ -339,7 +341,6 @@ void host_fini(struct dbt *d);
 void host_enter(struct dbt *d);
 
 /* run.c */
-void link_to(struct dbt *d, struct block *b, unsigned slot, const struct block *to);
 enum engine_exit dbt_run_insns(struct core *c, u64 n, struct err *err);
 int dbt_native(struct core *c, struct insn *in);
 

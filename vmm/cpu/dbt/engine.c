@@ -74,6 +74,8 @@ int core_create(struct core **out, const struct engine_config *config, struct er
         destroy(&d->c);
         return ret;
     }
+    translate_common(d);
+    cache_begin(d);
     core_changed(&d->c.base);
     *out = &d->c;
     return 0;

@@ -3,12 +3,12 @@
  * words of the stack among them: a guard finds the host address of all that a group of them will
  * touch, which must be in one page. It stands in front of the block where the address is known
  * there, else in front of the group's first instruction, or of the last one before it at which no
- * flags have to be kept. What it found is in a register, or where none is free in a slot behind GS.
- * A guard that fails goes to a plain
- * translation of what begins at its place; nothing was done by then. That is made once a block's
- * guards have failed FAILED_AT times: mostly it is a page that the TLB does not have yet, and the
- * instructions run one at a time. A block that ends in a branch to its own start is laid out
- * several times, so that guards in front and the budget are for several rounds.
+ * flags have to be kept. What it found is in a register, or where none is free in a slot from GS
+ * on. A guard that fails goes to a plain translation of what begins at its place; nothing was done
+ * by then. That is made once a block's guards have failed FAILED_AT times: mostly it is a page that
+ * the TLB does not have yet, and the instructions run one at a time. A block that ends in a branch
+ * to its own start is laid out several times, so that guards in front and the budget are for
+ * several rounds.
  *
  * What a guard found stays true inside: the TLB loses something only through slow_mem(), which then
  * has the instruction executed by hand.

@@ -1,5 +1,5 @@
 /*
- * What ties the engine to its host thread: the GS base behind which its state lies, and the
+ * What ties the engine to its host thread: the GS base, from which its state is reached, and the
  * signals that guest instructions raise in translated code (#DE, #MF, #XM, #GP by misalignment).
  * A signal handler finds the engine through GS as well, copies the registers to sregs and unwinds
  * into the run loop. One machine runs per thread; several may exist in a process.

@@ -35,14 +35,6 @@ static u64 draw(const struct paranoid *p, u64 salt)
 
 /* ---- windows ---- */
 
-bool paranoid_failed_first(struct paranoid *p, u64 window)
-{
-    if (p->failed.code && p->failed_in <= window)
-        return false;
-    p->failed_in = window;
-    return true;
-}
-
 /* Has the judge ended? */
 static void reap(struct paranoid *p, struct slot *s)
 {
@@ -263,10 +255,10 @@ static void set_branches(struct engine *e, pos_t branches)
     core_ops.set_branches(e, branches);
 }
 
-static int settle(struct engine *e, const struct engine_place *to, struct err *err)
+static int reach(struct engine *e, const struct engine_place *to, struct err *err)
 {
     drop(e);
-    return core_ops.settle(e, to, err);
+    return core_ops.reach(e, to, err);
 }
 
 static void count_event(struct engine *e)
@@ -382,7 +374,7 @@ int paranoid_create(struct dbt *d, const struct engine_paranoid *config, struct 
     p->ops.ram_written = ram_written;
     p->ops.changed = changed;
     p->ops.set_branches = set_branches;
-    p->ops.settle = settle;
+    p->ops.reach = reach;
     p->ops.count_event = count_event;
     p->ops.set_trace = set_trace;
     p->ops.debug_set = debug_set;

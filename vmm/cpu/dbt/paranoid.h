@@ -133,7 +133,13 @@ int paranoid_create(struct dbt *d, const struct engine_paranoid *config, struct 
 
 /* Is this the first window that fails, so that it is said? They are judged side by side: what a
  * later one says may be an earlier one's doing. */
-bool paranoid_failed_first(struct paranoid *p, u64 window);
+static inline bool paranoid_failed_first(struct paranoid *p, u64 window)
+{
+    if (p->failed.code && p->failed_in <= window)
+        return false;
+    p->failed_in = window;
+    return true;
+}
 
 /* paranoid_pages.c */
 u64 paranoid_hash(const struct paranoid *p, u64 index);

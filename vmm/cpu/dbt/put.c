@@ -7,6 +7,7 @@
 
 #include <Zydis/Mnemonic.h>
 
+#include "cpu/x86/icache.h"
 #include "cpu/x86/mode.h"
 #include "cpu/x86/tlb.h"
 
@@ -159,7 +160,7 @@ void put_far_edge(struct tr *t, u64 target, unsigned idx)
 bool tr_linkable(const struct tr *t, u64 target)
 {
     return (target ^ t->lin) < PAGE_SIZE &&
-           !translate_crosses(t->d, t->at->page, target & (PAGE_SIZE - 1));
+           !icache_crosses(&t->d->c, t->at->page, target & (PAGE_SIZE - 1));
 }
 
 /* The rel32 at `at` is the link to an address in the page. */
@@ -181,7 +182,7 @@ void put_edge(struct tr *t, u64 target, unsigned slot)
     }
     put_epilogue(e, t->loaded & t->wr, 0);
     if (t->loaded | t->spilled) {
-        /* To a block with the same registers elsewhere: behind its prologue, without the rest. */
+        /* To a block with the same registers elsewhere: past its prologue, without the rest. */
         u8 *at = e_jmp(e);
         e_fix(at, e->p);
         t->b->link_inner[slot] = (u32)(at - t->d->code->rw);

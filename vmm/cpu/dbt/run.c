@@ -150,7 +150,7 @@ static struct block *lookup(struct dbt *d, int *result, bool remember)
     if (*result)
         return NULL;
     unsigned offset = at.phys & (PAGE_SIZE - 1);
-    if (translate_crosses(d, at.page, offset)) {
+    if (icache_crosses(&d->c, at.page, offset)) {
         const u8 *second;
         unsigned avail = PAGE_SIZE - offset;
         u8 before[15] = {0};
@@ -248,22 +248,6 @@ static void note_shadow(struct dbt *d)
         d->c.shadow_pos = position(&d->c);
         d->c.mov_ss = false;
     }
-}
-
-/* Makes the branch `slot` of block b jump to another of its page. */
-void link_to(struct dbt *d, struct block *b, unsigned slot, const struct block *to)
-{
-    CHECK(slot < ARRAY_SIZE(b->link_patch) && b->link_patch[slot] > b->code &&
-              b->link_patch[slot] < d->code->size && to->code < d->code->size,
-          "link %u of the block at %llx to %llx", slot, (unsigned long long)b->lin,
-          (unsigned long long)to->lin);
-    u32 from = b->link_patch[slot], dest = to->code;
-    if (b->link_inner[slot] && b->loaded == to->loaded && b->spilled == to->spilled) {
-        from = b->link_inner[slot];
-        dest = to->inner;
-    }
-    *(i32 *)(void *)(d->code->rw + from) = (i32)dest - (i32)(from + 4);
-    b->linked |= 1u << region_of_code(d->code, dest);
 }
 
 /* A slice ended in that block: one in which many do is translated again (path.c). */

@@ -81,7 +81,7 @@ struct tr {
      */
     bool guarded;
     bool closed;                           /* the path comes back to its start: a loop */
-    unsigned body, ngroups, nways, nsides; /* nways: branches that the path goes on behind */
+    unsigned body, ngroups, nways, nsides; /* nways: branches after which the path goes on */
     u8 *again, *leave[LINKS_MAX], *plain, *plain_saved;
     /* Not cleared: n, ncold say how much is there. */
     struct insn in[BLOCK_MAX];
@@ -94,7 +94,7 @@ struct tr {
     struct cold cold[4 * BLOCK_MAX + 4];
 };
 
-/* Where the block goes on behind a branch. */
+/* Where the block goes on after a branch. */
 enum way { WAY_END, WAY_ON, WAY_TAKEN };
 
 /* Offset in the TLB of the entry for the linear address in `reg`, into `to`. Clobbers flags. */
@@ -129,7 +129,7 @@ static inline void tr_jc_slot(struct emit *e, int scale)
     e1(e, 0xdb);
 }
 
-/* The stack's page is from now on that of the TLB entry at `index` behind `tlb`; `add`, which stays
+/* The stack's page is from now on that of the TLB entry at `index` from `tlb`; `add`, which stays
  * as it is, makes its host addresses. Clobbers flags. */
 static inline void tr_keep_stack_page(struct emit *e, int add, int index, size_t page, size_t tlb)
 {
@@ -145,7 +145,7 @@ static inline void tr_keep_stack_page(struct emit *e, int add, int index, size_t
     e_load(e, add, page + offsetof(struct stack_page, add));
 }
 
-/* Behind GS: the page that stack accesses of the block's privilege were in last. */
+/* From GS on: the page that stack accesses of the block's privilege were in last. */
 static inline size_t tr_stack_page(const struct tr *t)
 {
     return OFF(c.stack) + (t->d->c.idx == IDX_USER ? 0 : sizeof(struct stack_page));
@@ -158,7 +158,7 @@ static inline void tr_cold(struct tr *t, struct cold c)
     t->cold[t->ncold++] = c;
 }
 
-/* Behind GS: the part of the budget that the block takes from. */
+/* From GS on: the part of the budget that the block takes from. */
 static inline size_t tr_part(const struct tr *t)
 {
     return OFF(part) + 8 * (size_t)(t->bi % BUDGET_PARTS);
@@ -215,8 +215,14 @@ struct inlined {
 /* NULL: exec() runs it. */
 const struct inlined *tr_inlined(const struct dbt *d, const struct insn *in);
 
-/* translate.c */
-bool tr_wants_scratch(const struct dbt *d, const struct insn *in);
+/* Does what is put for it clobber s1 and s2? */
+static inline bool tr_wants_scratch(const struct dbt *d, const struct insn *in)
+{
+    return (in->treat == T_JCC && (counts_branches(&d->c) || block_signals(d->c.mode))) ||
+           (in->treat == T_GEN && in->mem) || in->treat == T_PUSH || in->treat == T_POP ||
+           in->treat == T_LEAVE || in->treat == T_CALL || in->treat == T_RET ||
+           in->treat == T_JMP || in->treat == T_HELP;
+}
 
 /* guard.c */
 bool guard_wanted(const struct tr *t);
@@ -236,9 +242,9 @@ void put_middle_cold(struct tr *t, const struct cold *c);
 void put_give_back(struct tr *t, unsigned n);
 /* Notes that the block ends in a branch to its start, if it does. */
 void path_loop(struct tr *t);
-/* Where in the page the block goes on behind its last instruction, a branch; -1: it ends. */
+/* Where in the page the block goes on after its last instruction, a branch; -1: it ends. */
 int path_on(struct tr *t);
-/* It does not go on behind its last instruction after all, and is no loop. */
+/* It does not go on after its last instruction after all, and is no loop. */
 void path_end(struct tr *t);
 /* Is it more than what the usual translation gives? */
 bool path_gains(const struct tr *t);
@@ -264,7 +270,7 @@ void put_restore_flags(struct tr *t);
 void put_saved(struct tr *t, bool saved);
 void put_check_as(struct tr *t, unsigned i, unsigned size, bool write, bool is_const, u64 value,
                   enum flags_state flags, enum found found);
-/* TLB index of the linear address in reg into s2; the TLB's place behind GS is returned. Clobbers
+/* TLB index of the linear address in reg into s2; the TLB's offset from GS is returned. Clobbers
  * flags. */
 size_t put_tlb_index(struct tr *t, int reg);
 /* ... of one that is known: the entry's place. */

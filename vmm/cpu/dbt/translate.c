@@ -46,7 +46,7 @@ static bool is_tail(const struct dbt *d, const struct insn *in)
     switch (in->treat) {
     case T_GEN:
         /* Which low register would serve depends on luck for none left. */
-        return in->mem && in->high8 && tr_low_register(in->use) < 0;
+        return in->align_ours || (in->mem && in->high8 && tr_low_register(in->use) < 0);
     case T_NOP:
     case T_LEA: return false;
     case T_PUSH: return !tr_usual_size(in) || in->op0_kind == OP_SREG;
@@ -66,14 +66,6 @@ static bool is_branch(const struct dbt *d, const struct insn *in)
     const struct inlined *k = tr_inlined(d, in);
     return (k && k->ends) || in->treat == T_CALL || in->treat == T_RET || in->treat == T_JMP ||
            in->treat == T_JCC;
-}
-
-bool tr_wants_scratch(const struct dbt *d, const struct insn *in)
-{
-    return (in->treat == T_JCC && (counts_branches(&d->c) || block_signals(d->c.mode))) ||
-           (in->treat == T_GEN && in->mem) || in->treat == T_PUSH || in->treat == T_POP ||
-           in->treat == T_LEAVE || in->treat == T_CALL || in->treat == T_RET ||
-           in->treat == T_JMP || in->treat == T_HELP;
 }
 
 static unsigned free_registers(u16 use)
@@ -96,16 +88,6 @@ static void pick_scratch(struct tr *t)
     }
     t->s1 = got[0];
     t->s2 = got[1];
-}
-
-bool translate_crosses(struct dbt *d, const u8 *page, unsigned offset)
-{
-    u8 key[16] __attribute__((aligned(8)));
-    unsigned avail = PAGE_SIZE - offset;
-    if (avail >= 15)
-        return false;
-    icache_key(code_size(&d->c), page + offset, avail, key);
-    return !icache_look(&d->c, key)->len;
 }
 
 /* An instruction in two pages is a block by itself, unless exec() has to run it. */
@@ -226,7 +208,7 @@ static void put_budget(struct tr *t, unsigned i)
 }
 
 /* Before which instruction the budget is taken: where it costs no flags, if that is soon and not
- * behind a branch that leaves the block. */
+ * after a branch that leaves the block. */
 static unsigned place_check(const struct tr *t)
 {
     for (unsigned i = 0; i < t->count && i <= CHECK_MAX; i++) {
@@ -345,7 +327,7 @@ static unsigned place_of(struct tr *t)
 }
 
 /* Stores into the 64 bytes around each instruction will drop the page's blocks, and into those that
- * say which flags are live behind the last one. */
+ * say which flags are live after the last one. */
 static void mark_page(const struct tr *t)
 {
     unsigned start = t->at->phys & (PAGE_SIZE - 1);

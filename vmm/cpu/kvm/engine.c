@@ -1,7 +1,7 @@
 /*
- * The KVM engine behind cpu/engine.h. Its vCPU, page walks, debug points and bookkeeping of written
- * pages are the core's (cpu/x86): a machine is the same whichever engine runs it. What it adds is
- * who executes the instructions.
+ * The KVM engine, as cpu/engine.h has it. Its vCPU, page walks, debug points and bookkeeping of
+ * written pages are the core's (cpu/x86): a machine is the same whichever engine runs it. What it
+ * adds is who executes the instructions.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -185,14 +185,14 @@ static void free_place(struct engine *e, struct engine_place *out)
     core_place(e, out);
 }
 
-static int free_settle(struct engine *e, const struct engine_place *to, struct err *err)
+static int free_reach(struct engine *e, const struct engine_place *to, struct err *err)
 {
     if (!present(e, true)) {
         *err = kvm_of(e)->free->lost;
         return err->code;
     }
     free_changed(kvm_of(e), true);
-    return core_settle(e, to, err);
+    return core_reach(e, to, err);
 }
 
 static bool free_can_interrupt(const struct engine *e)
@@ -294,7 +294,7 @@ void free_engine_ops(struct engine_ops *ops)
     ops->lost = free_lost;
     ops->run = free_run;
     ops->place = free_place;
-    ops->settle = free_settle;
+    ops->reach = free_reach;
     ops->can_interrupt = free_can_interrupt;
     ops->can_nmi = free_can_nmi;
     ops->interrupt = free_interrupt;

@@ -21,6 +21,7 @@ struct kvm_free {
     /* Who has the present state. `general` is all but x87, SSE and AVX. */
     bool kvm_general, kvm_fpu, core_general, core_fpu;
     bool kvm_msrs;           /* KVM has those that only we change */
+    u64 features_enables;    /* as KVM has it: CPUID faults */
     struct kvm_sregs sregs;  /* as KVM has them */
     struct kvm_debugregs dr; /* as well */
     struct err lost; /* why KVM did not give the state when somebody looked; code 0: it did */

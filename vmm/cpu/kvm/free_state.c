@@ -10,16 +10,19 @@
 #include "cpu/x86/run.h"
 #include "cpu/x86/tlb.h"
 
-#define MSR_SYSENTER_CS  0x174
-#define MSR_SYSENTER_ESP 0x175
-#define MSR_SYSENTER_EIP 0x176
-#define MSR_PAT          0x277
-#define MSR_STAR         0xc0000081
-#define MSR_LSTAR        0xc0000082
-#define MSR_CSTAR        0xc0000083
-#define MSR_SFMASK       0xc0000084
-#define MSR_KERNEL_GS    0xc0000102
-#define MSR_TSC_AUX      0xc0000103
+#define MSR_PLATFORM_INFO    0xce
+#define MSR_FEATURES_ENABLES 0x140
+#define PLATFORM_CPUID_FAULT (1ull << 31)
+#define MSR_SYSENTER_CS      0x174
+#define MSR_SYSENTER_ESP     0x175
+#define MSR_SYSENTER_EIP     0x176
+#define MSR_PAT              0x277
+#define MSR_STAR             0xc0000081
+#define MSR_LSTAR            0xc0000082
+#define MSR_CSTAR            0xc0000083
+#define MSR_SFMASK           0xc0000084
+#define MSR_KERNEL_GS        0xc0000102
+#define MSR_TSC_AUX          0xc0000103
 
 struct msr_list {
     struct kvm_msrs head;
@@ -263,6 +266,21 @@ static int push_msrs(struct kvm *k, struct err *err)
     return 0;
 }
 
+/* KVM has it in every CPU, for guests of any maker. */
+static int push_cpuid_fault(struct kvm *k, struct err *err)
+{
+    u64 wanted = k->core->cpu.features;
+    struct msr_list m = {.entry = {{.index = MSR_PLATFORM_INFO, .data = PLATFORM_CPUID_FAULT},
+                                   {.index = MSR_FEATURES_ENABLES, .data = wanted}}};
+    if (!core_has(k->core, FEAT_CPUID_FAULT) || wanted == k->free->features_enables)
+        return 0;
+    m.head.nmsrs = 2;
+    if (ioctl(k->h.vcpu, KVM_SET_MSRS, &m) != 2)
+        return err_set(err, -ENOTSUP, "this host's KVM cannot make CPUID fault");
+    k->free->features_enables = wanted;
+    return 0;
+}
+
 int free_push(struct kvm *k, struct err *err)
 {
     struct kvm_free *f = k->free;
@@ -276,6 +294,8 @@ int free_push(struct kvm *k, struct err *err)
         r = free_pull(k, false, err);
     if (!r && !f->kvm_msrs)
         r = push_msrs(k, err);
+    if (!r)
+        r = push_cpuid_fault(k, err);
     if (!r)
         f->kvm_general = f->kvm_fpu = f->kvm_msrs = true;
     return r;

@@ -20,7 +20,7 @@ struct attempt {
     const char *what;
     u8 code[8];
     u8 size;
-    u8 behind; /* RIP after it, from its start */
+    u8 after; /* RIP after it, from its start */
     bool fault;
 };
 
@@ -80,7 +80,7 @@ static int attempt(const struct kvm_vm *h, unsigned cpl, const struct attempt *a
         return 0;
     }
     /* By the trap the registers must be as after it, and RF clear, which a fault sets. */
-    bool there = regs.rip == TRY_CODE + a->behind && !(regs.rflags & FL_RF) && regs.rcx == 7 &&
+    bool there = regs.rip == TRY_CODE + a->after && !(regs.rflags & FL_RF) && regs.rcx == 7 &&
                  regs.rax == (a->code[1] == 0x01 ? 12 : 5) && regs.rdi == TRY_DATA;
     if (!there)
         *stop = KVM_STOP_NONE;

@@ -238,7 +238,9 @@ static bool plan_system(struct core *d, const struct insn *in, struct plan *p)
     switch (in->mnemonic) {
     case ZYDIS_MNEMONIC_CLD:
     case ZYDIS_MNEMONIC_STD: return true;
-    case ZYDIS_MNEMONIC_CPUID: return d->pmu.kind->kind == PMU_KIND_NONE;
+    case ZYDIS_MNEMONIC_CPUID:
+        return d->pmu.kind->kind == PMU_KIND_NONE &&
+               (!d->cpl || !(d->cpu.features & FEATURES_CPUID_FAULT));
     case ZYDIS_MNEMONIC_IN:
     case ZYDIS_MNEMONIC_OUT: p->device = true; return plan_port(d, in);
     case ZYDIS_MNEMONIC_RDMSR:
@@ -466,7 +468,7 @@ static int answer_cpuid(struct kvm *k, struct insn *in)
     return r;
 }
 
-/* One iteration of a REP string is behind us. */
+/* One iteration of a REP string is done. */
 static int iterated(struct core *d, const struct insn *in, const struct plan *p, u64 rcx, u64 flags)
 {
     bool zf = d->flags & FL_ZF;

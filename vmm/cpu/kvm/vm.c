@@ -172,6 +172,8 @@ int kvm_set_cpuid(struct kvm_vm *h, enum cpu_model model, struct err *err)
         {0xe, 0x16, 0},
         {0x40000000, 0x40000001, 0},
         {0x80000000, 0x80000008, 0},
+        {0x8000001d, 0x8000001d, 5}, /* AMD's */
+        {0x8000001e, 0x80000021, 0},
     };
     enum { MOST = 80 };
     struct kvm_cpuid2 *list = calloc(1, sizeof(*list) + MOST * sizeof(struct kvm_cpuid_entry2));

@@ -105,16 +105,19 @@ struct stack_page {
 };
 #define STACK_NONE (1ull << 63) /* what it matches is not canonical: a fault, and exec() looks */
 
+/* For each RAM page, which entry of a vCPU's TLB may have a write tag for it: 1 + idx << TLB_BITS |
+ * slot. */
+#define WRITER_NONE 0u
+#define WRITER_MANY UINT16_MAX /* not only one */
+_Static_assert(IDX_COUNT << TLB_BITS < WRITER_MANY, "a writer names any entry");
+
 /* One per RAM page. */
 #define PG_CODE    0x01 /* has translations: no write fast path */
 #define PG_PT      0x02 /* served as a page table: no write fast path */
-#define PG_WTLB    0x04 /* some TLB entry may have a write tag for it */
-#define PG_WMULTI  0x08 /* ... and not only the one in wslot */
 #define PG_PTMULTI 0x10 /* used at several linear bases or levels */
 #define PG_CLEAN   0x20 /* not written since engine_written_reset(): no write fast path */
 struct page {
     u64 pt_base; /* linear address of its entry 0 */
-    u16 wslot;   /* idx << TLB_BITS | slot */
     u8 flags;
     u8 pt_level;
     u8 pt_writes;
@@ -247,6 +250,8 @@ struct core {
     u64 xmask;        /* XSAVE mask for the host */
     u64 phys_mask;    /* valid physical address bits */
     enum cpu_model model;
+    const u32 *words; /* its features: core_has() */
+    u64 cr4_bits;     /* of CR4 that it has; the others are reserved */
     struct ram *ram;
     const struct engine_env *env;
     const struct translator *translator;
@@ -268,6 +273,7 @@ struct core {
     u8 bounce_raw[256] __attribute__((aligned(64)));
 
     struct stack_page stack[2]; /* of CPL 3; of CPL < 3 */
+    u16 *writer;                /* of each RAM page, as above */
     struct filled tlb_user, tlb_kernel;
     /* No entry lies across two lines of the host's cache. */
     struct tlb_entry tlb[IDX_COUNT][TLB_SIZE] __attribute__((aligned(64)));
@@ -280,6 +286,12 @@ static inline struct core *core_of(struct engine *e)
 static inline const struct core *core_of_const(const struct engine *e)
 {
     return (const struct core *)e;
+}
+
+/* Does the model have it? (vmm/cpu/features.def) */
+static inline bool core_has(const struct core *d, enum cpu_feature f)
+{
+    return cpu_words_have(d->words, f);
 }
 
 static inline bool is_canonical(u64 va)

@@ -340,7 +340,9 @@ HELPER(iret)
 HELPER(syscall)
 {
     struct vcpu *c = &d->cpu;
-    if (!(c->efer & EFER_SCE) || !is_64bit(d))
+    /* From compatibility mode it goes to CSTAR, on AMD's CPUs (APM vol. 3). */
+    bool compatible = core_has(d, FEAT_AMD) && long_mode(d) && !is_64bit(d);
+    if (!(c->efer & EFER_SCE) || !(is_64bit(d) || compatible))
         return raise_fault(d, EXC_UD);
     c->gpr[RCX] = d->next;
     c->gpr[R11] = get_rflags(d) & ~(u64)FL_RF;
@@ -348,7 +350,7 @@ HELPER(syscall)
     u16 sel = c->star >> 32 & 0xfffc;
     set_flat(d, SEG_CS, sel, ATTR_P | ATTR_S | ATTR_L | ATTR_G | 0xb);
     set_flat(d, SEG_SS, (u16)(sel + 8), ATTR_P | ATTR_S | ATTR_DB | ATTR_G | 3);
-    d->next = c->lstar;
+    d->next = compatible ? c->cstar : c->lstar;
     set_cpl(d, 0, d->next);
     d->tf_now = true;
     mmu_mode_changed(d);
@@ -386,6 +388,8 @@ HELPER(sysenter)
 {
     struct vcpu *c = &d->cpu;
     bool wide = long_mode(d);
+    if (wide && core_has(d, FEAT_AMD)) /* AMD's CPUs have it outside long mode only */
+        return raise_fault(d, EXC_UD);
     if (!(c->sysenter_cs & 0xfffc) || real_mode(d))
         return raise_error(d, EXC_GP, 0);
     c->rflags &= ~(u64)(FL_IF | FL_VM | FL_RF);
@@ -404,6 +408,8 @@ HELPER(sysexit)
     struct vcpu *c = &d->cpu;
     if (!(c->sysenter_cs & 0xfffc) || d->cpl != 0 || real_mode(d))
         return raise_error(d, EXC_GP, 0);
+    if (long_mode(d) && core_has(d, FEAT_AMD))
+        return raise_fault(d, EXC_UD);
     u16 sel = c->sysenter_cs & 0xfffc;
     bool wide = in->opsize == 8;
     if (wide && (!is_canonical(c->gpr[RCX]) || !is_canonical(c->gpr[RDX])))

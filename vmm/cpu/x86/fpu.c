@@ -410,7 +410,7 @@ HELPER(xsetbv)
     if (!(d->cpu.cr4 & CR4_OSXSAVE))
         return raise_fault(d, EXC_UD);
     u64 v = (u32)r[RAX] | r[RDX] << 32;
-    u64 allowed = d->model >= CPU_X86_64_V3 ? 7 : 3;
+    u64 allowed = core_has(d, FEAT_AVX) ? 7 : 3;
     if (d->cpl != 0 || (u32)r[RCX] != 0 || !(v & 1) || (v & ~allowed) ||
         ((v & XF_AVX) && !(v & XF_SSE)))
         return raise_error(d, EXC_GP, 0);

@@ -6,6 +6,7 @@
  */
 #include "cpu/x86/icache.h"
 
+#include "cpu/x86/mode.h"
 #include "cpu/x86/park.h"
 
 #define ICACHE_BITS 16
@@ -43,6 +44,16 @@ const struct insn *icache_look(struct core *d, const u8 key[16])
 {
     return get(d, &d->shared->icache[(1u << ICACHE_BITS) + (hash_key(key) >> (64 - AHEAD_BITS))],
                key);
+}
+
+bool icache_crosses(struct core *d, const u8 *page, unsigned offset)
+{
+    u8 key[16] __attribute__((aligned(8)));
+    unsigned avail = PAGE_SIZE - offset;
+    if (avail >= 15)
+        return false;
+    icache_key(code_size(d), page + offset, avail, key);
+    return !icache_look(d, key)->len;
 }
 
 bool ends_scan(const struct insn *in)

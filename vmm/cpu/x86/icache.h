@@ -18,6 +18,8 @@ static inline void icache_key(enum code_size code, const u8 *bytes, unsigned ava
 struct insn *icache_get(struct core *d, const u8 key[16]);
 /* One that is only looked at: it stays until another is looked at. */
 const struct insn *icache_look(struct core *d, const u8 key[16]);
+/* Does the instruction at that offset of a page go on in the next one? */
+bool icache_crosses(struct core *d, const u8 *page, unsigned offset);
 /* The liveness rule stops here: branches and what may not be looked beyond. */
 bool ends_scan(const struct insn *in);
 

@@ -11,7 +11,7 @@
 #include "cpu/vcpu.h"
 
 /* Every helper that insn.def names. */
-#define ISA_SET(set, needs, treat)
+#define ISA_SET(set, has, needs, treat)
 #define INSN(m, treat, helper) extern helper_fn help_##helper;
 #include "cpu/x86/insn.def"
 #undef INSN
@@ -19,11 +19,15 @@
 
 enum { S_GEN = 1, S_LISTED };
 
+/* Sets that all models have, or none. */
+enum { FEAT_ALL = 0xfffe, FEAT_NONE = 0xffff };
+
 struct set_row {
+    u16 has;
     u8 needs, treat;
 };
 static const struct set_row set_rows[ZYDIS_ISA_SET_MAX_VALUE + 1] = {
-#define ISA_SET(set, needs, treat) [ZYDIS_ISA_SET_##set] = {N_##needs, S_##treat},
+#define ISA_SET(set, has, needs, treat) [ZYDIS_ISA_SET_##set] = {FEAT_##has, N_##needs, S_##treat},
 #define INSN(m, treat, helper)
 #include "cpu/x86/insn.def"
 #undef INSN
@@ -34,7 +38,7 @@ static const struct {
     const char *set;
     u8 treat;
 } later_sets[] = {
-#define ISA_SET(set, needs, treat)
+#define ISA_SET(set, has, needs, treat)
 #define INSN(m, treat, helper)
 #define LATER_SET(set, treat) {set, T_##treat},
 #include "cpu/x86/insn.def"
@@ -50,7 +54,7 @@ struct insn_row {
     helper_fn *help;
 };
 static const struct insn_row insn_rows[ZYDIS_MNEMONIC_MAX_VALUE + 1] = {
-#define ISA_SET(set, needs, treat)
+#define ISA_SET(set, has, needs, treat)
 #define INSN(m, treat, helper) [ZYDIS_MNEMONIC_##m] = {T_##treat, help_##helper},
 #include "cpu/x86/insn.def"
 #undef INSN
@@ -92,8 +96,8 @@ static void decoder_for(enum cpu_model model, enum code_size code, ZydisDecoder 
     ZydisDecoderEnableMode(dec, ZYDIS_DECODER_MODE_CLDEMOTE, ZYAN_FALSE);
     ZydisDecoderEnableMode(dec, ZYDIS_DECODER_MODE_WBNOINVD, ZYAN_FALSE);
     /* Without BMI1/LZCNT, F3 0F BC/BD are BSF/BSR. */
-    ZydisDecoderEnableMode(dec, ZYDIS_DECODER_MODE_LZCNT, model >= CPU_X86_64_V3);
-    ZydisDecoderEnableMode(dec, ZYDIS_DECODER_MODE_TZCNT, model >= CPU_X86_64_V3);
+    ZydisDecoderEnableMode(dec, ZYDIS_DECODER_MODE_LZCNT, cpu_model_has(model, FEAT_LZCNT));
+    ZydisDecoderEnableMode(dec, ZYDIS_DECODER_MODE_TZCNT, cpu_model_has(model, FEAT_BMI1));
 }
 
 static void add_gpr(struct insn *in, ZydisRegister r, bool written)
@@ -393,6 +397,20 @@ static u8 later_treatment(ZydisISASet set)
     return T_NONE;
 }
 
+/* Does the model have instructions of that set? One that no row names is not asked for. */
+static bool in_model(const ZydisDecodedInstruction *zi, const struct set_row *set,
+                     enum cpu_model model)
+{
+    u16 has = set->has;
+    if (zi->mnemonic == ZYDIS_MNEMONIC_VPCLMULQDQ && has == FEAT_AVX)
+        has = FEAT_PCLMULQDQ;
+    if (has == FEAT_ALL || !set->treat)
+        return true;
+    if (has == FEAT_NONE || (set->needs == N_AVX && !cpu_model_has(model, FEAT_AVX)))
+        return false;
+    return cpu_model_has(model, has);
+}
+
 static void take_treatment(struct insn *in, const ZydisDecodedInstruction *zi,
                            const ZydisDecodedOperand *op, enum cpu_model model)
 {
@@ -417,13 +435,13 @@ static void take_treatment(struct insn *in, const ZydisDecodedInstruction *zi,
     } else if (in->treat == T_BITS) {
         in->treat = in->mem && in->op1_kind == OP_GPR ? T_HELP : T_GEN;
     }
-    /* A set no model has: #UD, but for the hints and NOPs listed. */
-    if (set->needs == N_ABSENT && in->treat != T_NOP)
-        in->treat = T_UD;
-    if (set->needs == N_ABSENT && in->treat == T_NOP)
-        in->needs = N_BASE;
-    if (model < CPU_X86_64_V3 && (set->needs == N_V3 || set->needs == N_AVX))
-        in->treat = T_UD;
+    /* A set that the model lacks: #UD, but for the hints and NOPs listed. */
+    if (!in_model(zi, set, model)) {
+        if (in->treat == T_NOP)
+            in->needs = N_BASE;
+        else
+            in->treat = T_UD;
+    }
     if (zi->meta.branch_type == ZYDIS_BRANCH_TYPE_FAR) {
         in->far = 1;
         if (in->treat == T_CALL || in->treat == T_JMP || in->treat == T_RET)
@@ -536,8 +554,10 @@ void insn_decode(enum cpu_model model, enum code_size code, const u8 bytes[15], 
     in->fpu_nowait = x87_control(zi.mnemonic);
     in->fpu_wait = has_vector(&zi, op, true) || (in->needs == N_X87 && x87_waits(zi.mnemonic));
     in->align = alignment(in, &zi);
-    in->fixed_size =
-        (in->needs >= N_X87 && in->needs <= N_AVX) || zi.mnemonic == ZYDIS_MNEMONIC_MOVNTI;
+    in->align_ours = in->align && zi.meta.isa_set == ZYDIS_ISA_SET_SHA;
+    in->fixed_size = (in->needs >= N_X87 && in->needs <= N_AVX) ||
+                     zi.mnemonic == ZYDIS_MNEMONIC_MOVNTI ||
+                     zi.meta.isa_set == ZYDIS_ISA_SET_ADOX_ADCX;
     in->small = takes_register(&zi, op);
     in->imm_register = zi.mnemonic == ZYDIS_MNEMONIC_VBLENDVPS ||
                        zi.mnemonic == ZYDIS_MNEMONIC_VBLENDVPD ||

@@ -29,8 +29,8 @@ enum treat {
     T_GP_LONG, /* longer than 15 bytes: #GP(0) */
 };
 
-/* State an instruction needs, beyond BASE. */
-enum needs { N_BASE, N_X87, N_MMX, N_SSE, N_AVX, N_V3, N_ABSENT };
+/* State an instruction needs, beyond BASE. N_FEAT: none, of a set that not all models have. */
+enum needs { N_BASE, N_X87, N_MMX, N_SSE, N_AVX, N_FEAT };
 
 /* What code is written for: it decides what bytes mean. CODE_REAL: 16 bits, in real-address and
  * virtual-8086 mode, which lack instructions. */
@@ -52,6 +52,7 @@ struct insn {
     u8 fpu_nowait;  /* x87 control instruction: does not update FIP/FOP/FDP */
     u8 fpu_wait;    /* a pending x87 exception comes before its memory access */
     u8 align;       /* #GP(0) unless the operand has this alignment; 0 none */
+    u8 align_ours;  /* ... which not every host's CPU checks: SHA on AMD's */
     u16 mnemonic;   /* ZydisMnemonic */
     u8 opsize;      /* bytes */
     u8 addrsize;    /* bytes */

@@ -91,6 +91,10 @@ static bool get(struct core *d, u32 msr, u64 *v)
         core_park(d);
         return d->env->rdmsr(d->env->cpu, msr, v);
     }
+    if (msr_missing(d, msr))
+        return false;
+    if (msr_named_read(d, msr, v))
+        return true;
     bool ok;
     if (pmu_rdmsr(d, msr, v, &ok))
         return ok;
@@ -162,6 +166,8 @@ static bool set(struct core *d, u32 msr, u64 v)
         core_park(d);
         return d->env->wrmsr(d->env->cpu, msr, v);
     }
+    if (msr_missing(d, msr))
+        return false;
     bool ok;
     if (pmu_wrmsr(d, msr, v, &ok))
         return ok;
@@ -210,7 +216,7 @@ static bool set(struct core *d, u32 msr, u64 v)
             mmu_flush_all(d);
         return true;
     }
-    default: return false;
+    default: return msr_named_write(d, msr, v);
     }
 }
 

@@ -42,7 +42,7 @@ static u64 stride(const struct core *d, const struct engine_place *to)
     return d->cpu.rip == to->rip && d->cpu.rep_resume && rcx > to->rcx ? rcx - to->rcx : 1;
 }
 
-int core_settle(struct engine *e, const struct engine_place *to, struct err *err)
+int core_reach(struct engine *e, const struct engine_place *to, struct err *err)
 {
     struct core *d = core_of(e);
     pos_t at = branch_position(d);

@@ -32,12 +32,13 @@ enum {
     P_PMC = 0,
     P_FIXED = 4,
     P_SEL = 7,
-    P_FIXED_CTRL = 11,
-    P_GLOBAL_CTRL = 12,
-    P_STATUS = 13,
-    P_MISC =
-        14, /* bits 0 to 15: DEBUGCTL; from EDGE_SHIFT on: of counters of edges, the last look */
+    P_GLOBAL_CTRL = 11,
+    P_STATUS = 12,
+    /* Bits 0 to 15: DEBUGCTL; from FIXED_SHIFT on IA32_FIXED_CTR_CTRL; from EDGE_SHIFT on, of
+     * counters of edges: what the last cycle was. */
+    P_MISC = 13,
 };
+#define FIXED_SHIFT 16
 #define EDGE_SHIFT  48
 #define GENERAL_MAX 4
 #define FIXED_MAX   3
@@ -215,7 +216,7 @@ static void add_intel(struct core *d)
     for (unsigned i = 0; i < d->pmu.kind->general; i++)
         add_general(d, r[P_SEL + i], &r[P_PMC + i], i, on >> i & 1);
     for (unsigned i = 0; i < d->pmu.kind->fixed; i++) {
-        u64 how = r[P_FIXED_CTRL] >> 4 * i;
+        u64 how = r[P_MISC] >> (FIXED_SHIFT + 4 * i);
         add_counter(d,
                     (struct pmu_counter){.value = &r[P_FIXED + i],
                                          .rings = how & 3,
@@ -380,13 +381,36 @@ void pmu_changed(struct core *d)
 
 /* ---- registers ---- */
 
+static bool any_thread(const struct core *d)
+{
+    return d->pmu.kind->version == 3 || d->pmu.kind->version == 4;
+}
+
+/* IA32_FIXED_CTR_CTRL, of Intel's. */
+static u64 fixed_ctrl(const struct core *d)
+{
+    return d->cpu.perf[P_MISC] >> FIXED_SHIFT & 0xfff;
+}
+static bool set_fixed_ctrl(struct core *d, u64 v)
+{
+    u64 may = 0;
+    for (unsigned i = 0; i < d->pmu.kind->fixed; i++)
+        may |= (u64)(any_thread(d) ? 15 : 15 & ~FIXED_ANY) << 4 * i;
+    if (v & ~may)
+        return false;
+    pmu_sync(d);
+    d->cpu.perf[P_MISC] = (d->cpu.perf[P_MISC] & ~(0xfffull << FIXED_SHIFT)) | v << FIXED_SHIFT;
+    configure(d);
+    return true;
+}
+
 /* The register that an MSR is, and the bits that a write may have. NULL: none. */
 static u64 *intel_register(struct core *d, u32 msr, u64 *may)
 {
     const struct model_pmu *k = d->pmu.kind;
     u64 *r = d->cpu.perf;
     u64 counters = ((1ull << k->general) - 1) | ((1ull << k->fixed) - 1) << STATUS_FIXED;
-    bool any = k->version == 3 || k->version == 4;
+    bool any = any_thread(d);
     *may = width_mask(d);
     if (msr >= MSR_PMC && msr < MSR_PMC + k->general)
         return &r[P_PMC + msr - MSR_PMC];
@@ -399,11 +423,6 @@ static u64 *intel_register(struct core *d, u32 msr, u64 *may)
         return &r[P_SEL + msr - MSR_EVTSEL];
     }
     switch (msr) {
-    case MSR_FIXED_CTRL:
-        *may = 0;
-        for (unsigned i = 0; i < k->fixed; i++)
-            *may |= (u64)(any ? 15 : 15 & ~FIXED_ANY) << 4 * i;
-        return &r[P_FIXED_CTRL];
     case MSR_GLOBAL_CTRL: *may = counters; return &r[P_GLOBAL_CTRL];
     case MSR_GLOBAL_STATUS: return &r[P_STATUS];
     case MSR_GLOBAL_RESET:
@@ -447,8 +466,8 @@ static u64 in_use(const struct core *d)
         used |= (u64)((r[P_SEL + i] & SEL_INT) != 0) << 63;
     }
     for (unsigned i = 0; i < d->pmu.kind->fixed; i++) {
-        used |= (u64)((r[P_FIXED_CTRL] >> 4 * i & 3) != 0) << (STATUS_FIXED + i);
-        used |= (u64)((r[P_FIXED_CTRL] >> 4 * i & FIXED_INT) != 0) << 63;
+        used |= (u64)((r[P_MISC] >> (FIXED_SHIFT + 4 * i) & 3) != 0) << (STATUS_FIXED + i);
+        used |= (u64)((r[P_MISC] >> (FIXED_SHIFT + 4 * i) & FIXED_INT) != 0) << 63;
     }
     return used;
 }
@@ -474,6 +493,10 @@ bool pmu_rdmsr(struct core *d, u32 msr, u64 *value, bool *ok)
     }
     if (is_intel(d) && msr == MSR_PERF_CAP) {
         *value = 1u << 13; /* full-width writes */
+        return true;
+    }
+    if (is_intel(d) && msr == MSR_FIXED_CTRL) {
+        *value = fixed_ctrl(d);
         return true;
     }
     if (is_intel(d) && msr == MSR_GLOBAL_INUSE && d->pmu.kind->version >= 4) {
@@ -507,8 +530,10 @@ bool pmu_wrmsr(struct core *d, u32 msr, u64 value, bool *ok)
     u64 may, *r = find(d, msr, &may);
     if (d->pmu.kind->kind == PMU_KIND_NONE)
         return false;
-    *ok = msr == MSR_DEBUGCTL && write_debugctl(d, value);
-    if (msr == MSR_DEBUGCTL || (is_intel(d) && is_read_only(msr)))
+    *ok = msr == MSR_DEBUGCTL     ? write_debugctl(d, value)
+          : msr == MSR_FIXED_CTRL ? is_intel(d) && set_fixed_ctrl(d, value)
+                                  : false;
+    if (msr == MSR_DEBUGCTL || msr == MSR_FIXED_CTRL || (is_intel(d) && is_read_only(msr)))
         return true;
     if (!r)
         return false;

@@ -53,6 +53,8 @@ static enum engine_exit run_branches(struct core *d, pos_t stop_at, struct err *
         u64 n = MIN(stop_at - unit_position(d), BETWEEN_INSNS);
         pos_t until = position(d) + n;
         r = core_run_insns(d, n, err);
+        CHECK(unit_position(d) >= at, "position %llu after %llu",
+              (unsigned long long)unit_position(d), (unsigned long long)at);
         if (position(d) != until)
             break; /* kicked */
         if (unit_position(d) != at) {
@@ -70,6 +72,8 @@ static enum engine_exit run_branches(struct core *d, pos_t stop_at, struct err *
 enum engine_exit core_run(struct engine *e, pos_t stop_at, struct err *err)
 {
     struct core *d = core_of(e);
+    CHECK(stop_at >= unit_position(d), "a run from %llu to %llu",
+          (unsigned long long)unit_position(d), (unsigned long long)stop_at);
     return d->unit == UNIT_BRANCH ? run_branches(d, stop_at, err)
                                   : core_run_insns(d, stop_at - position(d), err);
 }

@@ -67,10 +67,32 @@ static struct shared *shared_create(const struct ram *ram)
     return NULL;
 }
 
+/* The bits of CR4 that come with a feature, and those that all models have. */
+static u64 cr4_bits(const struct core *d)
+{
+    static const struct {
+        enum cpu_feature feature;
+        u32 bit;
+    } rows[] = {{FEAT_UMIP, CR4_UMIP},     {FEAT_FSGSBASE, CR4_FSGSBASE}, {FEAT_PCID, CR4_PCIDE},
+                {FEAT_XSAVE, CR4_OSXSAVE}, {FEAT_SMEP, CR4_SMEP},         {FEAT_SMAP, CR4_SMAP}};
+    u64 bits = CR4_TSD | CR4_DE | CR4_PSE | CR4_PAE | CR4_MCE | CR4_PGE | CR4_PCE | CR4_OSFXSR |
+               CR4_OSXMMEXCPT;
+    for (unsigned i = 0; i < ARRAY_SIZE(rows); i++)
+        bits |= core_has(d, rows[i].feature) ? rows[i].bit : 0;
+    return bits;
+}
+
+static size_t writer_bytes(const struct core *d)
+{
+    return d->ram->size / PAGE_SIZE * sizeof(*d->writer);
+}
+
 int core_init(struct core *d, const struct engine_config *config, struct err *err)
 {
     d->base.ops = &core_ops;
     d->model = config->model;
+    d->words = cpu_model_words(d->model);
+    d->cr4_bits = cr4_bits(d);
     d->ram = config->ram;
     d->env = config->env;
     d->unit = config->unit ? config->unit : UNIT_INSN;
@@ -84,7 +106,8 @@ int core_init(struct core *d, const struct engine_config *config, struct err *er
     vcpu_reset(&d->cpu);
     pmu_reset(d);
     d->shared = shared_create(d->ram);
-    if (!d->shared)
+    d->writer = map(writer_bytes(d));
+    if (!d->shared || !d->writer)
         return err_set(err, -ENOMEM, "out of memory for the engine's tables");
     tlb_init(d);
     park_init_image(d);
@@ -96,6 +119,8 @@ void core_fini(struct core *d)
     core_debug_free(&d->debug);
     free((void *)d->trace.only);
     shared_destroy(d->shared);
+    if (d->writer)
+        munmap(d->writer, writer_bytes(d));
     if (d->xs_park)
         munmap(d->xs_park, PARK_SIZE);
 }

@@ -116,6 +116,7 @@ static int finish(struct core *d, int r, bool tf)
         d->cpu.rip = d->next;
         d->cpu.rflags &= ~(u64)FL_RF;
     }
+    CHECK(r >= STOP_HALT && r < STOP_FAILED, "an instruction that ends with %d", r);
     return r;
 }
 

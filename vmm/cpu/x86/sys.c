@@ -26,11 +26,6 @@ static void set_reg(struct core *d, const struct insn *in, u64 v)
     d->cpu.gpr[in->reg0] = reg_written(d->cpu.gpr[in->reg0], v, in->opsize);
 }
 
-/* CR4 bits of the models; the rest are reserved. */
-#define CR4_ALLOWED                                                                                \
-    (CR4_TSD | CR4_DE | CR4_PSE | CR4_PAE | CR4_MCE | CR4_PGE | CR4_PCE | CR4_OSFXSR |             \
-     CR4_OSXMMEXCPT | CR4_UMIP | CR4_FSGSBASE | CR4_PCIDE | CR4_OSXSAVE | CR4_SMEP | CR4_SMAP)
-
 /* Paging goes on: with EFER.LME into long mode (SDM vol. 3, 10.8.5). */
 static int paging_on(struct core *d)
 {
@@ -91,7 +86,7 @@ static int write_cr3(struct core *d, u64 v)
 static int write_cr4(struct core *d, u64 v)
 {
     struct vcpu *c = &d->cpu;
-    if ((v & ~(u64)CR4_ALLOWED) || (!(v & CR4_PAE) && long_mode(d)))
+    if ((v & ~d->cr4_bits) || (!(v & CR4_PAE) && long_mode(d)))
         return raise_error(d, EXC_GP, 0);
     if ((v & CR4_PCIDE) && !(c->cr4 & CR4_PCIDE) && ((c->cr3 & 0xfff) || !long_mode(d)))
         return raise_error(d, EXC_GP, 0);
@@ -471,9 +466,17 @@ HELPER(rdpmc)
     return DONE;
 }
 
+HELPER(rdpid)
+{
+    d->cpu.gpr[in->reg0] = (u32)d->cpu.tsc_aux;
+    return DONE;
+}
+
 HELPER(cpuid)
 {
     u64 *r = d->cpu.gpr;
+    if ((d->cpu.features & FEATURES_CPUID_FAULT) && d->cpl)
+        return raise_error(d, EXC_GP, 0);
     struct cpuid_live live = {
         .cr4 = d->cpu.cr4, .xcr0 = d->cpu.xcr0, .pmu = d->pmu.kind->kind != PMU_KIND_NONE};
     struct cpuid_result out;

@@ -66,17 +66,19 @@ void mmu_flush_all(struct core *d)
     d->st.tlb_flushes++;
 }
 
-void mmu_protect_page(struct core *d, struct page *pg, u64 index)
+void mmu_protect_page(struct core *d, u64 index)
 {
+    u32 writer = d->writer[index];
     forget_stack(d);
-    if (!(pg->flags & PG_WTLB))
+    if (writer == WRITER_NONE)
         return;
     d->revoked = true;
     const u8 *host = d->ram->host + index * PAGE_SIZE;
-    if (!(pg->flags & PG_WMULTI)) {
-        struct tlb_entry *t = &d->tlb[pg->wslot >> TLB_BITS][pg->wslot & (TLB_SIZE - 1)];
+    if (writer != WRITER_MANY) {
+        u32 s = (writer - 1) & (TLB_SIZE - 1);
+        struct tlb_entry *t = &d->tlb[(writer - 1) >> TLB_BITS][s];
         if (t->host == host)
-            t->wtag = tlb_invalid(pg->wslot & (TLB_SIZE - 1));
+            t->wtag = tlb_invalid(s);
     } else {
         for (int k = 0; k < 2; k++) {
             struct filled *f = k ? &d->tlb_kernel : &d->tlb_user;
@@ -92,7 +94,7 @@ void mmu_protect_page(struct core *d, struct page *pg, u64 index)
             }
         }
     }
-    pg->flags &= (u8) ~(PG_WTLB | PG_WMULTI);
+    d->writer[index] = WRITER_NONE;
 }
 
 void mmu_revoke_all_writes(struct core *d)
@@ -103,8 +105,7 @@ void mmu_revoke_all_writes(struct core *d)
             struct tlb_entry *t = &d->tlb[x][s];
             if (t->wtag == tlb_invalid(s))
                 continue;
-            d->shared->pages[(u64)(t->host - d->ram->host) / PAGE_SIZE].flags &=
-                (u8) ~(PG_WTLB | PG_WMULTI);
+            d->writer[(u64)(t->host - d->ram->host) / PAGE_SIZE] = WRITER_NONE;
             t->wtag = tlb_invalid(s);
         }
 }
@@ -119,7 +120,7 @@ static void track_table(struct core *d, gpa_t table, unsigned level, u64 va)
     u64 base = level == mode->levels ? 0 : va & ~((1ull << paging_shift(mode, level + 1)) - 1);
     bool anywhere = level == mode->bare; /* its entries are not the page's: each write drops all */
     if (!(pg->flags & PG_PT)) {
-        mmu_protect_page(d, pg, index);
+        mmu_protect_page(d, index);
         pg->flags = (u8)((pg->flags & ~PG_PTMULTI) | PG_PT | (anywhere ? PG_PTMULTI : 0));
         pg->pt_base = base;
         pg->pt_level = (u8)level;
@@ -251,7 +252,6 @@ static u8 *fill(struct core *d, u64 va, enum access acc, unsigned idx, enum walk
         else
             fast = false;
     }
-    _Static_assert(IDX_COUNT << TLB_BITS <= 1u << 16, "pg->wslot names any entry");
     u32 slot = tlb_slot(va);
     struct tlb_entry *t = &d->tlb[idx][slot];
     if (t->rtag == tlb_invalid(slot))
@@ -263,12 +263,8 @@ static u8 *fill(struct core *d, u64 va, enum access acc, unsigned idx, enum walk
     t->add = (u64)host - page;
     t->wtag = fast ? page : tlb_invalid(slot);
     if (fast) {
-        u16 here = (u16)(idx << TLB_BITS | slot);
-        if (!(pg->flags & PG_WTLB))
-            pg->wslot = here;
-        else if (pg->wslot != here)
-            pg->flags |= PG_WMULTI;
-        pg->flags |= PG_WTLB;
+        u16 here = (u16)(1 + (idx << TLB_BITS | slot)), *writer = &d->writer[index];
+        *writer = *writer == WRITER_NONE || *writer == here ? here : WRITER_MANY;
     }
     if (acc == ACC_W && !fast)
         return NULL;

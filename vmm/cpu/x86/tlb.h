@@ -28,7 +28,7 @@ u8 *mmu_fill(struct core *d, u64 va, enum access acc, unsigned idx, enum walk_ki
 void mmu_flush_all(struct core *d);
 void mmu_set_cr3(struct core *d, u64 old, u64 cr3);
 /* Takes the write fast path to a page away, under all its addresses; of all pages. */
-void mmu_protect_page(struct core *d, struct page *pg, u64 index);
+void mmu_protect_page(struct core *d, u64 index);
 void mmu_revoke_all_writes(struct core *d);
 /* A write of len bytes at gpa (one page, RAM) is about to replace `old` (now there) by `new`. */
 void mmu_write_tracked(struct core *d, struct page *pg, gpa_t gpa, unsigned len, const u8 *old,

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "dev/making.h"
 #include "dev/util.h"
 
 #define LATENCY_NS  50000u /* from notification to completion, and a byte a quarter ns on top */
@@ -481,4 +482,11 @@ int virtio_blk_create(struct device *dev, const struct dev_env *env, struct devi
     snprintf(dev->name, sizeof(dev->name), "%s", name);
     virtio_connect(dev, disk->readonly ? &blk_class_ro : &blk_class, pci, slot);
     return 0;
+}
+
+int make_blk(struct device *dev, const struct making *w, struct err *err)
+{
+    char name[16];
+    snprintf(name, sizeof(name), "disk%u", w->unit);
+    return virtio_blk_create(dev, w->env, w->pci, w->slot, w->disks[w->unit], name, err);
 }

@@ -9,10 +9,12 @@
  */
 #include "dev/virtio/console.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
 
+#include "dev/making.h"
 #include "dev/util.h"
 
 #define F_MULTIPORT (1ull << 1)
@@ -357,4 +359,13 @@ int virtio_console_create(struct device *dev, const struct dev_env *env, struct 
     virtio_connect(dev, &c->class, pci, slot);
     console_reset(dev);
     return 0;
+}
+
+int make_console(struct device *dev, const struct making *w, struct err *err)
+{
+    static_assert(DESCRIPTION_PORTS == CONSOLE_PORTS, "as many as the device has");
+    const char *names[CONSOLE_PORTS];
+    for (unsigned i = 0; i < CONSOLE_PORTS; i++)
+        names[i] = w->is->port[i].name;
+    return virtio_console_create(dev, w->env, w->pci, w->slot, w->is->hvc0, names, err);
 }

@@ -17,6 +17,7 @@
 #include "base/cursor.h"
 #include "dev/virtio/gpu_internal.h"
 #include "dev/virtio/gpu_reply.h"
+#include "dev/making.h"
 #include "virtio-gpu-log/log.h"
 
 #define F_VIRGL (1ull << VIRTIO_GPU_F_VIRGL)
@@ -520,4 +521,9 @@ int virtio_gpu_create(struct device *dev, const struct dev_env *env, struct devi
         return r;
     virtio_connect(dev, config->capset_size ? &class_3d : &class_2d, pci, slot);
     return 0;
+}
+
+int make_gpu(struct device *dev, const struct making *w, struct err *err)
+{
+    return virtio_gpu_create(dev, w->env, w->pci, w->slot, &w->is->gpu, err);
 }

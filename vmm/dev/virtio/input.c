@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "dev/making.h"
 #include "dev/util.h"
 
 enum { EVENTS = 0, STATUS = 1 };
@@ -253,4 +254,9 @@ int virtio_input_create(struct device *dev, const struct dev_env *env, struct de
     snprintf(dev->name, sizeof(dev->name), "%s", n->model->name);
     virtio_connect(dev, &input_class, pci, slot);
     return 0;
+}
+
+int make_input(struct device *dev, const struct making *w, struct err *err)
+{
+    return virtio_input_create(dev, w->env, w->pci, w->slot, w->unit, err);
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "dev/making.h"
 #include "dev/util.h"
 
 #define F_MTU       (1ull << 3)
@@ -210,4 +211,10 @@ int virtio_net_create(struct device *dev, const struct dev_env *env, struct devi
     snprintf(dev->name, sizeof(dev->name), "net%u", unit);
     virtio_connect(dev, &net_class, pci, slot);
     return 0;
+}
+
+int make_net(struct device *dev, const struct making *w, struct err *err)
+{
+    const struct description_net *n = &w->is->net[w->unit];
+    return virtio_net_create(dev, w->env, w->pci, w->slot, w->unit, n->mac, (u16)n->mtu, err);
 }

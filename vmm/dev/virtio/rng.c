@@ -3,14 +3,15 @@
  * how many were taken before, so nothing of it is logged; the seed itself comes from the host's
  * random pool when recording (or --seed) and is kept in the recording.
  */
-#include "dev/virtio/rng.h"
-
 #include <string.h>
 #include <xxhash.h>
 
+#include "dev/making.h"
 #include "dev/util.h"
+#include "dev/virtio/virtio.h"
 
-#define CHUNK 4096u /* bytes of one request that are filled */
+#define CHUNK    4096u                 /* bytes of one request that are filled */
+#define SEED_RNG 0x726e675f76697274ull /* so that it is not the kernel's own seed again */
 
 #define RNG_STATE(F, A)                                                                            \
     VIRTIO_STATE(F, A)                                                                             \
@@ -56,14 +57,14 @@ static const struct device_ops rng_ops = {
     .loaded = virtio_loaded,
 };
 
-int virtio_rng_create(struct device *dev, const struct dev_env *env, struct device *pci,
-                      unsigned slot, u64 seed, struct err *err)
+int make_rng(struct device *dev, const struct making *w, struct err *err)
 {
-    int r = virtio_alloc(dev, &rng_ops, env, sizeof(struct rng_state), sizeof(struct virtio), err);
+    int r =
+        virtio_alloc(dev, &rng_ops, w->env, sizeof(struct rng_state), sizeof(struct virtio), err);
     if (r)
         return r;
-    virtio_connect(dev, &rng_class, pci, slot);
+    virtio_connect(dev, &rng_class, w->pci, w->slot);
     struct rng_state *s = dev->state;
-    s->seed = seed;
+    s->seed = w->is->seed ^ SEED_RNG;
     return 0;
 }

@@ -1,0 +1,120 @@
+"""The guest's performance counters, as its own tools see them: perf and rr of the image `counters`."""
+import re
+
+from suite.harness import FINE, IMAGES, ROOT, USAGE, test
+
+MODELS = ("nehalem", "haswell", "skylake-server", "icelake-server", "zen2")
+
+
+def counters(t, name, script, *options, model="skylake-server", seed=1, memory="1G", append="", **more):
+    """Records `script` (of sh) among the files of the disk."""
+    t.need_model(model)
+    disk = IMAGES / "counters" / "disk.img"
+    if not disk.exists():
+        t.skip("no image counters: make image-counters")
+    inner = t.dir / (name + ".inner.sh")
+    inner.write_text(script)
+    outer = "set -e\nmkdir /mnt\nmount -t ext4 -o ro /dev/vda /mnt\ncounters /mnt sh -c \"$(cat /inner.sh)\"\n"
+    return t.linux(name, "--cpu", model, "--memory", memory, "--seed", seed, "--wall-clock", "@1700000000", "--disk", f"{disk},readonly",
+                   "--add", f"{ROOT}/images/counters/run:/bin/counters", "--add", f"{inner}:/inner.sh", *options,
+                   script=outer, append="quiet " + append, end="exit", **more)
+
+
+def stat(text):
+    """Lines of `perf stat -x,`: count by event."""
+    return {m[2]: int(m[1]) for m in re.finditer(r"^(\d+),,([\w:-]+),\d+,100\.00", text, re.M)}
+
+
+@test("counters/perf-stat", cost=40)
+def perf_stat(t):
+    """The numbers are those of our trace, the same each time, and in a replay from the middle."""
+    script = ("echo begin\nperf stat -x, -e instructions:u,branches:u,cycles:u,instructions:k,branches:k work 5 2>&1\n"
+              "echo done\n")
+    one = counters(t, "one", script)
+    two = counters(t, "two", script, "--checkpoint-every", "0.1")
+    counted = stat(one.text)
+    t.check(len(counted) == 5, "five counters")
+    t.equal(stat(two.text), counted, "what is counted in the second run")
+    t.same("one", one)
+    t.same("two", two)
+    t.verify_checkpoints("two")
+    lines = t.run(t.reprise, "trace", t.dir / "one", "--only", "comm:work", "--from", "console:begin", "--to", "console:done",
+                  timeout=400).text.splitlines()
+    insns = branches = 0
+    for this, after in zip(lines, lines[1:] + [""]):
+        words = this.split(None, 4)
+        if words[1] != "3" or re.search(r"@asm_exc_page_fault\b", after):
+            continue  # the kernel's; or it did not retire
+        insns += 1
+        # Zydis' names: jmp, jz, ..., call, ret, and what leaves ring 3.
+        branches += bool(re.match(r"(bnd )?(j\w+|call|ret|syscall|loop\w*)\b", words[3] + " " + words[4]))
+    t.equal((insns, branches), (counted["instructions:u"], counted["branches:u"]),
+            "instructions and branches of the trace")
+    return f"{insns} instructions, {branches} branches"
+
+
+@test("counters/models", cost=40)
+def models(t):
+    """Each model's driver finds its counters; user instructions of the same program are the same."""
+    script = ("dmesg | grep 'Performance Events'\nperf stat -x, -e instructions:u,branches:u,branch-misses:u,cache-misses:u work 20 2>&1\n")
+    seen = {}
+    for model in MODELS:
+        r = counters(t, model, script, model=model)
+        t.has(r.text, r"Performance Events: .*(Intel|AMD) PMU driver", "the kernel's log")
+        seen[model] = stat(r.text)
+        t.check(seen[model]["branch-misses:u"] > 0, "branches are missed")
+        t.equal(seen[model]["cache-misses:u"], 0, "misses of caches that are not there")
+        t.same(model, r)
+    off = counters(t, "off", "dmesg | grep -i 'Performance Events'\n", "--pmu", "off", model="haswell")
+    t.has(off.text, "no PMU driver|unsupported", "the kernel's log without counters")
+    return ", ".join(f"{m} {seen[m]['instructions:u']}" for m in seen)
+
+
+@test("counters/perf-record", cost=20)
+def perf_record(t):
+    """Samples of every 10,007 instructions are the same each time; the NMI watchdog counts beside them."""
+    script = ("echo 1 >/proc/sys/kernel/nmi_watchdog || :\nperf record -q -e instructions:u -c 10007 -o /tmp/p work 2000 >/dev/null\n"
+              "perf script -i /tmp/p -F ip,sym | sort | uniq -c\nperf record -q -e branches:u -c 1009 -o /tmp/p work 100 >/dev/null\n"
+              "perf script -i /tmp/p -F ip | wc -l\n")
+    one, two = (counters(t, name, script, append="nmi_watchdog=1") for name in ("one", "two"))
+    t.equal(two.out.count(b"\n") > 10 and two.out, one.out, "the second run's samples")
+    t.has(one.text, r"^\s+\d+\s+[0-9a-f]+ step$")
+    t.same("one", one)
+
+
+@test("counters/rr", cost=90)
+def rr(t):
+    """rr records and replays a program, threads, a storm of signals."""
+    script = "".join(f"rr record {what} >/tmp/a 2>/dev/null\nrr replay -a >/tmp/b 2>/dev/null\necho {what.split()[0]} $?\n"
+                     "cmp /tmp/a /tmp/b && cat /tmp/b | tail -n 1\n" for what in ("ls -l /bench", "work 2000", "threads", "signals"))
+    r = counters(t, "rr", script, timeout=600)
+    for what in ("ls", "work", "threads", "signals"):
+        t.has(r.text, rf"^{what} 0$")
+    t.has(r.text, r"^3200 turns of 8 threads")
+    t.has(r.text, r"^3000 faults, .*ticks some, signals some")
+    t.same("rr", r, timeout=600)
+
+
+@test("counters/rr-zen", cost=60)
+def rr_zen(t):
+    """By AMD's counters, too."""
+    r = counters(t, "rr", "rr record threads >/tmp/a 2>/dev/null\nrr replay -a >/tmp/b 2>/dev/null\necho $?\ncmp /tmp/a /tmp/b && cat /tmp/b\n",
+                 model="zen2", timeout=600)
+    t.has(r.text, r"^3200 turns of 8 threads")
+    t.same("rr", r, timeout=600)
+
+
+@test("counters/options")
+def options(t):
+    """--pmu on is refused where there are none."""
+    kernel = IMAGES / "tiny" / "rep.elf"
+    r = t.record("none", "--pmu", "on", kernel=kernel, code=USAGE)
+    t.has(r.error, "the model x86-64-v2 has no performance counters")
+    r = t.record("free", "--cpu", "nehalem", "--pmu", "on", "--counter", "pmu", kernel=kernel, code=USAGE)
+    t.has(r.error, "--pmu: with --counter=pmu")
+    r = t.record("what", "--pmu", "maybe", kernel=kernel, code=USAGE)
+    t.has(r.error, "'maybe' is none of on, off")
+    t.need_model("nehalem")
+    t.tiny("on", "rep", "--cpu", "nehalem")
+    t.equal(t.info("on")["pmu"], "on", "what info says of the counters")
+    t.replay("on", code=FINE)
