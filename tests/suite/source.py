@@ -283,7 +283,7 @@ def engine_libc(t, build=None):
 # What that code calls of other files: with the guest's vector state parked, or without a guest.
 PARKED = {
     "check_failed": "does not come back", "core_shut_down": "the state is gone",
-    "cpu_model_cpuid": "CPUID parks", "err_set": "REPORT parks", "err_errno": "at creation",
+    "cpu_model_cpuid": "CPUID parks", "cpu_model_event": "configure() parks", "err_set": "REPORT parks", "err_errno": "at creation",
     "follow_left": "does not come back", "host_enter": "before the guest's state is there",
     "insn_decode": "icache.c parks", "insn_text": "a report", "note_lacking": "exec_begin() parks",
     "tape_to_ram": "for devices, which are called parked", "translate": "run.c parks",

@@ -253,6 +253,7 @@ static void configure(struct core *d)
     p->n = 0;
     p->on = p->by_ring = p->edge = false;
     p->signals[0] = p->signals[1] = 0;
+    core_park(d); /* cpu_model_event() may use vector registers */
     if (is_intel(d))
         add_intel(d);
     for (unsigned i = 0; p->kind->kind == PMU_KIND_AMD && i < p->kind->general; i++)
