@@ -22,10 +22,10 @@ as_root() {
 }
 
 # The concrete package a meta package depends on now: linux-image-cloud-amd64 ->
-# linux-image-6.1.0-NN-cloud-amd64.
+# linux-image-6.1.0-NN-cloud-amd64, linux-source -> linux-source-6.1.
 resolve() {
     apt-cache depends "$1" 2>/dev/null |
-        sed -n 's/^ *Depends: \(linux-image-[0-9].*\)$/\1/p' | head -n 1
+        sed -n 's/^ *Depends: \(linux-[a-z]*-[0-9].*\)$/\1/p' | head -n 1
 }
 
 # fetch PACKAGE DIR: downloads PACKAGE (not installed, no root needed) and unpacks it into DIR.

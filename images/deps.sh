@@ -11,7 +11,7 @@
 # plain `make` needs, and gdb. Without one: all of them.
 set -eu
 
-groups="reprise gpu display draw image disk debug test"
+groups="reprise gpu display draw image disk windows debug test"
 
 packages_of() {
     case $1 in
@@ -29,6 +29,8 @@ packages_of() {
     image) echo "gcc libc6-dev apt dpkg cpio xz-utils zstd e2fsprogs" ;;
     # Those with a disk, and what is read of one at boot.
     disk) echo "mmdebstrap uidmap fdisk e2fsprogs grub-common" ;;
+    # Programs for Wine.
+    windows) echo "gcc-mingw-w64-i686-win32 gcc-mingw-w64-x86-64-win32 binutils make" ;;
     debug) echo "gdb" ;;
     # Tests: cmocka; their driver is in Python; gdb and packers as peers; file systems; iasl; clang.
     test) echo "libcmocka-dev clang clang-format python3 binutils gdb gzip xz-utils zstd lz4 device-tree-compiler

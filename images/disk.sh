@@ -15,11 +15,15 @@ export SOURCE_DATE_EPOCH
 suite=$(. /etc/os-release && [ "$ID" = debian ] && echo "${VERSION_CODENAME:-}") || true
 suite=${suite:-bookworm}
 
+# What of a release's archives is asked for besides the release itself; of which architectures.
+releases='(-updates|-security)?'
+architectures=amd64
+
 # Debian's archives as apt on this machine knows them (a mirror, say), or else the public ones.
 sources() {
     apt-get indextargets --format 'deb $(REPO_URI) $(RELEASE) $(COMPONENT)' \
         'Created-By: Packages' 'Origin: Debian' 2>/dev/null |
-        grep -E " $suite(-updates|-security)? main\$" | sort -u >"$1" || true
+        grep -E " $suite$releases main\$" | sort -u >"$1" || true
     if ! grep -q " $suite main\$" "$1"; then
         cat >"$1" <<LIST
 deb http://deb.debian.org/debian $suite main
@@ -45,7 +49,7 @@ bootstrap() {
     mode=unshare
     [ "$(id -u)" != 0 ] || mode=root
     sources "$work/sources.list"
-    mmdebstrap --quiet --mode=$mode --architectures=amd64 --format=tar \
+    mmdebstrap --quiet --mode=$mode --architectures=$architectures --format=tar \
         --aptopt='Acquire::Languages "none"' \
         --aptopt='APT::Install-Recommends "false"' \
         --dpkgopt='path-exclude=/usr/share/man/*' \
@@ -53,7 +57,7 @@ bootstrap() {
         --dpkgopt='path-exclude=/usr/share/doc/*' \
         --dpkgopt='path-include=/usr/share/doc/*/copyright' \
         --dpkgopt='path-exclude=/usr/share/info/*' \
-        "$@" "$suite" "$work/root.tar" "$work/sources.list" >&2
+        "$@" "$suite" "$work/root.tar" "$work/sources.list" >&2 || return
     rm -f "$work/sources.list"
 }
 
@@ -75,17 +79,17 @@ file_system() {
 }
 
 # unpacked PACKAGES [OPTION...]: packages as they are, without their scripts, and $work/files ->
-# $work/root.tar.
+# $work/root.tar. Hooks among the options find all that there.
 unpacked() {
     pack_files "$work/files" "$work/files.tar"
     packages=$1
     shift
-    bootstrap --variant=extract --include="$packages" "$@" \
+    bootstrap --variant=extract --include="$packages" \
         --extract-hook="tar-in $work/files.tar /" \
         --extract-hook='mkdir -p "$1/dev" "$1/proc" "$1/sys" "$1/tmp" "$1/run"
             for dir in bin sbin lib lib64; do # of no package of these since Debian 13
                 [ -e "$1/$dir" ] || [ ! -e "$1/usr/$dir" ] || ln -s "usr/$dir" "$1/$dir"
-            done'
+            done' "$@" || return
     rm -f "$work/files.tar"
 }
 

@@ -10,11 +10,13 @@ struct walk {
     bool whole;      /* gpr has what they were; else RBP alone */
     bool after_call; /* ip is after a CALL */
     bool user;
+    bool narrow; /* of 32 bits */
 };
 
 static bool load(const struct walk *w, u64 at, u64 *out)
 {
-    return machine_peek(w->m, at, out, sizeof(*out));
+    *out = 0;
+    return machine_peek(w->m, at, out, w->narrow ? 4 : 8);
 }
 
 /* kind ORC_NONE: nothing is known of that place. */
@@ -81,6 +83,33 @@ static bool load_regs(struct walk *w, u64 at)
     return load_iret(w, at + 16 * 8);
 }
 
+/* The entries of a kernel of 32 bits say so in the upper half of CS: ESP and SS are there, as the
+ * CPU pushes them of programs only. */
+#define CS_FROM_KERNEL (1u << 29)
+
+static bool load_iret_narrow(struct walk *w, u64 at)
+{
+    u64 cs;
+    w->after_call = false;
+    if (!load(w, at, &w->ip) || !load(w, at + 4, &cs))
+        return false;
+    w->user = (cs & 3) == 3;
+    if (w->user || cs & CS_FROM_KERNEL)
+        return load(w, at + 12, &w->sp);
+    w->sp = at + 12;
+    return true;
+}
+
+static bool load_regs_narrow(struct walk *w, u64 at)
+{
+    static const u8 order[] = {RBX, RCX, RDX, RSI, RDI, RBP, RAX};
+    for (unsigned i = 0; i < ARRAY_SIZE(order); i++)
+        if (!load(w, at + 4 * i, &w->gpr[order[i]]))
+            return false;
+    w->whole = true;
+    return load_iret_narrow(w, at + 48);
+}
+
 /* To the caller; false: there is none, or nobody knows it. */
 static bool step(struct walk *w, const struct symbols *s)
 {
@@ -88,16 +117,18 @@ static bool step(struct walk *w, const struct symbols *s)
     const struct orc_row row = row_of(s, w->ip - w->after_call), *r = &row;
     if (r->kind == ORC_NONE || r->kind == ORC_END || !previous_sp(w, r, &sp))
         return false;
+    if (w->narrow)
+        sp = (u32)sp;
     if (r->kind == ORC_REGS)
-        return load_regs(w, sp);
+        return w->narrow ? load_regs_narrow(w, sp) : load_regs(w, sp);
     if (r->bp_reg == ORC_PREVIOUS_SP && !load(w, sp + (u64)(i64)r->bp_offset, &bp))
         return false;
     if (r->bp_reg == ORC_BP && !load(w, w->gpr[RBP] + (u64)(i64)r->bp_offset, &bp))
         return false;
-    if (r->kind == ORC_IRET && !load_iret(w, sp))
+    if (r->kind == ORC_IRET && !(w->narrow ? load_iret_narrow(w, sp) : load_iret(w, sp)))
         return false;
     if (r->kind == ORC_CALL) {
-        if (!load(w, sp - 8, &w->ip))
+        if (!load(w, sp - (w->narrow ? 4 : 8), &w->ip))
             return false;
         w->sp = sp;
         w->after_call = !r->signal;
@@ -115,10 +146,13 @@ unsigned backtrace_read(struct machine *m, const struct symbols *s,
                      .ip = c->rip,
                      .sp = c->gpr[RSP],
                      .whole = true,
+                     .narrow = s && s->narrow,
                      .user = (c->seg_sel[SEG_CS] & 3) == 3};
     unsigned n = 0;
     for (unsigned i = 0; i < ARRAY_SIZE(w.gpr); i++)
-        w.gpr[i] = c->gpr[i];
+        w.gpr[i] = w.narrow ? (u32)c->gpr[i] : c->gpr[i];
+    if (w.narrow)
+        w.sp = (u32)w.sp;
     do
         out[n++] = (struct backtrace_frame){w.ip, w.user};
     while (n < BACKTRACE_MAX && !w.user && s && s->norc && step(&w, s) && w.ip);

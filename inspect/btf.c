@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "inspect/orc.h"
+#include "inspect/task_code.h"
 
 #define BTF_MAGIC    0xeb9fu
 #define BTF_MAX_SIZE (64u << 20)
@@ -265,11 +266,6 @@ static bool module_layout(const struct btf *b, struct module_layout *l)
            btf_member(b, "module", "mem.size", &l->size, NULL);
 }
 
-static bool read_u64(const struct guest_linux *g, u64 at, u64 *out)
-{
-    return guest_linux_read(g, at, out, sizeof(*out));
-}
-
 static bool read_u32(const struct guest_linux *g, u64 at, u32 *out)
 {
     return guest_linux_read(g, at, out, sizeof(*out));
@@ -297,7 +293,7 @@ static int add_ranges(const struct guest_linux *g, const struct module_layout *l
         char range[64];
         u64 base, at = module + (u64)i * l->stride;
         u32 size, text;
-        if (!read_u64(g, at + l->base, &base) || !read_u32(g, at + l->size, &size))
+        if (!guest_linux_word(g, at + l->base, &base) || !read_u32(g, at + l->size, &size))
             return 0;
         bool old = l->parts <= OLD_PARTS, init = old ? i : i >= MODULE_INIT_TEXT;
         bool code_only = !i || i == MODULE_INIT_TEXT;
@@ -313,27 +309,42 @@ static int add_ranges(const struct guest_linux *g, const struct module_layout *l
     return code;
 }
 
+static bool read_symbol(const struct guest_linux *g, u64 table, u32 i, Elf64_Sym *out)
+{
+    Elf32_Sym narrow;
+    if (!g->narrow)
+        return guest_linux_read(g, table + (u64)i * sizeof(*out), out, sizeof(*out));
+    if (!guest_linux_read(g, table + (u64)i * sizeof(narrow), &narrow, sizeof(narrow)))
+        return false;
+    *out = (Elf64_Sym){.st_name = narrow.st_name,
+                       .st_shndx = narrow.st_shndx,
+                       .st_value = narrow.st_value,
+                       .st_size = narrow.st_size};
+    return true;
+}
+
 static int add_symbols(const struct guest_linux *g, const struct module_layout *l, u64 module,
                        u32 *budget, struct symbols *s, struct err *err)
 {
     u64 tables, symtab, strtab, typetab;
     u32 count;
-    if (!read_u64(g, module + l->kallsyms, &tables) || !read_u64(g, tables + l->symtab, &symtab) ||
-        !read_u64(g, tables + l->strtab, &strtab) || !read_u64(g, tables + l->typetab, &typetab) ||
+    if (!guest_linux_word(g, module + l->kallsyms, &tables) ||
+        !guest_linux_word(g, tables + l->symtab, &symtab) ||
+        !guest_linux_word(g, tables + l->strtab, &strtab) ||
+        !guest_linux_word(g, tables + l->typetab, &typetab) ||
         !read_u32(g, tables + l->num_symtab, &count) || count > *budget)
         return 0;
     *budget -= count;
     for (u32 i = 0; i < count; i++) {
         char name[SYMBOL_NAME_MAX], type;
         Elf64_Sym sym;
-        if (!guest_linux_read(g, symtab + (u64)i * sizeof(sym), &sym, sizeof(sym)) ||
-            !guest_linux_read(g, typetab + i, &type, 1) ||
+        if (!read_symbol(g, symtab, i, &sym) || !guest_linux_read(g, typetab + i, &type, 1) ||
             !read_text(g, strtab + sym.st_name, name, sizeof(name)))
             return 0;
         if (!name[0] || sym.st_shndx == SHN_UNDEF)
             continue;
         int code =
-            symbols_add(s, sym.st_value, sym.st_size, type, !(sym.st_value >> 63), name, err);
+            symbols_add(s, sym.st_value, sym.st_size, type, sym.st_value < s->floor, name, err);
         if (code)
             return code;
     }
@@ -345,8 +356,8 @@ static int add_orc(const struct guest_linux *g, const struct module_layout *l, u
 {
     u64 offsets, entries;
     u32 count;
-    if (!l->has_orc || !read_u64(g, module + l->orc_offsets, &offsets) ||
-        !read_u64(g, module + l->orc_entries, &entries) ||
+    if (!l->has_orc || !guest_linux_word(g, module + l->orc_offsets, &offsets) ||
+        !guest_linux_word(g, module + l->orc_entries, &entries) ||
         !read_u32(g, module + l->orc_count, &count))
         return 0;
     return orc_add(s, g, offsets, entries, count, err);
@@ -362,7 +373,8 @@ int guest_modules_add(const struct guest_linux *g, struct symbols *s, struct err
     int code = btf_read(&b, g, s, &none);
     if (code)
         return code == -ENOMEM ? err_set(err, code, "%s", none.text) : 0;
-    if (module_layout(&b, &l) && symbols_address(s, "modules", &head) && read_u64(g, head, &at)) {
+    if (module_layout(&b, &l) && symbols_address(s, "modules", &head) &&
+        guest_linux_word(g, head, &at)) {
         for (unsigned i = 0; !code && i < MODULES_MAX && at != head; i++) {
             u64 module = at - l.list;
             char name[64 + 1] = "";
@@ -375,7 +387,7 @@ int guest_modules_add(const struct guest_linux *g, struct symbols *s, struct err
                 code = add_symbols(g, &l, module, &budget, s, err);
             if (!code)
                 code = add_orc(g, &l, module, s, err);
-            if (!read_u64(g, at, &at))
+            if (!guest_linux_word(g, at, &at))
                 break;
         }
         /* Also after a failure: the table is the caller's to use as it is. */
@@ -423,8 +435,8 @@ static bool current_variable(const struct symbols *s, const struct btf *b, u64 *
 static u64 current_task(const struct guest_linux *g, const struct symbols *s, const struct btf *b)
 {
     u64 variable, offsets, base, task;
-    return current_variable(s, b, &offsets, &variable) && read_u64(g, offsets, &base) &&
-                   read_u64(g, base + variable, &task)
+    return current_variable(s, b, &offsets, &variable) && guest_linux_word(g, offsets, &base) &&
+                   guest_linux_word(g, base + variable, &task)
                ? task
                : 0;
 }
@@ -446,6 +458,12 @@ int guest_current_find(struct guest_current *out, const struct guest_linux *g,
 {
     struct btf b;
     struct task_layout l;
+    *out = (struct guest_current){.narrow = s->narrow};
+    if (s->narrow)
+        return task_code_find(out, g, s)
+                   ? 0
+                   : err_set(err, -ENOENT,
+                             "the guest's kernel does not say what its tasks look like");
     int code = btf_read(&b, g, s, err);
     if (code)
         return code;
@@ -490,12 +508,12 @@ static int add_process(struct guest_tasks *out, const struct guest_linux *g,
 {
     u64 signal, head, at;
     int code = add_task(out, g, l, leader, current, err);
-    if (code || !read_u64(g, leader + l->signal, &signal))
+    if (code || !guest_linux_word(g, leader + l->signal, &signal))
         return code;
     head = signal + l->threads;
     at = head;
     for (u32 i = 0; !code && i < TASKS_MAX && out->count < TASKS_MAX; i++) {
-        if (!read_u64(g, at, &at) || at == head)
+        if (!guest_linux_word(g, at, &at) || at == head)
             break;
         if (at - l->node != leader)
             code = add_task(out, g, l, at - l->node, current, err);
@@ -520,7 +538,7 @@ int guest_tasks_read(struct guest_tasks *out, const struct guest_linux *g, const
         task = first;
         do {
             code = add_process(out, g, &l, task, current, err);
-            if (code || !read_u64(g, task + l.tasks, &task))
+            if (code || !guest_linux_word(g, task + l.tasks, &task))
                 break;
             task -= l.tasks;
         } while (task != first && out->count < TASKS_MAX);

@@ -49,15 +49,16 @@ void guest_tasks_free(struct guest_tasks *t); /* safe on zeros */
 /* Where a kernel keeps which task CPU 0 runs, the same at all times: running.h and process.h look
  * there. */
 struct guest_current {
-    gva_t offsets;       /* of the variable __per_cpu_offset */
-    u64 variable;        /* from what that holds: the pointer to the task */
+    bool narrow;   /* a kernel of 32 bits: its per-CPU variables begin where task_code.h says */
+    gva_t offsets; /* of 64: of the variable __per_cpu_offset */
+    u64 variable;  /* from what that holds: the pointer to the task */
     u32 pid, tgid, comm; /* members of the task */
     u32 mm;              /* ... the pointer to its address space */
     bool has_space;
     u32 space;     /* member of that: its number, which is not used twice */
     bool isolated; /* page table isolation: CR3 with bit 12 leads to tables without the kernel */
 };
-/* -ENOENT with a text where the kernel has no BTF or another form. */
+/* -ENOENT with a text where the kernel has no BTF or another form; of 32 bits by its code. */
 int guest_current_find(struct guest_current *out, const struct guest_linux *g,
                        const struct symbols *s, struct err *err);
 

@@ -29,24 +29,59 @@ enum {
     CFA_DEF_EXPRESSION = 0xf,
     CFA_EXPRESSION = 0x10,
     CFA_OFFSET_SF = 0x11,
+    CFA_VALUE_EXPRESSION = 0x16,
     OP_DEREF = 6,
+    OP_CONST4U = 0xc,
     OP_CONSTS = 0x11,
+    OP_DUP = 0x12,
+    OP_AND = 0x1a,
     OP_PLUS = 0x22,
     OP_PLUS_CONST = 0x23,
+    OP_BRA = 0x28,
+    OP_SKIP = 0x2f,
     OP_BREG = 0x70,
 };
 
 enum { RAX, RDX, RCX, RBX, RSI, RDI, RBP, RSP, R8, R12 = 12, RIP = 16, RFLAGS = 49, CS = 51, SS };
+enum { EAX, ECX, EDX, EBX, ESP, EBP, ESI, EDI, EIP, EFLAGS, CS_32 = 41, SS_32 };
 
-#define ALIGNMENT 8   /* data are at CFA - n * 8 */
-#define CIES      10u /* by kind and signal */
-#define PT_REGS   128 /* bytes of struct pt_regs in front of what the CPU pushed */
-#define PIECE     128u
-#define SLOTS     9u /* of 8 bytes below the CFA, the return address's being 1 */
-#define SAVED     5u /* RBX, R12 to R15 */
-#define UNKNOWN   0xffu
+#define CIES  10u /* by kind and signal */
+#define PIECE 160u
+#define SAVED 5u /* registers that a callee saves, but for RBP */
+#define PUSHES                                                                                     \
+    9u /* words below the CFA that PUSHes are looked at for, the return address's being 1 */
+#define UNKNOWN 0xffu
+#define NONE    0xffu
 
-static const u8 saved_registers[SAVED] = {RBX, R12, R12 + 1, R12 + 2, R12 + 3};
+/* Registers are DWARF's numbers, lists end with NONE. */
+struct cfi_width {
+    u8 word, bp, sp, pc;
+    u8 pt_regs[16]; /* struct pt_regs from its beginning; what is no such register is left out */
+    u8 registers;   /* its bytes in front of what the CPU pushed */
+    u8 frame[6];    /* what that is */
+    u8 saved[SAVED + 1], changed[12];
+};
+
+static const struct cfi_width width64 = {
+    8,
+    RBP,
+    RSP,
+    RIP,
+    {15, 14, 13, 12, RBP, RBX, 11, 10, 9, 8, RAX, RCX, RDX, RSI, RDI, NONE},
+    128,
+    {RIP, CS, RFLAGS, RSP, SS, NONE},
+    {RBX, R12, R12 + 1, R12 + 2, R12 + 3, NONE},
+    {RAX, RDX, RCX, RSI, RDI, R8, R8 + 1, R8 + 2, R8 + 3, RFLAGS, NONE}};
+
+static const struct cfi_width width32 = {4,
+                                         EBP,
+                                         ESP,
+                                         EIP,
+                                         {EBX, ECX, EDX, ESI, EDI, EBP, EAX, NONE},
+                                         48,
+                                         {EIP, CS_32, EFLAGS, ESP, SS_32, NONE},
+                                         {EBX, ESI, EDI, NONE},
+                                         {EAX, EDX, ECX, EFLAGS, NONE}};
 
 /* ---- bytes ---- */
 
@@ -99,7 +134,7 @@ static size_t begin(struct cfi *c)
 
 static void end(struct cfi *c, size_t at)
 {
-    while ((c->size - at) % 8)
+    while ((c->size - at) % c->of->word)
         put(c, 0); /* DW_CFA_nop */
     u32 length = (u32)(c->size - at - 4);
     memcpy(c->data + at, &length, 4);
@@ -117,52 +152,88 @@ static void put_at(struct cfi *c, u8 reg, int offset)
 {
     put(c, CFA_OFFSET_SF);
     put_uleb(c, reg);
-    put_sleb(c, offset / -ALIGNMENT);
+    put_sleb(c, offset / -(int)c->of->word);
 }
 
-static void put_each(struct cfi *c, u8 rule, const u8 *regs, size_t count)
+static void put_each(struct cfi *c, u8 rule, const u8 *regs)
 {
-    for (size_t i = 0; i < count; i++) {
+    for (; *regs != NONE; regs++) {
         put(c, rule);
-        put(c, regs[i]);
+        put(c, *regs);
     }
 }
 
-/* From RSP to the CFA at first. */
-static u8 first_offset(enum orc_kind kind)
+/* From the stack pointer to the CFA at first. */
+static u8 first_offset(const struct cfi *c, enum orc_kind kind)
 {
-    return kind == ORC_REGS ? PT_REGS : kind == ORC_IRET ? 0 : 8;
+    return kind == ORC_REGS ? c->of->registers : kind == ORC_IRET ? 0 : c->of->word;
+}
+
+/* Of 32 bits: the CPU pushes ESP of programs only (CS & 3); the kernel's entries do where they say
+ * so in the upper half of CS (CS_FROM_KERNEL). Elsewhere it is behind what was pushed. */
+static void put_narrow_sp(struct cfi *c)
+{
+    put(c, CFA_VALUE_EXPRESSION);
+    put(c, ESP);
+    size_t block = c->size;
+    put(c, 0);
+    put(c, OP_PLUS_CONST);
+    put_uleb(c, 12);
+    put(c, OP_DUP);
+    put(c, OP_CONSTS);
+    put_sleb(c, -8);
+    put(c, OP_PLUS);
+    put(c, OP_DEREF);
+    put(c, OP_CONST4U);
+    put_word(c, 3 | 1u << 29, 4);
+    put(c, OP_AND);
+    put(c, OP_BRA);
+    put_word(c, 3, 2);
+    put(c, OP_SKIP);
+    put_word(c, 1, 2);
+    put(c, OP_DEREF);
+    end_block(c, block);
+}
+
+/* What the CPU pushed is at the CFA. */
+static void put_frame(struct cfi *c)
+{
+    const struct cfi_width *w = c->of;
+    for (int i = 0; w->frame[i] != NONE; i++) {
+        if (w->frame[i] == w->sp && w == &width32)
+            put_narrow_sp(c);
+        else
+            put_at(c, w->frame[i], w->word * i);
+    }
 }
 
 static void put_rules(struct cfi *c, enum orc_kind kind)
 {
-    static const u8 changed[] = {RAX, RDX, RCX, RSI, RDI, R8, R8 + 1, R8 + 2, R8 + 3, RFLAGS};
-    static const u8 kept[] = {RBP, RBX, R12, R12 + 1, R12 + 2, R12 + 3};
-    /* struct pt_regs, up to orig_rax and what the CPU pushed. */
-    static const u8 pt_regs[] = {15, 14, 13, 12, RBP, RBX, 11, 10, 9, 8, RAX, RCX, RDX, RSI, RDI};
-    static const u8 frame[] = {RIP, CS, RFLAGS, RSP, SS};
+    const struct cfi_width *w = c->of;
+    const u8 bp[] = {w->bp, NONE}, pc[] = {w->pc, NONE};
     put(c, CFA_DEF);
-    put(c, RSP);
-    put_uleb(c, first_offset(kind));
+    put(c, w->sp);
+    put_uleb(c, first_offset(c, kind));
     switch (kind) {
     case ORC_NONE:
-    case ORC_END: put_each(c, CFA_UNDEFINED, &(u8){RIP}, 1); break;
+    case ORC_END: put_each(c, CFA_UNDEFINED, pc); break;
     case ORC_CALL:
-        put_at(c, RIP, -8);
-        put_each(c, CFA_UNDEFINED, changed, sizeof(changed));
-        put_each(c, CFA_SAME, kept, sizeof(kept));
+        put_at(c, w->pc, -w->word);
+        put_each(c, CFA_UNDEFINED, w->changed);
+        put_each(c, CFA_SAME, bp);
+        put_each(c, CFA_SAME, w->saved);
         break;
     case ORC_REGS:
-        for (int i = 0; i < (int)sizeof(pt_regs); i++)
-            put_at(c, pt_regs[i], 8 * i - PT_REGS);
-        for (int i = 0; i < (int)sizeof(frame); i++)
-            put_at(c, frame[i], 8 * i);
+        for (int i = 0; w->pt_regs[i] != NONE; i++)
+            put_at(c, w->pt_regs[i], w->word * i - w->registers);
+        put_frame(c);
         break;
     case ORC_IRET:
-        put_each(c, CFA_SAME, kept, sizeof(kept));
-        put_each(c, CFA_SAME, changed, sizeof(changed) - 1);
-        for (int i = 0; i < (int)sizeof(frame); i++)
-            put_at(c, frame[i], 8 * i);
+        put_each(c, CFA_SAME, bp);
+        put_each(c, CFA_SAME, w->saved);
+        for (int i = 0; w->changed[i + 1] != NONE; i++) /* the flags are the last */
+            put_each(c, CFA_SAME, (const u8[]){w->changed[i], NONE});
+        put_frame(c);
         break;
     }
 }
@@ -176,8 +247,8 @@ static void put_cie(struct cfi *c, enum orc_kind kind, bool signal)
         put(c, 'S');
     put(c, 0);
     put(c, 1);
-    put_sleb(c, -ALIGNMENT);
-    put(c, RIP);
+    put_sleb(c, -c->of->word);
+    put(c, c->of->pc);
     put_rules(c, kind);
     end(c, at);
 }
@@ -191,10 +262,18 @@ struct rules {
     u8 saved[SAVED]; /* slot, 0: not saved, UNKNOWN */
 };
 
-static const u8 dwarf_register[] = {
-    [ORC_DX] = RDX,          [ORC_DI] = RDI,          [ORC_BP] = RBP,
-    [ORC_SP] = RSP,          [ORC_R10] = 10,          [ORC_R13] = 13,
-    [ORC_BP_INDIRECT] = RBP, [ORC_SP_INDIRECT] = RSP, [ORC_AX] = RAX};
+static u8 dwarf_register(const struct cfi *c, u8 reg)
+{
+    static const u8 others[] = {
+        [ORC_DX] = RDX, [ORC_DI] = RDI, [ORC_R10] = 10, [ORC_R13] = 13, [ORC_AX] = RAX};
+    switch (reg) {
+    case ORC_BP:
+    case ORC_BP_INDIRECT: return c->of->bp;
+    case ORC_SP:
+    case ORC_SP_INDIRECT: return c->of->sp;
+    default: return reg < sizeof(others) ? others[reg] : 0;
+    }
+}
 
 static bool is_plain(u8 cfa, i16 offset)
 {
@@ -203,7 +282,7 @@ static bool is_plain(u8 cfa, i16 offset)
 
 static void put_cfa(struct cfi *c, const struct rules *now, const struct orc_row *r)
 {
-    u8 reg = dwarf_register[r->sp_reg];
+    u8 reg = dwarf_register(c, r->sp_reg);
     i16 offset = r->sp_offset;
     if (now->cfa == r->sp_reg && now->cfa_offset == offset)
         return;
@@ -230,7 +309,7 @@ static void put_cfa(struct cfi *c, const struct rules *now, const struct orc_row
     }
     if (r->kind == ORC_REGS && r->sp_reg != ORC_SP && r->sp_reg != ORC_BP) {
         put(c, OP_PLUS_CONST);
-        put_uleb(c, PT_REGS);
+        put_uleb(c, c->of->registers);
     }
     end_block(c, block);
 }
@@ -241,21 +320,21 @@ static void put_bp(struct cfi *c, const struct rules *now, const struct orc_row 
     if (now->bp == r->bp_reg && now->bp_offset == offset)
         return;
     if (r->bp_reg == ORC_UNDEFINED) {
-        put(c, CFA_RESTORE + RBP);
-    } else if (r->bp_reg == ORC_PREVIOUS_SP && offset % ALIGNMENT == 0) {
+        put(c, CFA_RESTORE + c->of->bp);
+    } else if (r->bp_reg == ORC_PREVIOUS_SP && offset % c->of->word == 0) {
         if (offset > 0) {
-            put_at(c, RBP, offset);
+            put_at(c, c->of->bp, offset);
             return;
         }
-        put(c, CFA_OFFSET + RBP);
-        put_uleb(c, (u32)(-offset / ALIGNMENT));
+        put(c, CFA_OFFSET + c->of->bp);
+        put_uleb(c, (u32)(-offset / c->of->word));
     } else { /* the CFA is on the expression's stack */
         bool bp = r->bp_reg == ORC_BP;
         put(c, CFA_EXPRESSION);
-        put(c, RBP);
+        put(c, c->of->bp);
         size_t block = c->size;
         put(c, 0);
-        put(c, bp ? OP_BREG + RBP : OP_CONSTS);
+        put(c, bp ? OP_BREG + c->of->bp : OP_CONSTS);
         put_sleb(c, offset);
         if (!bp)
             put(c, OP_PLUS);
@@ -266,7 +345,7 @@ static void put_bp(struct cfi *c, const struct rules *now, const struct orc_row 
 static void put_saved(struct cfi *c, const struct rules *now, const u8 saved[SAVED])
 {
     for (unsigned i = 0; i < SAVED; i++) {
-        u8 reg = saved_registers[i];
+        u8 reg = c->of->saved[i];
         if (now->saved[i] == saved[i])
             continue;
         if (saved[i] == UNKNOWN) {
@@ -305,7 +384,7 @@ struct writer {
     struct cfi *out;
     const struct symbols *s;
     u32 cie[CIES];      /* where it is */
-    u8 slots[SLOTS];    /* enum orc_push: what this function saves where */
+    u8 slots[PUSHES];   /* enum orc_push: what this function saves where */
     bool slots_unknown; /* it has them from elsewhere */
     u32 *pushes;        /* of each symbol: slots, 3 bits each */
     struct rules now;   /* of the FDE */
@@ -321,11 +400,16 @@ static void saved_at(const struct writer *w, const struct orc_row *r, u8 saved[S
     memset(saved, 0, SAVED);
     if (r->kind != ORC_CALL)
         return;
+    if (w->s->narrow) {
+        for (unsigned i = 0; i < ORC_SAVED; i++)
+            saved[i] = r->saved >> 5 * i & 31;
+        return;
+    }
     if (w->slots_unknown || (r->sp_reg != ORC_SP && r->sp_reg != ORC_SP_INDIRECT)) {
         memset(saved, UNKNOWN, SAVED);
         return;
     }
-    for (u8 i = SLOTS; i-- > 2;) /* a later one is an argument */
+    for (u8 i = PUSHES; i-- > 2;) /* a later one is an argument */
         if (w->slots[i] && 8 * i <= r->sp_offset)
             saved[w->slots[i] - ORC_PUSH_BX] = i;
 }
@@ -336,7 +420,7 @@ static void close_fde(struct writer *w, u64 stop)
     if (w->open == CIES)
         return;
     u64 length = stop - w->start;
-    memcpy(c->data + w->fde + 16, &length, 8);
+    memcpy(c->data + w->fde + 8 + c->of->word, &length, c->of->word);
     end(c, w->fde);
     w->open = CIES;
 }
@@ -347,23 +431,24 @@ static void open_fde(struct writer *w, u8 cie, u64 start)
     enum orc_kind kind = cie / 2;
     w->fde = begin(c);
     put_word(c, w->cie[cie], 4);
-    put_word(c, start, 8);
-    put_word(c, 0, 8);
+    put_word(c, start, c->of->word);
+    put_word(c, 0, c->of->word);
     w->open = cie;
     w->start = w->at = start;
-    w->now = (struct rules){.cfa = ORC_SP, .cfa_offset = first_offset(kind)};
+    w->now = (struct rules){.cfa = ORC_SP, .cfa_offset = first_offset(c, kind)};
 }
 
 /* The same row with the CFA after struct pt_regs. */
-static struct orc_row beyond_registers(struct orc_row r)
+static struct orc_row beyond_registers(const struct cfi *c, struct orc_row r)
 {
+    int size = c->of->registers;
     bool direct = r.sp_reg == ORC_SP || r.sp_reg == ORC_BP;
     if (r.kind != ORC_REGS)
         return r;
-    if (r.sp_offset > INT16_MAX - PT_REGS || r.bp_offset < INT16_MIN + PT_REGS)
+    if (r.sp_offset > INT16_MAX - size || r.bp_offset < INT16_MIN + size)
         return (struct orc_row){.address = r.address};
-    r.sp_offset = (i16)(r.sp_offset + (direct ? PT_REGS : 0));
-    r.bp_offset = (i16)(r.bp_offset - (r.bp_reg == ORC_PREVIOUS_SP ? PT_REGS : 0));
+    r.sp_offset = (i16)(r.sp_offset + (direct ? size : 0));
+    r.bp_offset = (i16)(r.bp_offset - (r.bp_reg == ORC_PREVIOUS_SP ? size : 0));
     return r;
 }
 
@@ -441,14 +526,14 @@ static void begin_function(struct writer *w, const struct symbol *y, const struc
     u32 parent = only_symbol(w->s, name, (size_t)(cold - name));
     u32 pushes = parent < w->s->count ? w->pushes[parent] : 0;
     w->slots_unknown = !(pushes >> 31);
-    for (unsigned i = 0; i < SLOTS; i++)
+    for (unsigned i = 0; i < PUSHES; i++)
         w->slots[i] = pushes >> 3 * i & 7;
 }
 
 static u32 pack_slots(const struct writer *w)
 {
     u32 pushes = w->slots_unknown ? 0 : 1u << 31;
-    for (unsigned i = 0; i < SLOTS; i++)
+    for (unsigned i = 0; i < PUSHES; i++)
         pushes |= (u32)w->slots[i] << 3 * i;
     return pushes;
 }
@@ -464,11 +549,12 @@ static int put_function(struct writer *w, u32 symbol, u32 row, u64 start, u64 st
     for (u32 i = row; !code && i < w->s->norc && rows[i].address < stop; i++) {
         const struct orc_row *r = &rows[i];
         unsigned slot = (u16)r->sp_offset / 8u;
-        if (r->push && r->address > start && slot > 1 && slot < SLOTS && !w->slots[slot]) {
+        if (r->push && r->address > start && slot > 1 && slot < PUSHES && !w->slots[slot]) {
             w->slots_unknown = w->slots_unknown || r->push == ORC_PUSH_UNKNOWN;
             w->slots[slot] = w->slots_unknown ? ORC_PUSH_OTHER : r->push;
         }
-        struct orc_row in = beyond_registers(orc_row_in(w->s, i, w->s->names + y->name, start));
+        struct orc_row in =
+            beyond_registers(w->out, orc_row_in(w->s, i, w->s->names + y->name, start));
         code = put_row(w, &in, MAX(in.address, start));
     }
     if (!code)
@@ -500,7 +586,7 @@ static int put_functions(struct writer *w)
 int cfi_make(struct cfi *c, const struct symbols *s, struct err *err)
 {
     struct writer w = {.out = c, .s = s, .err = err, .open = CIES};
-    *c = (struct cfi){0};
+    *c = (struct cfi){.of = s->narrow ? &width32 : &width64};
     if (!s->norc)
         return 0;
     w.pushes = calloc(s->count + 1, sizeof(*w.pushes));

@@ -10,6 +10,7 @@
 struct cfi {
     u8 *data;
     size_t size, room;
+    const struct cfi_width *of; /* what differs between kernels of 64 and 32 bits */
 };
 
 /* For the functions of a finished table. Zeroes *c first; empty where there are no unwind tables.

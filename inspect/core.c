@@ -2,6 +2,10 @@
  * Core dumps (core.h). The file: ELF header, program headers, notes, then all RAM in the order of
  * host memory (board/ram.h), page-aligned; every segment points into that. What the guest says
  * (VMCOREINFO, page_offset_base, page tables) decides only where segments claim to be.
+ *
+ * Of a kernel of 32 bits it is an i386's: of ELF's 32-bit class, or of its 64-bit class where there
+ * is memory that 32 bits do not address, as kexec-tools write it. Segments are made as those of 64
+ * bits.
  */
 #include "base/file_io.h"
 #include "inspect/core.h"
@@ -19,6 +23,7 @@
 #include "machine/machine.h"
 #include "inspect/btf.h"
 #include "inspect/guest_linux.h"
+#include "inspect/process.h"
 
 #define KERNEL_MAP   0xffffffff80000000ull /* __START_KERNEL_map */
 #define UPPER_HALF   0xffff800000000000ull
@@ -33,6 +38,17 @@
 #define PTE_PS   0x80ull
 #define PTE_ADDR 0x000ffffffffff000ull
 
+/* How a kind of page tables is walked (SDM vol. 3, 4.3 to 4.5). */
+struct paging {
+    unsigned levels, bits; /* of an address, for each level */
+    unsigned top;          /* entries of the first table */
+    unsigned entry;        /* bytes */
+    u64 root, sign;        /* of CR3; what addresses of the kernel have besides */
+};
+static const struct paging paging_4 = {4, 9, 512, 8, PTE_ADDR, UPPER_HALF};
+static const struct paging paging_pae = {3, 9, 4, 8, 0xffffffe0, 0};
+static const struct paging paging_32 = {2, 10, 1024, 4, 0xfffff000, 0};
+
 struct core {
     const struct ram *ram;
     const struct vcpu *cpu;
@@ -41,6 +57,9 @@ struct core {
     unsigned nsegments;
     u64 budget; /* of page-table entries */
     bool cut;
+    bool narrow; /* of 32 bits */
+    const struct paging *paging;
+    u64 floor;                                /* where the kernel's addresses begin */
     u64 image, image_end, direct, direct_end; /* linear addresses that have their segments */
     char *notes;
     size_t notes_size;
@@ -89,28 +108,80 @@ static bool has_segment(const struct core *c, gva_t va, u64 size)
            (va >= ESPFIX && va < ESPFIX_END);
 }
 
-/* One table of the 4-level tree (SDM vol. 3, 4.5); `level` 4 is the root. */
+static u64 entry_at(const struct core *c, const u8 *table, unsigned i)
+{
+    u64 e = 0;
+    memcpy(&e, table + (size_t)i * c->paging->entry, c->paging->entry);
+    return e;
+}
+
+/* The page that an entry maps. */
+static gpa_t page_of(const struct core *c, u64 e, u64 size)
+{
+    gpa_t page = e & PTE_ADDR & ~(size - 1);
+    if (c->paging == &paging_32 && size > PAGE_SIZE) /* PSE-36 */
+        page |= (e >> 13 & 0xff) << 32;
+    return page;
+}
+
+/* One table of the tree; the last level is 1. */
 static void walk(struct core *c, unsigned first, gpa_t table, unsigned level, gva_t base)
 {
-    unsigned shift = 12 + 9 * (level - 1);
-    const u64 *entries = ram_ptr(c->ram, table, PAGE_SIZE);
-    for (unsigned i = level == 4 ? 256 : 0; entries && i < 512; i++) {
-        u64 e = entries[i], size = 1ull << shift;
+    const struct paging *p = c->paging;
+    unsigned shift = 12 + p->bits * (level - 1),
+             count = level == p->levels ? p->top : 1u << p->bits;
+    const u8 *entries = ram_ptr(c->ram, table, (u64)count * p->entry);
+    for (unsigned i = 0; entries && i < count; i++) {
+        u64 e = entry_at(c, entries, i), size = 1ull << shift;
         gva_t va = base + ((u64)i << shift);
-        if (level == 4)
-            va |= UPPER_HALF;
-        if (!(e & PTE_P) || has_segment(c, va, size))
+        if (level == p->levels && va & p->sign)
+            va |= p->sign;
+        if (!(e & PTE_P) || va + (size - 1) < c->floor || has_segment(c, va, size))
             continue;
         if (!c->budget || c->cut) {
             c->cut = true;
             return;
         }
         c->budget--;
-        if (level == 1 || (level < 4 && e & PTE_PS))
-            add_mapping(c, first, va, e & PTE_ADDR & ~(size - 1), size);
+        /* Large pages: at level 2, and of four levels also at 3. */
+        if (level == 1 || (e & PTE_PS && (level == 2 || (level == 3 && p->levels == 4))))
+            add_mapping(c, first, va, page_of(c, e, size), size);
         else
             walk(c, first, e & PTE_ADDR, level - 1, va);
     }
+}
+
+/* The page at a linear address of a kernel of 32 bits. */
+static bool translate(const struct core *c, gva_t va, gpa_t *page, u64 *size)
+{
+    const struct paging *p = c->paging;
+    gpa_t table = c->cpu->cr3 & p->root;
+    for (unsigned level = p->levels; level; level--) {
+        unsigned shift = 12 + p->bits * (level - 1);
+        unsigned i = (unsigned)(va >> shift) & ((1u << p->bits) - 1);
+        const u8 *entries = ram_ptr(c->ram, table + (u64)i * p->entry, p->entry);
+        u64 e = entries ? entry_at(c, entries, 0) : 0;
+        *size = 1ull << shift;
+        if (!(e & PTE_P))
+            return false;
+        if (level == 1 || (level == 2 && e & PTE_PS)) {
+            *page = page_of(c, e, *size);
+            return true;
+        }
+        table = e & PTE_ADDR;
+    }
+    return false;
+}
+
+/* The direct map of a kernel of 32 bits: as far as the page tables have it. */
+static void find_narrow_map(struct core *c)
+{
+    gpa_t page;
+    u64 size;
+    c->direct = c->direct_end = c->kernel.map;
+    while (c->direct_end >> 32 == 0 && translate(c, c->direct_end, &page, &size) &&
+           page == (c->direct_end - c->direct) && ram_ptr(c->ram, page, size))
+        c->direct_end = (c->direct_end & ~(size - 1)) + size;
 }
 
 /* Where the kernel's direct map is; false if it does not say. */
@@ -127,8 +198,38 @@ static bool find_direct_map(struct core *c, const struct symbols *s)
     return c->direct >= UPPER_HALF && !(c->direct & (PAGE_SIZE - 1)) && c->direct_end > c->direct;
 }
 
+/* A kernel of 32 bits: its direct map, the memory beyond, what else it has mapped. */
+static void make_narrow_segments(struct core *c, struct core_report *report)
+{
+    const struct ram *ram = c->ram;
+    const u32 nowhere = UINT32_MAX; /* as kexec-tools have it */
+    bool paged = c->cpu->cr0 & CR0_PG && !(c->cpu->efer & EFER_LMA);
+    c->paging = c->cpu->cr4 & CR4_PAE ? &paging_pae : &paging_32;
+    if (paged && c->kernel.has_phys_base)
+        find_narrow_map(c);
+    u64 low = MIN(c->direct_end - c->direct, ram->low_size);
+    report->direct_map = low;
+    if (!low)
+        c->direct = c->direct_end = 0;
+    add_segment(c, c->direct, 0, low ? low : ram->low_size, PF_R | PF_W | PF_X);
+    if (low && low < ram->low_size)
+        add_segment(c, nowhere, low, ram->low_size - low, PF_R | PF_W | PF_X);
+    if (ram->size > ram->low_size)
+        add_segment(c, nowhere, 0x100000000ull, ram->size - ram->low_size, PF_R | PF_W | PF_X);
+    if (low)
+        walk(c, c->nsegments, c->cpu->cr3 & c->paging->root, c->paging->levels, 0);
+}
+
 static void make_segments(struct core *c, const struct symbols *s, struct core_report *report)
 {
+    c->budget = ENTRIES_MAX;
+    c->narrow = s->count && s->narrow;
+    c->floor = s->floor;
+    c->paging = &paging_4;
+    if (c->narrow) {
+        make_narrow_segments(c, report);
+        return;
+    }
     const struct ram *ram = c->ram;
     u64 text, end;
     report->direct_map = s->count && find_direct_map(c, s);
@@ -149,18 +250,27 @@ static void make_segments(struct core *c, const struct symbols *s, struct core_r
     if (ram->size > ram->low_size)
         add_segment(c, c->direct + 0x100000000ull, 0x100000000ull, ram->size - ram->low_size,
                     PF_R | PF_W | PF_X);
-    c->budget = ENTRIES_MAX;
     if (report->direct_map && c->cpu->cr0 & CR0_PG && c->cpu->efer & EFER_LMA)
         walk(c, c->nsegments, c->cpu->cr3 & PTE_ADDR, 4, 0);
 }
 
 /* Who runs: for the user only. */
-static void find_current(const struct core *c, const struct symbols *s, struct core_report *report)
+static void find_current(const struct core *c, struct machine *m, const struct symbols *s,
+                         struct core_report *report)
 {
     struct guest_tasks tasks;
+    struct process_layout layout = {0};
+    struct process now;
     struct err none;
-    if (!s->count || guest_tasks_read(&tasks, &c->kernel, s, &none))
+    if (!s->count)
         return;
+    if (guest_tasks_read(&tasks, &c->kernel, s, &none)) {
+        process_learn(&layout, m, s);
+        process_read(&layout, m, &now);
+        report->pid = now.pid;
+        memcpy(report->comm, now.comm, sizeof(report->comm));
+        return;
+    }
     report->tasks = tasks.count;
     for (u32 i = 0; i < tasks.count; i++)
         if (tasks.list[i].current) {
@@ -221,7 +331,29 @@ static void add_prstatus(FILE *f, const struct vcpu *v)
     add_note(f, "CORE", NT_PRSTATUS, &status, sizeof(status));
 }
 
-static void add_floating_point(FILE *f, const struct vcpu *v)
+/* struct elf_prstatus of an i386. */
+struct narrow_prstatus {
+    u32 signal[3];
+    u16 current, pad;
+    u32 pending, held, pid[4], times[8];
+    u32 reg[17];
+    u32 fpvalid;
+};
+_Static_assert(sizeof(struct narrow_prstatus) == 144, "as an i386 has it");
+
+static void add_narrow_prstatus(FILE *f, const struct vcpu *v)
+{
+    const struct narrow_prstatus status = {
+        .pid = {1},
+        .reg = {(u32)v->gpr[RBX], (u32)v->gpr[RCX], (u32)v->gpr[RDX], (u32)v->gpr[RSI],
+                (u32)v->gpr[RDI], (u32)v->gpr[RBP], (u32)v->gpr[RAX], v->seg_sel[SEG_DS],
+                v->seg_sel[SEG_ES], v->seg_sel[SEG_FS], v->seg_sel[SEG_GS], UINT32_MAX, (u32)v->rip,
+                v->seg_sel[SEG_CS], (u32)v->rflags, (u32)v->gpr[RSP], v->seg_sel[SEG_SS]},
+        .fpvalid = 1};
+    add_note(f, "CORE", NT_PRSTATUS, &status, sizeof(status));
+}
+
+static void add_floating_point(FILE *f, const struct vcpu *v, bool narrow)
 {
     /* SDM vol. 1, 13.4: XSTATE_BV; components that are not in it are in their initial state. */
     enum { FXSAVE = 512, FCW = 0, MXCSR = 24, XCR0 = 464, XSTATE_BV = 512, AVX = 4 };
@@ -233,7 +365,10 @@ static void add_floating_point(FILE *f, const struct vcpu *v)
         memcpy(area + FCW, &fcw, sizeof(fcw));
     if (!(area[XSTATE_BV] & 6) && !memcmp(area + MXCSR, (u8[4]){0}, 4))
         memcpy(area + MXCSR, &mxcsr, sizeof(mxcsr));
-    add_note(f, "CORE", NT_PRFPREG, area, FXSAVE);
+    if (narrow)
+        add_note(f, "LINUX", NT_PRXFPREG, area, FXSAVE);
+    else
+        add_note(f, "CORE", NT_PRFPREG, area, FXSAVE);
     if (v->xcr0 & AVX) {
         memcpy(area + XCR0, &v->xcr0, sizeof(v->xcr0)); /* where debuggers look for it */
         add_note(f, "LINUX", NT_X86_XSTATE, area, sizeof(area));
@@ -297,8 +432,11 @@ static int make_notes(struct core *c, const struct core_note *more, struct err *
 {
     FILE *f = open_memstream(&c->notes, &c->notes_size);
     if (f) {
-        add_prstatus(f, c->cpu);
-        add_floating_point(f, c->cpu);
+        if (c->narrow)
+            add_narrow_prstatus(f, c->cpu);
+        else
+            add_prstatus(f, c->cpu);
+        add_floating_point(f, c->cpu, c->narrow);
         if (c->kernel.vmcoreinfo_size)
             add_note(f, "VMCOREINFO", 0, c->kernel.vmcoreinfo, c->kernel.vmcoreinfo_size);
         add_qemu(f, c->cpu);
@@ -337,15 +475,61 @@ static int write_pages(const struct ram *ram, int fd, u64 file, u64 at, u64 len,
     return code;
 }
 
+/* Does an ELF file of 32 bits have room for all addresses and offsets? */
+static bool fits_narrow(const struct core *c, u64 bytes)
+{
+    return c->narrow && c->ram->size == c->ram->low_size && bytes <= UINT32_MAX;
+}
+
+static int write_narrow_headers(const struct core *c, int fd, const Elf64_Ehdr *h,
+                                const Elf64_Phdr *note, struct err *err)
+{
+    Elf32_Ehdr e = {.e_type = h->e_type,
+                    .e_machine = h->e_machine,
+                    .e_version = h->e_version,
+                    .e_phoff = sizeof(e),
+                    .e_ehsize = sizeof(e),
+                    .e_phentsize = sizeof(Elf32_Phdr),
+                    .e_phnum = h->e_phnum};
+    memcpy(e.e_ident, h->e_ident, sizeof(e.e_ident));
+    e.e_ident[EI_CLASS] = ELFCLASS32;
+    int code = write_at(fd, &e, sizeof(e), 0, err);
+    for (unsigned i = 0; !code && i < h->e_phnum; i++) {
+        const Elf64_Phdr *p = i ? &c->segments[i - 1] : note;
+        const Elf32_Phdr n = {.p_type = p->p_type,
+                              .p_flags = p->p_flags,
+                              .p_offset = (u32)p->p_offset,
+                              .p_vaddr = (u32)p->p_vaddr,
+                              .p_paddr = (u32)p->p_paddr,
+                              .p_filesz = (u32)p->p_filesz,
+                              .p_memsz = (u32)p->p_memsz,
+                              .p_align = (u32)p->p_align};
+        code = write_at(fd, &n, sizeof(n), sizeof(e) + (u64)i * sizeof(n), err);
+    }
+    return code;
+}
+
+static int write_headers(const struct core *c, int fd, const Elf64_Ehdr *h, const Elf64_Phdr *note,
+                         struct err *err)
+{
+    int code = write_at(fd, h, sizeof(*h), 0, err);
+    if (!code)
+        code = write_at(fd, note, sizeof(*note), sizeof(*h), err);
+    if (!code)
+        code = write_at(fd, c->segments, c->nsegments * sizeof(Elf64_Phdr),
+                        sizeof(*h) + sizeof(*note), err);
+    return code;
+}
+
 static int write_file(struct core *c, int fd, struct core_report *report, struct err *err)
 {
     unsigned n = c->nsegments + 1;
-    u64 notes = sizeof(Elf64_Ehdr) + n * sizeof(Elf64_Phdr);
+    u64 notes = sizeof(Elf64_Ehdr) + n * sizeof(Elf64_Phdr); /* room for either class */
     u64 data = (notes + c->notes_size + PAGE_SIZE - 1) & ~(u64)(PAGE_SIZE - 1);
     Elf64_Ehdr h = {
         .e_ident = {ELFMAG0, ELFMAG1, ELFMAG2, ELFMAG3, ELFCLASS64, ELFDATA2LSB, EV_CURRENT},
         .e_type = ET_CORE,
-        .e_machine = EM_X86_64,
+        .e_machine = c->narrow ? EM_386 : EM_X86_64,
         .e_version = EV_CURRENT,
         .e_phoff = sizeof(h),
         .e_ehsize = sizeof(h),
@@ -363,12 +547,8 @@ static int write_file(struct core *c, int fd, struct core_report *report, struct
     if (ftruncate(fd, (off_t)report->bytes))
         return err_errno(err, "cannot make a core of %llu bytes",
                          (unsigned long long)report->bytes);
-    int code = write_at(fd, &h, sizeof(h), 0, err);
-    if (!code)
-        code = write_at(fd, &note, sizeof(note), sizeof(h), err);
-    if (!code)
-        code = write_at(fd, c->segments, c->nsegments * sizeof(Elf64_Phdr),
-                        sizeof(h) + sizeof(note), err);
+    int code = fits_narrow(c, report->bytes) ? write_narrow_headers(c, fd, &h, &note, err)
+                                             : write_headers(c, fd, &h, &note, err);
     if (!code)
         code = write_at(fd, c->notes, c->notes_size, notes, err);
     for (u64 at = 0; !code && at < c->ram->size; at += CHUNK) {
@@ -400,7 +580,7 @@ int core_write(struct machine *m, int fd, const struct core_note *note, struct c
         report->vmcoreinfo = c->kernel.vmcoreinfo_size;
         report->cut = c->cut;
         snprintf(report->release, sizeof(report->release), "%s", symbols.release);
-        find_current(c, &symbols, report);
+        find_current(c, m, &symbols, report);
         symbols_free(&symbols);
         code = make_notes(c, note, err);
     }

@@ -1,5 +1,5 @@
 /*
- * A core dump of a machine as kdump and dump-guest-memory write it: an ELF64 core of physical
+ * A core dump of a machine as kdump and dump-guest-memory write it: an ELF core of physical
  * memory for crash, drgn and gdb. Notes: NT_PRSTATUS and floating-point registers of each vCPU,
  * VMCOREINFO, QEMU's CPU state. Segments: all RAM at its place in the kernel's direct map, the
  * kernel image, and what else the page tables map for the kernel (vmalloc: stacks, modules), which

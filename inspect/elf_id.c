@@ -15,6 +15,22 @@ static bool read_at(int fd, void *out, size_t size, u64 offset)
     return offset <= INT64_MAX && pread(fd, out, size, (off_t)offset) == (ssize_t)size;
 }
 
+/* A section of a file of 32 bits as one of 64. */
+static bool read_section(int fd, bool narrow, u64 at, unsigned i, Elf64_Shdr *h)
+{
+    Elf32_Shdr n;
+    if (!narrow)
+        return read_at(fd, h, sizeof(*h), at + (u64)i * sizeof(*h));
+    if (!read_at(fd, &n, sizeof(n), at + (u64)i * sizeof(n)))
+        return false;
+    *h = (Elf64_Shdr){.sh_type = n.sh_type,
+                      .sh_flags = n.sh_flags,
+                      .sh_addr = n.sh_addr,
+                      .sh_offset = n.sh_offset,
+                      .sh_size = n.sh_size};
+    return true;
+}
+
 static void read_notes(struct elf_id *id, int fd, const Elf64_Shdr *h)
 {
     u8 notes[NOTES_MAX];
@@ -40,21 +56,31 @@ static void read_notes(struct elf_id *id, int fd, const Elf64_Shdr *h)
 
 int elf_id_read(struct elf_id *id, const char *path, struct err *err)
 {
-    Elf64_Ehdr e;
+    union {
+        Elf64_Ehdr wide;
+        Elf32_Ehdr narrow;
+    } e = {0};
     *id = (struct elf_id){0};
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0)
         return err_errno(err, "%s", path);
-    if (!read_at(fd, &e, sizeof(e), 0) || memcmp(e.e_ident, ELFMAG, SELFMAG) ||
-        e.e_ident[EI_CLASS] != ELFCLASS64 || e.e_machine != EM_X86_64) {
+    bool there =
+        read_at(fd, &e.narrow, sizeof(e.narrow), 0) && !memcmp(e.narrow.e_ident, ELFMAG, SELFMAG);
+    bool narrow = there && e.narrow.e_ident[EI_CLASS] == ELFCLASS32 && e.narrow.e_machine == EM_386;
+    if (!narrow && (!there || !read_at(fd, &e.wide, sizeof(e.wide), 0) ||
+                    e.wide.e_ident[EI_CLASS] != ELFCLASS64 || e.wide.e_machine != EM_X86_64)) {
         close(fd);
-        return err_set(err, -EINVAL, "%s is no ELF file for x86-64", path);
+        return err_set(err, -EINVAL, "%s is no ELF file for x86-64 or i386", path);
     }
-    for (unsigned i = 0; i < e.e_shnum; i++) {
+    u64 at = narrow ? e.narrow.e_shoff : e.wide.e_shoff;
+    unsigned count = narrow ? e.narrow.e_shnum : e.wide.e_shnum;
+    for (unsigned i = 0; i < count; i++) {
         Elf64_Shdr h;
-        if (!read_at(fd, &h, sizeof(h), e.e_shoff + (u64)i * sizeof(h)))
+        if (!read_section(fd, narrow, at, i, &h))
             break;
-        id->kernel |= (h.sh_flags & SHF_ALLOC) && h.sh_addr >> 63;
+        /* A program of 32 bits ends at 0xc0000000 at the latest, and nothing is at its end. */
+        id->kernel |=
+            (h.sh_flags & SHF_ALLOC) && (narrow ? h.sh_addr >= 0xc0000000 : h.sh_addr >> 63 != 0);
         if (h.sh_type == SHT_NOTE && !id->size)
             read_notes(id, fd, &h);
     }

@@ -8,10 +8,10 @@
 struct elf_id {
     u8 build_id[32];
     u8 size;     /* of it; 0: it has none */
-    bool kernel; /* something of it lies in the upper half of the addresses */
+    bool kernel; /* something of it lies where only a kernel's addresses are */
 };
 
-/* -EINVAL with a text: it is no ELF file for x86-64. */
+/* -EINVAL with a text: it is no ELF file for x86-64 or i386. */
 int elf_id_read(struct elf_id *id, const char *path, struct err *err);
 
 #endif

@@ -5,7 +5,8 @@
  * index in a table of 256 tokens; the tokens' texts one after the other are nm's type letter and
  * the name. A length of 128 and more takes two bytes (from Linux 6.1). An address is a 64-bit word,
  * or a 32-bit offset: with per-CPU symbols kept absolute, v >= 0 is the value itself and v < 0
- * means base - 1 - v; without, base + v.
+ * means base - 1 - v; without, base + v. In a kernel of 32 bits all words are of 32 bits and
+ * aligned to as many.
  *
  * VMCOREINFO names these tables from Linux 6.0 on. Before, and before the kernel has written it,
  * the tables are found by their shape: the tokens of the digits are the digits, so "0\0" to "9\0"
@@ -23,10 +24,11 @@
 #include "board/ram.h"
 #include "machine/machine.h"
 #include "inspect/btf.h"
+#include "inspect/frames.h"
 #include "inspect/orc.h"
 
 #define KERNEL_MAP     0xffffffff80000000ull /* __START_KERNEL_map */
-#define UPPER_HALF     0xffff800000000000ull
+#define NARROW_RESERVE (128u << 20)          /* of a kernel of 32 bits, above its direct map */
 #define REGION         (2u << 20) /* RAM is searched in pieces; one that was never touched, not */
 #define TOKENS         256u
 #define TOKEN_TABLE    (65536u + SYMBOL_NAME_MAX)
@@ -51,11 +53,13 @@ void guest_memory_init(struct guest_memory *mem, struct machine *m)
 /* Within one page. */
 static bool read_page(const struct guest_linux *g, gva_t va, void *out, size_t len)
 {
+    if (g->narrow && va >> 32)
+        return false;
     if (g->memory.peek(g->memory.opaque, va, out, len))
         return true;
-    if (!g->has_phys_base || va < KERNEL_MAP)
+    if (!g->has_phys_base || va < g->map || (g->narrow && va >= (1ull << 32) - NARROW_RESERVE))
         return false;
-    const void *p = ram_ptr(g->memory.ram, va - KERNEL_MAP + g->phys_base, len);
+    const void *p = ram_ptr(g->memory.ram, va - g->map + g->phys_base, len);
     if (p)
         memcpy(out, p, len);
     return p;
@@ -75,6 +79,12 @@ bool guest_linux_read(const struct guest_linux *g, gva_t va, void *out, size_t l
         len -= n;
     }
     return true;
+}
+
+bool guest_linux_word(const struct guest_linux *g, gva_t va, u64 *out)
+{
+    *out = 0;
+    return guest_linux_read(g, va, out, g->narrow ? 4 : 8);
 }
 
 /* ---- VMCOREINFO ---- */
@@ -119,17 +129,51 @@ static size_t vmcoreinfo_length(const char *page)
     return n;
 }
 
-/* The text is about the kernel that is in memory: its release stands in init_uts_ns. */
+/* Where the direct map of a kernel of 32 bits may begin (CONFIG_PAGE_OFFSET). */
+static const u32 page_offsets[] = {0xc0000000, 0xb0000000, 0x80000000, 0x78000000, 0x40000000};
+
+/* The one by which these bytes of the kernel's image are at `va`. */
+static void find_page_offset(struct guest_linux *g, gva_t va, const void *bytes, size_t len)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(page_offsets) && !g->has_phys_base; i++) {
+        const void *p =
+            va < page_offsets[i] ? NULL : ram_ptr(g->memory.ram, va - page_offsets[i], len);
+        g->has_phys_base = p && !memcmp(p, bytes, len);
+        g->map = page_offsets[i];
+    }
+}
+
+/* The release stands in init_uts_ns. */
+static bool has_release(const struct guest_linux *g, u64 uts, const char *release)
+{
+    char name[1024];
+    return guest_linux_read(g, uts, name, sizeof(name)) &&
+           memmem(name, sizeof(name), release, strlen(release) + 1);
+}
+
+/* The text is about the kernel that is in memory. */
 static bool vmcoreinfo_is_true(struct guest_linux *g)
 {
     char release[128], name[1024];
-    u64 uts, page;
-    g->has_phys_base = guest_linux_number(g, "NUMBER(phys_base)", 10, &g->phys_base);
-    return guest_linux_number(g, "PAGESIZE", 10, &page) && page == PAGE_SIZE &&
-           guest_linux_value(g, "OSRELEASE", release, sizeof(release)) && release[0] &&
-           guest_linux_number(g, "SYMBOL(init_uts_ns)", 16, &uts) &&
-           guest_linux_read(g, uts, name, sizeof(name)) &&
-           memmem(name, sizeof(name), release, strlen(release) + 1);
+    u64 uts, page, list;
+    g->narrow = guest_linux_number(g, "OFFSET(list_head.prev)", 10, &list) && list == 4;
+    g->has_phys_base = !g->narrow && guest_linux_number(g, "NUMBER(phys_base)", 10, &g->phys_base);
+    g->map = KERNEL_MAP;
+    if (!guest_linux_number(g, "PAGESIZE", 10, &page) || page != PAGE_SIZE ||
+        !guest_linux_value(g, "OSRELEASE", release, sizeof(release)) || !release[0] ||
+        !guest_linux_number(g, "SYMBOL(init_uts_ns)", 16, &uts))
+        return false;
+    g->phys_base = g->has_phys_base ? g->phys_base : 0;
+    if (!g->narrow)
+        return has_release(g, uts, release);
+    if (guest_linux_read(g, uts, name, sizeof(name)))
+        find_page_offset(g, uts, name, sizeof(name));
+    for (size_t i = 0; i < ARRAY_SIZE(page_offsets) && !g->has_phys_base; i++) {
+        g->map = page_offsets[i];
+        g->has_phys_base = true;
+        g->has_phys_base = has_release(g, uts, release);
+    }
+    return has_release(g, uts, release);
 }
 
 /* Takes the page if it is VMCOREINFO. */
@@ -171,7 +215,8 @@ int guest_linux_open(struct guest_linux *g, const struct guest_memory *mem, stru
         free(g->vmcoreinfo);
         g->vmcoreinfo = strdup("");
         g->vmcoreinfo_size = 0;
-        g->has_phys_base = false;
+        g->has_phys_base = g->narrow = false;
+        g->map = KERNEL_MAP;
         if (!g->vmcoreinfo)
             code = err_set(err, -ENOMEM, "no memory for the guest's VMCOREINFO");
     }
@@ -190,7 +235,8 @@ void guest_linux_close(struct guest_linux *g)
 
 /* Where the tables are: linear addresses, or offsets in RAM's host memory when `found` by shape. */
 struct tables {
-    bool found, wide; /* wide: 64-bit addresses, no base */
+    bool found, wide; /* wide: whole addresses, no base */
+    bool narrow;      /* of a kernel of 32 bits */
     u32 count;
     u64 names, token_table, token_index, addresses;
     u64 base;
@@ -299,6 +345,17 @@ static int next_name(struct decoder *d, char out[SYMBOL_NAME_MAX + 1])
     return n >= 2 ? 0 : bad(d->err, "a name is empty");
 }
 
+/* Bytes of a long, and of what is aligned as one. */
+static unsigned word_size(const struct tables *t)
+{
+    return t->narrow ? 4 : 8;
+}
+
+static size_t addresses_size(const struct tables *t)
+{
+    return (size_t)t->count * (t->wide ? word_size(t) : 4);
+}
+
 /* Values are offsets: absolute ones are there if any is negative (a kernel is less than 2 GiB). */
 static bool has_negative(const u8 *table, u32 count)
 {
@@ -310,19 +367,20 @@ static bool has_negative(const u8 *table, u32 count)
 
 static u64 address_of(const struct tables *t, const u8 *table, bool percpu, u32 i, bool *absolute)
 {
-    u64 wide;
+    u64 wide = 0;
     i32 value;
     *absolute = false;
     if (t->wide) {
-        memcpy(&wide, table + 8 * (size_t)i, 8);
-        *absolute = wide < UPPER_HALF;
+        memcpy(&wide, table + word_size(t) * (size_t)i, word_size(t));
+        *absolute = wide < (t->narrow ? SYMBOLS_FLOOR_32 : SYMBOLS_FLOOR);
         return wide;
     }
     memcpy(&value, table + 4 * (size_t)i, 4);
     if (!percpu)
-        return t->base + (u32)value;
+        return t->narrow ? (u32)t->base + (u32)value : t->base + (u32)value;
     *absolute = value >= 0;
-    return value >= 0 ? (u64)value : t->base - 1 - (u64)(i64)value;
+    u64 address = value >= 0 ? (u64)value : t->base - 1 - (u64)(i64)value;
+    return t->narrow ? (u32)address : address;
 }
 
 static int decode_names(struct decoder *d, const u8 *table, struct symbols *out)
@@ -352,7 +410,8 @@ static int decode(const struct guest_linux *g, const struct tables *t, struct sy
                        "the kernel's symbol table in the guest's memory says that it has %u "
                        "symbols: damaged, or of an unknown form",
                        t->count);
-    size_t size = (size_t)t->count * (t->wide ? 8 : 4);
+    size_t size = addresses_size(t);
+    u64 floor = t->narrow ? SYMBOLS_FLOOR_32 : SYMBOLS_FLOOR;
     struct decoder *d = malloc(sizeof(*d));
     u8 *table = malloc(size);
     int code = 0;
@@ -371,9 +430,11 @@ static int decode(const struct guest_linux *g, const struct tables *t, struct sy
     }
     free(d);
     free(table);
-    if (!code && (!symbols_address(out, "_text", &text) || text < UPPER_HALF) &&
-        (!symbols_address(out, "_stext", &text) || text < UPPER_HALF))
+    if (!code && (!symbols_address(out, "_text", &text) || text < floor) &&
+        (!symbols_address(out, "_stext", &text) || text < floor))
         code = bad(err, "it has no _text");
+    out->narrow = t->narrow;
+    out->floor = floor;
     return code;
 }
 
@@ -381,7 +442,7 @@ static int decode(const struct guest_linux *g, const struct tables *t, struct sy
 static bool tables_by_name(const struct guest_linux *g, struct tables *t)
 {
     u64 count, base;
-    *t = (struct tables){0};
+    *t = (struct tables){.narrow = g->narrow};
     if (!guest_linux_number(g, "SYMBOL(kallsyms_names)", 16, &t->names) ||
         !guest_linux_number(g, "SYMBOL(kallsyms_token_table)", 16, &t->token_table) ||
         !guest_linux_number(g, "SYMBOL(kallsyms_token_index)", 16, &t->token_index) ||
@@ -390,7 +451,7 @@ static bool tables_by_name(const struct guest_linux *g, struct tables *t)
         return false;
     if (guest_linux_number(g, "SYMBOL(kallsyms_offsets)", 16, &t->addresses))
         return guest_linux_number(g, "SYMBOL(kallsyms_relative_base)", 16, &base) &&
-               guest_linux_read(g, base, &t->base, sizeof(t->base));
+               guest_linux_word(g, base, &t->base);
     t->wide = true;
     return guest_linux_number(g, "SYMBOL(kallsyms_addresses)", 16, &t->addresses);
 }
@@ -403,6 +464,7 @@ struct span {
     u64 size;
     u64 offset; /* of p in RAM's host memory */
     u64 *budget;
+    u32 align; /* bytes of a long: 8 or 4 */
 };
 
 static void spend(const struct span *s, u64 steps)
@@ -417,46 +479,64 @@ static u32 word(const struct span *s, u64 at)
     return v;
 }
 
-static u64 aligned(u64 at)
+/* One that is a long: 0 is none that fits. */
+static u32 count_before(const struct span *s, u64 at)
 {
-    return (at + 7) & ~7ull;
+    return s->align == 8 && word(s, at - 4) ? 0 : word(s, at - s->align);
 }
 
-/* From the token of '0' back to the table's start; false if it cannot be one. */
-static bool token_table_start(const struct span *s, u64 zero, u64 *start)
+static u64 aligned(const struct span *s, u64 at)
+{
+    return (at + s->align - 1) & ~(u64)(s->align - 1);
+}
+
+/* From the token of '0' back to the second one; false if there is none. What is in front of the
+ * first one need not end with a NUL. */
+static bool second_token(const struct span *s, u64 zero, u64 *second)
 {
     u64 at = zero;
-    for (unsigned i = 0; i < '0'; i++) {
+    for (unsigned i = 1; i < '0'; i++) {
         if (!at || s->p[at - 1])
             return false;
         u64 end = --at;
         while (at && s->p[at - 1] && end - at < SYMBOL_NAME_MAX)
             at--;
     }
-    *start = at;
-    return at % 8 == 0;
+    *second = at;
+    return at && !s->p[at - 1];
 }
 
-/* The index after the tokens, which must agree with them. */
-static bool token_index_start(const struct span *s, u64 table, u64 *index)
+/* The tokens, and the index after them, which says where the first one begins and must agree with
+ * all. */
+static bool find_tokens(const struct span *s, u64 zero, u64 *table, u64 *index)
 {
-    u16 offset[TOKENS], there[TOKENS];
-    u64 at = table;
-    for (unsigned i = 0; i < TOKENS; i++) {
-        if (at >= s->size || at - table > UINT16_MAX)
+    u16 offset[TOKENS] = {0}, there[TOKENS];
+    u64 second, at;
+    if (!second_token(s, zero, &second))
+        return false;
+    at = second;
+    for (unsigned i = 1; i < TOKENS; i++) {
+        if (at >= s->size || at - second > UINT16_MAX)
             return false;
-        offset[i] = (u16)(at - table);
+        offset[i] = (u16)(at - second);
         size_t most = (size_t)MIN(s->size - at, (u64)SYMBOL_NAME_MAX);
         size_t len = strnlen((const char *)s->p + at, most);
         if (len == most)
             return false;
         at += len + 1;
     }
-    *index = aligned(at);
+    *index = aligned(s, at);
     if (*index > s->size || s->size - *index < sizeof(there))
         return false;
     memcpy(there, s->p + *index, sizeof(there));
-    return !memcmp(there, offset, sizeof(there));
+    u16 first = there[1]; /* token's length with its NUL */
+    *table = second - first;
+    if (!first || first > second || *table % s->align || memchr(s->p + *table, 0, first - 1u))
+        return false;
+    for (unsigned i = 1; i < TOKENS; i++)
+        if (there[i] != (u16)(offset[i] + first))
+            return false;
+    return !there[0];
 }
 
 /* Markers ascend from 0. */
@@ -487,7 +567,7 @@ static bool names_agree(const struct span *s, u64 names, u32 count, u64 markers)
             break;
     }
     spend(s, i);
-    return i == count && at <= markers && aligned(at) == markers;
+    return i == count && at <= markers && aligned(s, at) == markers;
 }
 
 /* The names in front of `n` markers, and their count in front of them: `count`, or 0 for any. */
@@ -497,11 +577,12 @@ static bool find_names(const struct span *s, u64 markers, u32 n, u32 count, stru
     u64 longest = (u64)GROUP * (SYMBOL_NAME_MAX + 2) + 8;
     if (last > markers)
         return false;
-    u64 high = (markers - last) & ~7ull, low = high > longest ? high - longest : 8;
-    spend(s, (high - low) / 8);
-    for (u64 at = high; at >= low && at >= 8 && *s->budget; at -= 8) {
-        u32 there = word(s, at - 8);
-        if (word(s, at - 4) || (count ? there != count : (there + GROUP - 1) / GROUP != n))
+    u64 high = (markers - last) & ~(u64)(s->align - 1);
+    u64 low = high > longest ? high - longest : 8;
+    spend(s, (high - low) / s->align);
+    for (u64 at = high; at >= low && at >= 8 && *s->budget; at -= s->align) {
+        u32 there = count_before(s, at);
+        if (count ? there != count : (there + GROUP - 1) / GROUP != n)
             continue;
         if (names_agree(s, at, there, markers)) {
             t->names = at;
@@ -515,14 +596,14 @@ static bool find_names(const struct span *s, u64 markers, u32 n, u32 count, stru
 /* The markers end at the token table. */
 static bool names_before(const struct span *s, u64 table, struct tables *t)
 {
-    u64 at = table >= 8 && !word(s, table - 4) ? table - 4 : table;
+    u64 at = s->align == 8 && table >= 8 && !word(s, table - 4) ? table - 4 : table;
     u32 n = 0, above = UINT32_MAX;
     while (at >= 4 && n <= SYMBOLS_MAX / GROUP && word(s, at - 4) < above) {
         at -= 4;
         above = word(s, at);
         n++;
     }
-    return !above && n >= 2 && at % 8 == 0 && find_names(s, at, n, 0, t);
+    return !above && n >= 2 && at % s->align == 0 && find_names(s, at, n, 0, t);
 }
 
 /* Between markers and token table, in Linux 6.2 and 6.3 and late 6.1 ones, stand the names' order:
@@ -531,7 +612,7 @@ static bool names_before_order(const struct span *s, u64 table, struct tables *t
 {
     for (u32 count = GROUP + 1; count <= SYMBOLS_MAX && *s->budget; count++) {
         u32 n = (count + GROUP - 1) / GROUP;
-        u64 size = aligned(3ull * count) + aligned(4ull * n);
+        u64 size = aligned(s, 3ull * count) + aligned(s, 4ull * n);
         if (size > table)
             return false;
         u64 markers = table - size;
@@ -544,9 +625,8 @@ static bool names_before_order(const struct span *s, u64 table, struct tables *t
 /* Do the addresses ascend, within the kernel's image? */
 static bool addresses_ascend(const struct span *s, const struct tables *t)
 {
-    u64 size = (u64)t->count * (t->wide ? 8 : 4), before = 0;
-    if (t->addresses > s->size || size > s->size - t->addresses ||
-        (!t->wide && t->base < KERNEL_MAP))
+    u64 size = addresses_size(t), before = 0, lowest = t->narrow ? SYMBOLS_FLOOR_32 : KERNEL_MAP;
+    if (t->addresses > s->size || size > s->size - t->addresses || (!t->wide && t->base < lowest))
         return false;
     const u8 *table = s->p + t->addresses;
     bool percpu = !t->wide && has_negative(table, t->count), absolute;
@@ -556,35 +636,35 @@ static bool addresses_ascend(const struct span *s, const struct tables *t)
             return false;
         before = address;
     }
-    return before >= KERNEL_MAP;
+    return before >= lowest;
 }
 
 /* Linux up to 6.3 has the addresses in front of the count, later ones after the token index. */
 static bool find_addresses(const struct span *s, struct tables *t)
 {
-    u64 four = aligned(4ull * t->count), eight = 8ull * t->count, count = t->names - 8;
-    if (count >= 8 + four) {
-        memcpy(&t->base, s->p + count - 8, 8);
-        t->addresses = count - 8 - four;
+    unsigned size = word_size(t);
+    u64 four = aligned(s, 4ull * t->count), whole = (u64)size * t->count, count = t->names - size;
+    if (count >= size + four) {
+        memcpy(&t->base, s->p + count - size, size);
+        t->addresses = count - size - four;
         if (addresses_ascend(s, t))
             return true;
     }
     t->addresses = t->token_index + TOKENS * sizeof(u16);
-    if (t->addresses + four + 8 <= s->size) {
-        memcpy(&t->base, s->p + t->addresses + four, 8);
+    if (t->addresses + four + size <= s->size) {
+        memcpy(&t->base, s->p + t->addresses + four, size);
         if (addresses_ascend(s, t))
             return true;
     }
     t->wide = true;
-    t->addresses = count - eight;
-    return count >= eight && addresses_ascend(s, t);
+    t->addresses = count - whole;
+    return count >= whole && addresses_ascend(s, t);
 }
 
 static bool tables_at(const struct span *s, u64 zero, struct tables *t)
 {
-    *t = (struct tables){.found = true};
-    if (!token_table_start(s, zero, &t->token_table) ||
-        !token_index_start(s, t->token_table, &t->token_index) ||
+    *t = (struct tables){.found = true, .narrow = s->align == 4};
+    if (!find_tokens(s, zero, &t->token_table, &t->token_index) ||
         !(names_before(s, t->token_table, t) || names_before_order(s, t->token_table, t)) ||
         !find_addresses(s, t))
         return false;
@@ -593,6 +673,13 @@ static bool tables_at(const struct span *s, u64 zero, struct tables *t)
     t->token_index += s->offset;
     t->addresses += s->offset;
     return true;
+}
+
+static bool tables_around(const struct span *s, u64 zero, struct tables *t)
+{
+    struct span narrow = *s;
+    narrow.align = 4;
+    return tables_at(s, zero, t) || tables_at(&narrow, zero, t);
 }
 
 static bool search_span(const struct ram *ram, const struct span *s, struct tables *t)
@@ -609,7 +696,7 @@ static bool search_span(const struct ram *ram, const struct span *s, struct tabl
                 break;
             if (candidates++ >= MAX_CANDIDATES || !*s->budget)
                 return false;
-            if (tables_at(s, (u64)(p - s->p), t))
+            if (tables_around(s, (u64)(p - s->p), t))
                 return true;
             from = (u64)(p - s->p) + 1;
         }
@@ -621,13 +708,25 @@ static bool tables_by_shape(const struct guest_linux *g, struct tables *t)
 {
     const struct ram *ram = g->memory.ram;
     u64 budget = SEARCH_BUDGET;
-    struct span low = {ram->host, ram->low_size, 0, &budget};
+    struct span low = {ram->host, ram->low_size, 0, &budget, 8};
     struct span high = {ram->host + ram->low_size, ram->size - ram->low_size, ram->low_size,
-                        &budget};
+                        &budget, 8};
     return search_span(ram, &low, t) || search_span(ram, &high, t);
 }
 
 /* ---- all of it ---- */
+
+/* The one that the kernel's code is not far above. */
+static u64 likely_page_offset(const struct symbols *s)
+{
+    u64 text = 0;
+    if (!symbols_address(s, "_text", &text))
+        symbols_address(s, "_stext", &text);
+    for (size_t i = 0; i < ARRAY_SIZE(page_offsets); i++)
+        if (text >= page_offsets[i])
+            return page_offsets[i];
+    return SYMBOLS_FLOOR_32;
+}
 
 /* Release and build ID; where VMCOREINFO does not say it, phys_base, if it is what it is without
  * address randomisation. */
@@ -641,10 +740,16 @@ static void describe(struct guest_linux *g, struct symbols *s)
         for (const char *p = id;
              s->build_id_size < sizeof(s->build_id) && sscanf(p, "%2x", &byte) == 1 && p[1]; p += 2)
             s->build_id[s->build_id_size++] = (u8)byte;
+    g->narrow = s->narrow;
+    if (s->narrow && !g->has_phys_base && symbols_address(s, "_stext", &address) &&
+        guest_linux_read(g, address, banner, sizeof(banner) - 1))
+        find_page_offset(g, address, banner, sizeof(banner) - 1);
+    if (s->narrow)
+        s->floor = g->has_phys_base ? g->map : likely_page_offset(s);
     if (guest_linux_value(g, "OSRELEASE", s->release, sizeof(s->release)) ||
         !symbols_address(s, "linux_banner", &address))
         return;
-    if (!g->has_phys_base) {
+    if (!g->has_phys_base && !g->narrow) {
         const void *p = address < KERNEL_MAP
                             ? NULL
                             : ram_ptr(g->memory.ram, address - KERNEL_MAP, sizeof(banner) - 1);
@@ -677,7 +782,7 @@ int guest_linux_symbols(struct guest_linux *g, struct symbols *out, struct err *
     }
     if (!code) {
         describe(g, out);
-        code = orc_read(out, g, err);
+        code = out->narrow ? frames_read(out, g, err) : orc_read(out, g, err);
         if (!code)
             code = guest_modules_add(g, out, err);
         orc_finish(out);

@@ -5,7 +5,8 @@
  *
  * Everything here is a hostile guest's to forge: lengths and addresses are bounded, and a table
  * that does not hold together is refused with a text. Formats: kernel/vmcore_info (text lines
- * KEY=VALUE in a page of its own), scripts/kallsyms.c of Linux (tables).
+ * KEY=VALUE in a page of its own), scripts/kallsyms.c of Linux (tables). Kernels of 32 bits are
+ * told from those of 64 by the size of their list_head, or by their tables.
  */
 #ifndef REPRISE_GUEST_LINUX_H
 #define REPRISE_GUEST_LINUX_H
@@ -29,8 +30,11 @@ struct guest_linux {
     struct guest_memory memory;
     char *vmcoreinfo;       /* its text with a NUL, "" if there is none */
     size_t vmcoreinfo_size; /* without the NUL */
+    bool narrow;            /* a kernel of 32 bits */
     bool has_phys_base;
-    u64 phys_base; /* physical = virtual - 0xffffffff80000000 + this, in the kernel image */
+    /* physical = virtual - map + phys_base: in the kernel's image; where the kernel has 32 bits, in
+     * all of its direct map. */
+    u64 map, phys_base;
 };
 
 /* The memory of a machine, valid while the machine is. */
@@ -44,9 +48,12 @@ void guest_linux_close(struct guest_linux *g); /* safe on zeros */
  * image, by phys_base. false unless all of it is there. */
 bool guest_linux_read(const struct guest_linux *g, gva_t va, void *out, size_t len);
 
-/* Reads the kernel's symbols, with its unwind tables (orc.h), and those of its modules where it has
- * BTF (btf.h), into *out (finished; zeroed on failure), by VMCOREINFO or, without it or before
- * Linux 6.0, by searching RAM for the tables. -ENOENT with a text: no Linux here. */
+/* One of the kernel's longs or pointers. */
+bool guest_linux_word(const struct guest_linux *g, gva_t va, u64 *out);
+
+/* Reads the kernel's symbols, with its unwind tables (orc.h; frames.h), and those of its modules
+ * where it has BTF (btf.h), into *out (finished; zeroed on failure), by VMCOREINFO or, without it
+ * or before Linux 6.0, by searching RAM for the tables. -ENOENT with a text: no Linux here. */
 int guest_linux_symbols(struct guest_linux *g, struct symbols *out, struct err *err);
 
 /* All of the above for a machine, where it stands. */

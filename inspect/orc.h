@@ -46,7 +46,8 @@ enum orc_push {
     ORC_PUSH_UNKNOWN,
 };
 
-/* From `address` up to that of the next row. */
+/* In the words of 64 bits; of kernels of 32 bits SP and BP are ESP and EBP, and what the CPU pushed
+ * is EIP, CS, EFLAGS, and of a program ESP and SS. From `address` up to that of the next row. */
 struct orc_row {
     u64 address;
     i16 sp_offset, bp_offset;
@@ -54,7 +55,11 @@ struct orc_row {
     u8 kind : 3;               /* enum orc_kind */
     u8 signal : 1;             /* the address found is not after a CALL */
     u8 push : 3;               /* enum orc_push */
+    /* Of kernels of 32 bits (frames.h), instead of `push`: where EBX, ESI and EDI are saved, five
+     * bits each, in words below the previous stack pointer; 0: they are not. */
+    u16 saved;
 };
+#define ORC_SAVED 3u
 
 /* Adds the kernel's rows to a finished table. 0 also where there are none that we understand: they
  * are extra. -ENOMEM with a text. */

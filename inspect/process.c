@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cpu/vcpu.h"
+#include "inspect/task_code.h"
 #include "machine/machine.h"
 
 #define ROOT_MASK     0x000ffffffffff000ull
@@ -14,8 +15,14 @@
 #define CR4_LA57      (1ull << 12)
 #define PAGE_PRESENT  1u
 #define PAGE_LARGE    0x80u
-#define UPPER_HALF    0xffff800000000000ull
-#define LOOK_AGAIN    50000000u /* positions */
+#define ROOT_PAE      0xffffffe0ull /* of 32 bits: not a whole page */
+#define PAGE_OFFSET   0xc0000000ull /* of most kernels of 32 bits */
+#define LOOK_AGAIN    50000000u     /* positions */
+
+static bool is_narrow(const struct vcpu *c)
+{
+    return !(c->efer & EFER_LMA);
+}
 
 /* The page at a linear address, by the kernel's own page tables. */
 static bool walk(struct machine *m, u64 root, bool five, u64 va, u64 *page)
@@ -52,7 +59,7 @@ static bool read_bytes(const struct process_layout *l, struct machine *m, u64 va
                        size_t len)
 {
     size_t first = MIN(len, PAGE_SIZE - (size_t)(va & (PAGE_SIZE - 1)));
-    return va >= UPPER_HALF && read_part(l, m, va, out, first) &&
+    return va >= l->floor && read_part(l, m, va, out, first) &&
            (first == len || read_part(l, m, va + first, (u8 *)out + first, len - first));
 }
 
@@ -76,16 +83,32 @@ bool process_learn(struct process_layout *l, struct machine *m, const struct sym
     if (guest_linux_open(&g, &mem, &ignored))
         return false;
     l->known = !guest_current_find(&l->where, &g, s, &ignored);
+    l->floor = s->floor;
     guest_linux_close(&g);
     return l->known;
+}
+
+/* Where the per-CPU variables begin. */
+static bool read_base(const struct process_layout *l, struct machine *m, u64 *base)
+{
+    u8 descriptor[8];
+    if (!l->where.narrow)
+        return read_bytes(l, m, l->where.offsets, base, 8);
+    if (!is_narrow(machine_vcpu(m)) ||
+        !read_bytes(l, m, machine_vcpu(m)->gdt_base + TASK_CODE_PERCPU, descriptor, 8))
+        return false;
+    *base = task_code_base(descriptor);
+    return true;
 }
 
 static void read_task(const struct process_layout *l, struct machine *m, struct process *out)
 {
     const struct guest_current *w = &l->where;
-    u64 base, task, mm = 0;
-    if (!read_bytes(l, m, w->offsets, &base, 8) ||
-        !read_bytes(l, m, base + w->variable, &task, 8) ||
+    u64 base, task = 0, mm = 0;
+    size_t word = w->narrow ? 4 : 8;
+    if (!read_base(l, m, &base) ||
+        !read_bytes(l, m, w->narrow ? (u32)(base + w->variable) : base + w->variable, &task,
+                    word) ||
         !read_bytes(l, m, task + w->pid, &out->pid, 4) ||
         !read_bytes(l, m, task + w->tgid, &out->tgid, 4) ||
         !read_bytes(l, m, task + w->comm, out->comm, sizeof(out->comm))) {
@@ -106,7 +129,13 @@ void process_read(const struct process_layout *l, struct machine *m, struct proc
     const struct vcpu *c = machine_vcpu(m);
     *out = (struct process){.user = (c->seg_sel[SEG_CS] & 3) == 3,
                             .root = c->cr3 & ROOT_MASK,
-                            .fs_base = c->seg_base[SEG_FS]};
+                            .fs_base = c->seg_base[SEG_FS],
+                            .kernel = SYMBOLS_FLOOR};
+    if (is_narrow(c)) {
+        out->kernel = l->floor && l->where.narrow ? l->floor : PAGE_OFFSET;
+        if (c->cr4 & CR4_PAE)
+            out->root = c->cr3 & ROOT_PAE;
+    }
     if (l->where.isolated)
         out->root &= ~ISOLATION_BIT;
     if (l->known)
@@ -125,8 +154,10 @@ bool process_same_thread(const struct process *a, const struct process *b, bool 
     return a->root == b->root && (!fs_base || a->fs_base == b->fs_base);
 }
 
-void process_end_sentence(const struct process *p, u64 code, char *text, size_t size)
+void process_end_sentence(const struct process *p, struct machine *m, char *text, size_t size)
 {
+    const struct vcpu *c = machine_vcpu(m);
+    u64 code = is_narrow(c) ? c->gpr[RAX] : c->gpr[RDI];
     int signal = code & 0x7f;
     int len = snprintf(text, size, "%s (pid %d) ends here, ", p->comm, p->pid);
     size_t at = MIN((size_t)MAX(len, 0), size);

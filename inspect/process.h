@@ -15,6 +15,7 @@ struct process {
      * a kernel with page table isolation keeps two of them. */
     u64 root;
     u64 fs_base; /* of ring 3: what threads differ in */
+    u64 kernel;  /* where the kernel's addresses begin */
     /* Of Linux; zeros where not known. */
     u64 task;      /* its task_struct */
     u64 space;     /* the kernel's number of its address space, never used twice; 0: has none */
@@ -26,6 +27,7 @@ struct process {
 struct process_layout {
     bool known;
     struct guest_current where;
+    u64 floor;   /* where the kernel's addresses begin, 0: not known */
     bool looked; /* process_due said so, last at: */
     pos_t looked_at;
 };
@@ -46,6 +48,6 @@ bool process_same_space(const struct process *a, const struct process *b);
 bool process_same_thread(const struct process *a, const struct process *b, bool fs_base);
 
 /* A thread of Linux stands at the beginning of do_exit(code): a sentence about it. */
-void process_end_sentence(const struct process *p, u64 code, char *text, size_t size);
+void process_end_sentence(const struct process *p, struct machine *m, char *text, size_t size);
 
 #endif

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "board/ram.h"
+#include "cpu/vcpu.h"
+#include "inspect/task_code.h"
 #include "machine/machine.h"
 
 bool running_learn(struct running *r, struct machine *m, const struct symbols *s)
@@ -31,24 +33,38 @@ static const void *bytes_at(struct machine *m, gva_t va, u64 len, gpa_t *gpa)
     return ram_ptr(machine_ram(m), first, len);
 }
 
+/* Where the per-CPU variables begin. */
+static bool look_base(struct running *r, struct machine *m, u64 *base)
+{
+    if (r->where.narrow && machine_vcpu(m)->gdt_base != r->gdt) {
+        r->gdt = machine_vcpu(m)->gdt_base;
+        r->offsets = NULL;
+    }
+    if (!r->offsets)
+        r->offsets =
+            bytes_at(m, r->where.narrow ? r->gdt + TASK_CODE_PERCPU : r->where.offsets, 8, NULL);
+    if (!r->offsets)
+        return false;
+    memcpy(base, r->offsets, 8);
+    if (r->where.narrow)
+        *base = task_code_base(r->offsets);
+    return true;
+}
+
 bool running_look(struct running *r, struct machine *m, struct running_task *out)
 {
-    u64 base, task;
-    if (!r->known)
+    u64 base, task = 0, word = r->where.narrow ? 4 : 8;
+    if (!r->known || !look_base(r, m, &base))
         return false;
-    if (!r->offsets)
-        r->offsets = bytes_at(m, r->where.offsets, 8, NULL);
-    if (!r->offsets)
-        return false;
-    memcpy(&base, r->offsets, 8);
     if (base != r->base || !r->variable) {
-        r->variable = bytes_at(m, base + r->where.variable, 8, &r->variable_at);
+        u64 at = base + r->where.variable;
+        r->variable = bytes_at(m, r->where.narrow ? (u32)at : at, word, &r->variable_at);
         r->base = base;
         r->comm = NULL;
     }
     if (!r->variable)
         return false;
-    memcpy(&task, r->variable, 8);
+    memcpy(&task, r->variable, word);
     if (task != r->task || !r->comm) {
         r->task = task;
         r->pid = bytes_at(m, task + r->where.pid, 4, NULL);

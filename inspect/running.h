@@ -16,7 +16,8 @@ struct running {
     bool known; /* the kernel says where to look */
     struct guest_current where;
     /* As last looked up; NULL: not mapped then. */
-    const u64 *offsets, *variable;
+    const u8 *offsets, *variable;
+    u64 gdt; /* where a kernel of 32 bits says what `offsets` does else */
     gpa_t variable_at, comm_at;
     u64 base, task;
     const u8 *pid, *tgid, *comm;

@@ -13,7 +13,6 @@
 
 #include "inspect/cfi.h"
 
-#define UPPER_HALF 0xffff800000000000ull
 /* A symbol that reaches farther lies before a gap, not before its neighbour. */
 #define SIZE_LIMIT (32ull << 20)
 #define RANGES_MAX 4096u
@@ -21,6 +20,7 @@
 void symbols_init(struct symbols *s)
 {
     memset(s, 0, sizeof(*s));
+    s->floor = SYMBOLS_FLOOR;
 }
 
 void symbols_free(struct symbols *s)
@@ -91,7 +91,7 @@ int symbols_add(struct symbols *s, u64 address, u64 size, char type, bool absolu
 int symbols_add_range(struct symbols *s, const char *name, u64 start, u64 end, bool code,
                       struct err *err)
 {
-    if (start >= end || start < UPPER_HALF || s->nranges >= RANGES_MAX)
+    if (start >= end || start < s->floor || s->nranges >= RANGES_MAX)
         return 0;
     for (u32 i = 0; i < s->nranges; i++)
         if (start < s->ranges[i].end && s->ranges[i].start < end)
@@ -190,6 +190,11 @@ const char *symbols_find(const struct symbols *s, u64 address, u64 *offset)
     return s->names + s->list[i].name;
 }
 
+bool symbols_in_kernel(const struct symbols *s, u64 address)
+{
+    return address >= s->floor;
+}
+
 char *symbols_format(const struct symbols *s, u64 address, char *out, size_t size)
 {
     u64 offset;
@@ -266,6 +271,7 @@ static int make_ranges(const struct symbols *s, struct symbols *out, struct err 
     u64 start, end;
     int code = 0;
     symbols_init(out);
+    out->floor = s->floor;
     for (size_t i = 0; !code && i < ARRAY_SIZE(kernel_parts); i++)
         if (symbols_address(s, kernel_parts[i].start, &start) &&
             symbols_address(s, kernel_parts[i].end, &end))
@@ -321,10 +327,84 @@ struct elf_layout {
     u64 note, note_size, symtab, symtab_size, strtab, strtab_size, frame_at, shstrtab, headers;
 };
 
+/* Headers and symbols are made as those of 64 bits, and written as the kernel's own have them. */
+static void write_symbol(const struct symbols *s, const Elf64_Sym *y, FILE *f)
+{
+    const Elf32_Sym narrow = {.st_name = y->st_name,
+                              .st_info = y->st_info,
+                              .st_shndx = y->st_shndx,
+                              .st_value = (u32)y->st_value,
+                              .st_size = (u32)y->st_size};
+    if (s->narrow)
+        fwrite(&narrow, sizeof(narrow), 1, f);
+    else
+        fwrite(y, sizeof(*y), 1, f);
+}
+
+static void write_section(const struct symbols *s, const Elf64_Shdr *h, FILE *f)
+{
+    const Elf32_Shdr narrow = {.sh_name = h->sh_name,
+                               .sh_type = h->sh_type,
+                               .sh_flags = (u32)h->sh_flags,
+                               .sh_addr = (u32)h->sh_addr,
+                               .sh_offset = (u32)h->sh_offset,
+                               .sh_size = (u32)h->sh_size,
+                               .sh_link = h->sh_link,
+                               .sh_info = h->sh_info,
+                               .sh_addralign = (u32)h->sh_addralign,
+                               .sh_entsize = (u32)h->sh_entsize};
+    if (s->narrow)
+        fwrite(&narrow, sizeof(narrow), 1, f);
+    else
+        fwrite(h, sizeof(*h), 1, f);
+}
+
+static size_t head_size(const struct symbols *s)
+{
+    return s->narrow ? sizeof(Elf32_Ehdr) : sizeof(Elf64_Ehdr);
+}
+
+static size_t symbol_size(const struct symbols *s)
+{
+    return s->narrow ? sizeof(Elf32_Sym) : sizeof(Elf64_Sym);
+}
+
+static void write_head(const struct symbols *s, const struct elf_layout *l, FILE *f)
+{
+    Elf64_Ehdr h = {
+        .e_ident = {ELFMAG0, ELFMAG1, ELFMAG2, ELFMAG3, ELFCLASS64, ELFDATA2LSB, EV_CURRENT},
+        .e_type = ET_EXEC,
+        .e_machine = EM_X86_64,
+        .e_version = EV_CURRENT,
+        .e_shoff = l->headers,
+        .e_ehsize = sizeof(h),
+        .e_shentsize = sizeof(Elf64_Shdr),
+        .e_shnum = (u16)l->sections,
+        .e_shstrndx = (u16)(l->first + SEC_SHSTRTAB)};
+    if (!s->narrow) {
+        symbols_address(s, "startup_64", &h.e_entry);
+        fwrite(&h, sizeof(h), 1, f);
+        return;
+    }
+    Elf32_Ehdr narrow = {.e_type = h.e_type,
+                         .e_machine = EM_386,
+                         .e_version = EV_CURRENT,
+                         .e_shoff = (u32)l->headers,
+                         .e_ehsize = sizeof(narrow),
+                         .e_shentsize = sizeof(Elf32_Shdr),
+                         .e_shnum = h.e_shnum,
+                         .e_shstrndx = h.e_shstrndx};
+    memcpy(narrow.e_ident, h.e_ident, sizeof(narrow.e_ident));
+    narrow.e_ident[EI_CLASS] = ELFCLASS32;
+    symbols_address(s, "startup_32", &h.e_entry);
+    narrow.e_entry = (u32)h.e_entry;
+    fwrite(&narrow, sizeof(narrow), 1, f);
+}
+
 static void write_symbols(const struct symbols *s, const struct symbols *r, FILE *f)
 {
     const Elf64_Sym null = {0};
-    fwrite(&null, sizeof(null), 1, f);
+    write_symbol(s, &null, f);
     for (int global = 0; global < 2; global++) /* local ones come first */
         for (u32 i = 0; i < s->count; i++) {
             const struct symbol *y = &s->list[i];
@@ -337,7 +417,7 @@ static void write_symbols(const struct symbols *s, const struct symbols *r, FILE
                              .st_shndx = range < r->nranges ? (u16)(range + 1) : SHN_ABS,
                              .st_value = y->address,
                              .st_size = y->size};
-            fwrite(&sym, sizeof(sym), 1, f);
+            write_symbol(s, &sym, f);
         }
 }
 
@@ -356,7 +436,7 @@ static void write_headers(const struct symbols *s, const struct symbols *r,
 {
     Elf64_Shdr h = {0};
     u32 name = 1;
-    fwrite(&h, sizeof(h), 1, f);
+    write_section(s, &h, f);
     for (u32 i = 0; i < r->nranges; i++) {
         const struct symbol_range *p = &r->ranges[i];
         h = (Elf64_Shdr){.sh_name = name,
@@ -367,7 +447,7 @@ static void write_headers(const struct symbols *s, const struct symbols *r,
                          .sh_size = p->end - p->start,
                          .sh_addralign = 1};
         name += (u32)strlen(p->name) + 1;
-        fwrite(&h, sizeof(h), 1, f);
+        write_section(s, &h, f);
     }
     const Elf64_Shdr fixed[SEC_FIXED] = {
         [SEC_NOTE] = {.sh_type = s->build_id_size ? SHT_NOTE : SHT_NULL,
@@ -380,7 +460,7 @@ static void write_headers(const struct symbols *s, const struct symbols *r,
                         .sh_link = l->first + SEC_STRTAB,
                         .sh_info = l->locals,
                         .sh_addralign = 8,
-                        .sh_entsize = sizeof(Elf64_Sym)},
+                        .sh_entsize = symbol_size(s)},
         [SEC_STRTAB] = {.sh_type = SHT_STRTAB,
                         .sh_offset = l->strtab,
                         .sh_size = l->strtab_size,
@@ -398,7 +478,7 @@ static void write_headers(const struct symbols *s, const struct symbols *r,
         h = fixed[i];
         h.sh_name = name;
         name += (u32)strlen(fixed_names[i]) + 1;
-        fwrite(&h, sizeof(h), 1, f);
+        write_section(s, &h, f);
     }
 }
 
@@ -420,10 +500,10 @@ static int lay_out(const struct symbols *s, const struct symbols *r, struct elf_
     l->locals = 1;
     for (u32 i = 0; i < s->count; i++)
         l->locals += ELF64_ST_BIND(symbol_info(&s->list[i])) == STB_LOCAL;
-    l->note = sizeof(Elf64_Ehdr);
+    l->note = head_size(s);
     l->note_size = s->build_id_size ? sizeof(Elf64_Nhdr) + 4 + ((s->build_id_size + 3u) & ~3u) : 0;
     l->symtab = (l->note + l->note_size + 7) & ~7ull;
-    l->symtab_size = (s->count + 1ull) * sizeof(Elf64_Sym);
+    l->symtab_size = (s->count + 1ull) * symbol_size(s);
     l->strtab = l->symtab + l->symtab_size;
     l->strtab_size = MAX(s->names_size, 1u);
     l->frame_at = (l->strtab + l->strtab_size + 7) & ~7ull;
@@ -448,18 +528,7 @@ int symbols_write_elf(const struct symbols *s, FILE *f, struct err *err)
     if (!code)
         code = lay_out(s, &r, &l, err);
     if (!code) {
-        Elf64_Ehdr h = {
-            .e_ident = {ELFMAG0, ELFMAG1, ELFMAG2, ELFMAG3, ELFCLASS64, ELFDATA2LSB, EV_CURRENT},
-            .e_type = ET_EXEC,
-            .e_machine = EM_X86_64,
-            .e_version = EV_CURRENT,
-            .e_shoff = l.headers,
-            .e_ehsize = sizeof(h),
-            .e_shentsize = sizeof(Elf64_Shdr),
-            .e_shnum = (u16)l.sections,
-            .e_shstrndx = (u16)(l.first + SEC_SHSTRTAB)};
-        symbols_address(s, "startup_64", &h.e_entry);
-        fwrite(&h, sizeof(h), 1, f);
+        write_head(s, &l, f);
         if (s->build_id_size)
             write_note(s, f);
         pad(f, l.note + l.note_size, l.symtab);

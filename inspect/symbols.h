@@ -14,6 +14,10 @@
 #define SYMBOL_NAME_MAX   512u         /* bytes with the NUL; KSYM_NAME_LEN of Linux 6.1 */
 #define SYMBOLS_NAMES_MAX (192u << 20) /* bytes of all names */
 
+/* No kernel is below, of 64 and of 32 bits. */
+#define SYMBOLS_FLOOR    0xffff800000000000ull
+#define SYMBOLS_FLOOR_32 0x40000000u
+
 struct symbol {
     u64 address;
     u64 size;    /* bytes, up to the next symbol if nobody said it; 0: unknown */
@@ -46,6 +50,8 @@ struct symbols {
     struct orc_row *orc;  /* how to unwind the stack, ascending by address: orc.h */
     u32 norc, orc_budget; /* rows; how many more a guest may make us look at */
     enum orc_form orc_form;
+    bool narrow;       /* of a kernel of 32 bits */
+    u64 floor;         /* where the kernel's addresses begin */
     char release[128]; /* "6.1.0-56-amd64"; "" if unknown */
     u8 build_id[32];   /* of the guest's kernel */
     u8 build_id_size;  /* 0 if unknown */
@@ -58,7 +64,7 @@ void symbols_free(struct symbols *s);
  * -ENOMEM. */
 int symbols_add(struct symbols *s, u64 address, u64 size, char type, bool absolute,
                 const char *name, struct err *err);
-/* Adds a range; one that is empty, not in the upper half, or meets an earlier one is left out. */
+/* Adds a range; one that is empty, not the kernel's, or meets an earlier one is left out. */
 int symbols_add_range(struct symbols *s, const char *name, u64 start, u64 end, bool code,
                       struct err *err);
 /* After the last symbols_add, before anything below: sorts, and gives each symbol its size. */
@@ -72,9 +78,12 @@ char *symbols_format(const struct symbols *s, u64 address, char *out, size_t siz
 /* A symbol's address; of several with that name a global one. false if there is none. */
 bool symbols_address(const struct symbols *s, const char *name, u64 *address);
 
-/* Writes an ELF64 x86-64 file without code: .symtab, .strtab, empty sections where the kernel's
- * lie, its build ID, .debug_frame where there are unwind tables. `f` is left unflushed; -errno with
- * a text. */
+/* Is it an address of the kernel's? */
+bool symbols_in_kernel(const struct symbols *s, u64 address);
+
+/* Writes an ELF file without code, of x86-64 or i386 as the kernel is: .symtab, .strtab, empty
+ * sections where the kernel's lie, its build ID, .debug_frame where there are unwind tables. `f` is
+ * left unflushed; -errno with a text. */
 int symbols_write_elf(const struct symbols *s, FILE *f, struct err *err);
 
 #endif

@@ -10,6 +10,17 @@ $(B)/gen/dsdt.h: vmm/board/dsdt.asl | $(B)/needs/reprise
 
 $(B)/vmm/board/acpi.o: $(B)/gen/dsdt.h
 
+# The firmware of 16 bits: vmm/board/bios_image.S -> $(B)/gen/bios_image.h, 4 KiB that end at 1 MiB.
+$(B)/gen/bios_image.h: vmm/board/bios_image.S mk/board.mk | $(B)/needs/reprise
+	@mkdir -p $(@D)
+	@as --32 -o $(@D)/bios.o $<
+	@ld -m elf_i386 -Ttext 0xf000 --oformat binary -o $(@D)/bios.bin $(@D)/bios.o
+	@{ echo '/* Generated from $<. */'; echo 'static const unsigned char bios_image[] = {'; \
+	   od -An -v -tx1 $(@D)/bios.bin | sed 's/ \([0-9a-f][0-9a-f]\)/0x\1,/g'; echo '};'; } >$@.tmp
+	@mv -f $@.tmp $@
+
+$(B)/vmm/board/bios.o: $(B)/gen/bios_image.h
+
 # The keyboard's key names for files of events: KEY_NAME -> {"name", code}, as the kernel's header
 # has them; vmm/live/input_file.c.
 EVENT_CODES := /usr/include/linux/input-event-codes.h

@@ -10,4 +10,10 @@ $(MODES_B)/modes.elf: images/modes/modes.c images/modes/start.S images/modes/mod
 	ld -m elf_i386 -T images/modes/modes.ld -z noexecstack --no-warn-rwx-segments --build-id=none -o $@ \
 		$(@D)/start.o $(@D)/modes.o
 
-tiny: $(MODES_B)/modes.elf
+# A program of 16 bits, as a bzImage.
+$(MODES_B)/setup.bin: images/modes/setup.S
+	@mkdir -p $(@D)
+	as --32 -o $(@D)/setup.o $<
+	ld -m elf_i386 -Ttext 0 --oformat binary -o $@ $(@D)/setup.o
+
+tiny: $(MODES_B)/modes.elf $(MODES_B)/setup.bin

@@ -16,7 +16,8 @@ static volatile u64 fault_vector, fault_err, fault_rip, fault_cs, entered, enter
 #define IN_WINDOW(p) ((u32)(WINDOW + ((u64)(p)&0x1fffff)))
 
 extern const char sum32[], strings32[], sysenter32[], loads32[], writes32[], far32[], into32[],
-    bound32[], null32[], legacy32[], ring0_32[], twice32[], high32[], codes32[];
+    bound32[], null32[], legacy32[], ring0_32[], twice32[], high32[], codes32[],
+    down32[], up32[];
 extern const char compat_sysenter[], to_compat[];
 
 /* void to_compat(u64 rip, u64 rsp, u64 flags, u64 cs, u64 data, u64 sel): until INT VEC_BACK; ESI
@@ -94,6 +95,20 @@ __asm__(
     "  mov (%rsp), %eax; mov %rax, (%rsp); lretq\n"
     ".code32\n"
     "2: movl $1, (%esi); push $2; movl $3, (%esi); int $0x81\n"
+    "up32:\n"
+    "  sub $512, %esp; mov %edi, %ss; call 1f; 1: pop %eax; add $(2f - 1b), %eax; mov %eax, 32(%esi)\n"
+    "  movw $0x33, 36(%esi); mov %esp, 12(%esi); lcall *32(%esi)\n"
+    "3: ud2\n"
+    ".code64\n"
+    "2: mov (%rsp), %rax; mov %rax, (%rsi); mov %rsp, 16(%rsi)\n"
+    "  lea 3b(%rip), %rax; mov %eax, 8(%rsi); int $0x81\n"
+    "down32:\n"
+    "  mov $3, %eax; shl $32, %rax; add %rax, %rsp; lea 2f(%rip), %rax; mov %eax, 32(%rsi)\n"
+    "  movw $0x23, 36(%rsi); mov %esp, 12(%rsi); lea 3f(%rip), %rax; mov %eax, 8(%rsi)\n"
+    "  mov %rdi, %rax; test %rax, %rax; cmovnz %rax, %rsp; lcall *32(%rsi)\n"
+    "3: ud2\n"
+    ".code32\n"
+    "2: mov %esp, 16(%esi); pop %eax; mov %eax, (%esi); pop %eax; mov %eax, 4(%esi); int $0x81\n"
     ".code64\n");
 
 void to_compat_(u64 rip, u64 rsp, u64 flags, u64 cs, u64 data, u64 sel) __asm__("to_compat");
@@ -207,6 +222,32 @@ static void transfers(void)
     check_eq(data[2], 6, "its loop");
 }
 
+/* What `code` says of its far call: where it came from, and whose stack was pushed to. */
+static void called(const char *code, u64 cs, u64 sel, u32 from)
+{
+    run(code, cs, sel);
+    check_eq(fault_vector, ~0ull, "a far call to code of another size");
+    check_eq(data[0], data[2], "its return address, where the new code looks for it");
+    check_eq((u16)data[1], from, "and CS");
+    check_eq(data[4], data[3] - 8, "its stack pointer");
+    check_eq(data[5], 0, "and its upper half");
+}
+
+/* The new code's stack: 64-bit code knows no base, other code no upper half of RSP. */
+static void far_calls(void)
+{
+    called(down32, SEL_UCODE, 0, SEL_UCODE);
+    run(down32, SEL_UCODE, USER(stack + sizeof stack));
+    INEXACT({ /* it pushes as ring 0 */
+        check_eq(fault_vector, 14, "a far call whose stack is of ring 0 in the new mode");
+        check_eq(READ_REG(cr2), (u32)USER(stack + sizeof stack) - 4, "CR2");
+        check_eq(fault_cs, SEL_UCODE, "its CS: it has not begun");
+    });
+    gdt[SEL_FREE / 8] = 0x00cff3000100ffff; /* base 0x100 */
+    INEXACT(called(up32, SEL_32, SEL_FREE | 3, SEL_32));
+    gdt[SEL_FREE / 8] = 0;
+}
+
 static void legacy(void)
 {
     run(legacy32, SEL_32, 0);
@@ -232,6 +273,7 @@ void guest_main(void)
     sums();
     INEXACT(segments()); /* it looks at no limit and no type */
     transfers();
+    far_calls();
     legacy();
     for (unsigned i = 0; i < 200; i++)
         run(sum32, SEL_32, 0);

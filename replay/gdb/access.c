@@ -29,10 +29,15 @@ static struct machine *machine_to_write(struct gdb_server *s)
     return machine(s);
 }
 
-void access_look(struct gdb_server *s)
+unsigned access_view(struct gdb_server *s)
 {
     struct machine *m = machine(s);
-    s->view = gdb_view(machine_vcpu(m), cpu_model_xcr0(machine_cpu_model(m)) & 4);
+    return gdb_view(machine_vcpu(m), cpu_model_xcr0(machine_cpu_model(m)) & 4);
+}
+
+void access_look(struct gdb_server *s)
+{
+    s->view = access_view(s);
 }
 
 /* ---- registers ---- */

@@ -69,13 +69,16 @@ enum gdb_monitor { GDB_MONITOR_UNKNOWN, GDB_MONITOR_OK, GDB_MONITOR_MOVED, GDB_M
 struct vcpu;
 
 /* What a gdb is shown: without GDB_VIEW_AVX no upper halves of YMM; with GDB_VIEW_32 an i386, and
- * with GDB_VIEW_16 besides an i8086. */
-#define GDB_VIEW_AVX 1u
-#define GDB_VIEW_32  2u
-#define GDB_VIEW_16  4u
+ * with GDB_VIEW_16 besides an i8086. With GDB_VIEW_LONG its EIP has 64 bits: the kernel's has, and
+ * gdb knows a breakpoint there by all of them. */
+#define GDB_VIEW_AVX  1u
+#define GDB_VIEW_32   2u
+#define GDB_VIEW_16   4u
+#define GDB_VIEW_LONG 8u
 
-/* What a gdb that attaches now should be shown: an i386 while the CPU executes code of 32 bits, an
- * i8086 of 16. A gdb cannot be told of another CPU later. */
+/* What a gdb that asks now should be shown: an i386 while the CPU executes code of 32 bits, an
+ * i8086 of
+ * 16. It is told of another CPU when it asks again ("qreprise.Changed"). */
 unsigned gdb_view(const struct vcpu *c, bool avx);
 
 /* What the owner provides. All functions are called from within gdb_server_wait, set_points also

@@ -131,13 +131,16 @@ static const struct gdb_reg narrow[] = {
 };
 /* clang-format on */
 
+static const struct gdb_reg long_eip = {"eip", "int64", NULL, 64, 8, 0, FEATURE_CORE, REG_RIP};
+
 unsigned gdb_view(const struct vcpu *c, bool avx)
 {
     static const unsigned views[VCPU_MODES] = {
         [VCPU_REAL] = GDB_VIEW_32 | GDB_VIEW_16,         [VCPU_V86] = GDB_VIEW_32 | GDB_VIEW_16,
         [VCPU_PROTECTED_16] = GDB_VIEW_32 | GDB_VIEW_16, [VCPU_PROTECTED_32] = GDB_VIEW_32,
         [VCPU_COMPAT_16] = GDB_VIEW_32 | GDB_VIEW_16,    [VCPU_COMPAT_32] = GDB_VIEW_32};
-    return (avx ? GDB_VIEW_AVX : 0) | views[vcpu_mode(c)];
+    unsigned view = (avx ? GDB_VIEW_AVX : 0) | views[vcpu_mode(c)];
+    return view | (view & GDB_VIEW_32 && c->efer & EFER_LMA ? GDB_VIEW_LONG : 0);
 }
 
 const struct gdb_reg *gdb_reg_find(u64 number, unsigned view)
@@ -147,6 +150,8 @@ const struct gdb_reg *gdb_reg_find(u64 number, unsigned view)
     if (!(view & GDB_VIEW_32))
         return number == GDB_NARROW_FS_BASE || number == GDB_NARROW_FS_BASE + 1 ? NULL
                                                                                 : &table[number];
+    if (number == GDB_RIP && view & GDB_VIEW_LONG)
+        return &long_eip;
     if (number < ARRAY_SIZE(narrow) && narrow[number].name)
         return &narrow[number];
     bool beyond = number < GDB_RIP || (number >= GDB_XMM0 + 8 && number < GDB_MXCSR) ||

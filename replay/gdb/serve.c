@@ -149,8 +149,15 @@ static void transfer(struct gdb_server *s, const char *range, const char *object
         s->reply.data[0] = 'l';
 }
 
+/* Read from its beginning it is the CPU as it is now: gdb may ask again (`unset tdesc filename`).
+ */
 static void transfer_features(struct gdb_server *s, const char *text)
 {
+    if (!strncmp(text, "0,", 2)) {
+        access_look(s);
+        free(s->description);
+        s->description = NULL;
+    }
     if (!s->description)
         s->description = gdb_description(s->view);
     if (!s->description) {
@@ -259,6 +266,12 @@ static void has_moved(struct gdb_server *s, const char *text)
     s->moved = false;
 }
 
+/* Is the CPU another one than gdb was shown? */
+static void has_changed(struct gdb_server *s, const char *text)
+{
+    reply_text(&s->reply, access_view(s) != s->view ? "1" : "0");
+}
+
 static void seen(struct gdb_server *s, const char *text)
 {
     if (s->target.seen)
@@ -280,6 +293,7 @@ static const struct query {
     {"qAttached", attached},
     {"qRcmd,", monitor},
     {"qreprise.Moved", has_moved},
+    {"qreprise.Changed", has_changed},
     {"Qreprise.Conditions:", points_bind},
     {"Qreprise.Back:", points_back},
     {"Qreprise.Seen", seen},

@@ -77,6 +77,8 @@ void access_write_memory(struct gdb_server *s, const char *text, size_t len, boo
 bool access_jump(struct gdb_server *s, u64 address);
 /* Decides what the peer is shown of the CPU. */
 void access_look(struct gdb_server *s);
+/* What it would be now. */
+unsigned access_view(struct gdb_server *s);
 
 /* ---- points.c ---- */
 

@@ -1,7 +1,7 @@
 /*
- * Fuzz target: boot_load on any ELF. The input's first four bytes choose memory, initrd sizes and
- * the boot protocol; the rest is the kernel. Whatever it says, nothing outside guest RAM is
- * written.
+ * Fuzz target: boot_load on any ELF, or bzImage by its setup code. The input's first four bytes
+ * choose memory, initrd sizes and the boot protocol; the rest is the kernel. Whatever it says,
+ * nothing outside guest RAM is written.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -17,15 +17,19 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
     struct err err = {0};
     if (size < 4)
         return 0;
-    u8 *header = malloc(BOOT_HEADER_SIZE);
-    memset(header, data[3], BOOT_HEADER_SIZE);
     unsigned protocol = data[2] >> 2 & 7;
+    bool setup = protocol == BOOT_LINUX16; /* of which the input is the file */
+    size_t header_size = setup ? size - 4 : BOOT_HEADER_SIZE;
+    u8 *header = malloc(header_size + 1);
+    memset(header, data[3], header_size);
+    if (setup)
+        memcpy(header, data + 4, header_size);
     struct boot_config config = {
         .protocol = protocol < BOOT_PROTOCOLS ? boot_protocol_name[protocol] : NULL,
         .kernel = data + 4,
         .kernel_size = size - 4,
-        .header = data[2] & 1 ? header : NULL,
-        .header_size = data[2] & 1 ? BOOT_HEADER_SIZE : 0,
+        .header = setup || data[2] & 1 ? header : NULL,
+        .header_size = setup || data[2] & 1 ? header_size : 0,
         .initrd = data[1] ? initrd : NULL,
         .initrd_size = data[1] ? sizeof(initrd) >> data[1] % 16 : 0,
         .append = data[2] & 2 ? "console=ttyS0" : NULL,

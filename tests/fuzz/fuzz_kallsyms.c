@@ -1,6 +1,7 @@
 /*
  * Fuzz target: the search for VMCOREINFO and kallsyms in any memory, and what is made of them: an
- * input is a guest's RAM from physical address 0 on, or type information (BTF).
+ * input is a guest's RAM from physical address 0 on, or type information (BTF). In a kernel of 32
+ * bits the code that is looked at is all of it, too.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,9 +12,17 @@
 #include "mutate.h"
 #include "inspect/btf.h"
 
-static bool not_mapped(void *opaque, gva_t va, void *out, size_t len)
+static const u64 narrow_text = 0xc0000000 + SAMPLE_TEXT;
+
+/* The code of a kernel of 32 bits, again and again; nothing else. */
+static bool peek_code(void *opaque, gva_t va, void *out, size_t len)
 {
-    return false;
+    const struct ram *ram = opaque;
+    if (va < narrow_text || va >> 32 || !ram->size)
+        return false;
+    for (size_t i = 0; i < len; i++)
+        ((u8 *)out)[i] = ram->host[(va - narrow_text + i) % ram->size];
+    return true;
 }
 
 static void use(const struct symbols *s)
@@ -51,19 +60,31 @@ static void read_types(const u8 *data, size_t size)
     btf_free(&b);
 }
 
+static void look_for_tasks(const struct guest_linux *g, const struct symbols *s)
+{
+    struct guest_current where;
+    struct guest_tasks tasks;
+    struct err err = {0};
+    if (guest_current_find(&where, g, s, &err) && !err.text[0])
+        abort();
+    if (!guest_tasks_read(&tasks, g, s, &err))
+        guest_tasks_free(&tasks);
+}
+
 int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 {
     struct ram ram = {.host = (u8 *)data, .size = size, .low_size = size, .pagemap = -1};
-    struct guest_memory memory = {.ram = &ram, .peek = not_mapped};
+    struct guest_memory memory = {.ram = &ram, .peek = peek_code, .opaque = &ram};
     struct guest_linux g;
     struct symbols s;
     struct err err = {0};
     read_types(data, size);
     if (guest_linux_open(&g, &memory, &err))
         abort();
-    if (!guest_linux_symbols(&g, &s, &err))
+    if (!guest_linux_symbols(&g, &s, &err)) {
         use(&s);
-    else if (!err.text[0])
+        look_for_tasks(&g, &s);
+    } else if (!err.text[0])
         abort();
     symbols_free(&s);
     guest_linux_close(&g);

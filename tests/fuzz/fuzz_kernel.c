@@ -10,7 +10,8 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
     struct kernel_image image;
     struct err err = {0};
     if (!kernel_extract(data, size, &image, &err)) {
-        volatile u8 last = ((const u8 *)image.elf)[image.elf_size - 1];
+        volatile u8 last = image.elf ? ((const u8 *)image.elf)[image.elf_size - 1]
+                                     : ((const u8 *)image.header)[image.header_size - 1];
         (void)last;
         kernel_image_free(&image);
     } else if (!err.text[0]) {

@@ -228,6 +228,18 @@ def multiboot2(code):
     return (struct.pack("<4I", *head, -sum(head) & 0xffffffff) + tags).ljust(64, b"\0") + code
 
 
+def setup_code():
+    """A bzImage of protocol 2.09, which has nothing to be unpacked by others: setup code, and what is at 1 MiB."""
+    f = bytearray(1024)
+    f[0x1f1] = 1
+    f[0x1fe:0x200] = b"\x55\xaa"
+    f[0x202:0x208] = b"HdrS\x09\x02"
+    f[0x211] = 1
+    struct.pack_into("<I", f, 0x22c, 0x7fffffff)
+    struct.pack_into("<I", f, 0x238, 255)
+    return bytes(f) + b"\xf4" * 100
+
+
 def main():
     small = elf([(0x200000, b"\xf4" * 64, 4096), (0x300000, b"data" * 50, 8192)])
     size = struct.pack("<I", len(small))
@@ -240,6 +252,7 @@ def main():
     write("kernel", "plain", bzimage(small))
     write("kernel", "multiboot", multiboot(b"\xf4" * 64))
     write("kernel", "multiboot2", multiboot2(b"\xf4" * 64))
+    write("kernel", "setup", setup_code())
     write("kernel", "cpio", cpio([("init", b"#!/bin/sh\n"), ("etc/x", b"y" * 33)]))
     write("kernel", "cpio-packed", cpio([("a", b"b")]) + gzip.compress(b"more", mtime=0))
 
@@ -248,6 +261,7 @@ def main():
         write("boot", name, first + small)
     write("boot", "high", b"\x0f\x01\0\0" + elf([(0x1000000, b"\x90" * 200, 1 << 20)], 0x1000000))
     write("boot", "overlap", bytes(4) + elf([(0x200000, b"a" * 100, 4096)] * 2))
+    write("boot", "setup", b"\x01\x02\x12\0" + setup_code())
     write("boot", "relative", bytes(4) + elf([(0x200000, b"a" * 100, 4096)], kind=3))
 
     with tempfile.TemporaryDirectory() as place:

@@ -33,6 +33,10 @@ RECORDINGS = {
     "interrupts": ("interrupts", []),
     "paging": ("paging", ["--memory", "32M"]),
     "compat": ("compat", []),
+    "modes": ("modes", ["--boot-protocol", "pvh", "--append", "brief"], {"kernel": IMAGES / "modes/modes.elf"}),
+    "multiboot": ("modes", ["--boot-protocol", "multiboot2", "--append", "brief"],
+                  {"kernel": IMAGES / "modes/modes.elf"}),
+    "setup": ("setup", ["--append", "hello"], {"kernel": IMAGES / "modes/setup.bin"}),
     "timers": ("timers", ["--checkpoint-every", "1"]),
     "typed": ("echo", [], {"input": b"hello\n\x01b\nsecond line\nexit\n"}),
     "gpu": ("gpu", ["--gpu", "2d,xres=96,yres=64"]),
@@ -70,9 +74,13 @@ def record(name, guest, options, more):
     print(name, child.returncode, said.splitlines()[-1:] if said else "")
 
 
+def of_recording(name):
+    return json.loads(subprocess.run([REPRISE, "info", "--json", HERE / name], check=True, stdout=subprocess.PIPE).stdout)
+
+
 def take_out(name, images):
     """What is too large to keep is not kept: its name in the recording and its SHA-256 are."""
-    info = json.loads(subprocess.run([REPRISE, "info", "--json", HERE / name], check=True, stdout=subprocess.PIPE).stdout)
+    info = of_recording(name)
     taken = {}
     for path, key in zip(images, ("kernel_hash", "initrd_hash")):
         (HERE / name / "files" / info[key]).unlink()
@@ -88,11 +96,12 @@ def main():
             record(name, guest, options, more)
             if "images" in more:
                 golden.KEPT[name] = {"images": take_out(name, more["images"])}
+            golden.KEPT.setdefault(name, {})["maker"] = of_recording(name)["host_cpu"]
     kept = golden.KEPT
     for name, (guest, options, *more) in RECORDINGS.items():
         more = more[0] if more else {}
         before = kept.get(name, {})
-        images = {"images": before["images"]} if "images" in more else {}
+        images = {k: before[k] for k in ("images", "maker") if k in before}
         kept[name] = {k: more[k] for k in ("killed", "disks", "avx2", "cost", "parts") if k in more} | images
         with tempfile.TemporaryDirectory() as place, open(os.devnull, "w", encoding="ascii") as log:
             t = harness.Case("rel", pathlib.Path(place) / name, log)

@@ -53,11 +53,6 @@ struct guest {
     void *pmi_opaque;
 };
 
-static u32 no_pio_read(void *m, u16 port, unsigned size)
-{
-    return ~0u;
-}
-
 /* The device of programs: a few bytes after RIP become PUSHF. */
 static void device_write(struct guest *g, u8 how)
 {
@@ -68,6 +63,15 @@ static void device_write(struct guest *g, u8 how)
         guest_written(g, at, bytes, 1 + (how >> 4 & 3));
 }
 
+static u32 guest_pio_read(void *m, u16 port, unsigned size)
+{
+    struct guest *g = m;
+
+    if (g->handlers)
+        device_write(g, (u8)port);
+    return ~0u;
+}
+
 static void guest_pio_write(void *m, u16 port, unsigned size, u32 value)
 {
     struct guest *g = m;
@@ -76,8 +80,12 @@ static void guest_pio_write(void *m, u16 port, unsigned size, u32 value)
         device_write(g, (u8)port);
 }
 
-static u64 no_mmio_read(void *m, gpa_t gpa, unsigned size)
+static u64 guest_mmio_read(void *m, gpa_t gpa, unsigned size)
 {
+    struct guest *g = m;
+
+    if (g->handlers)
+        device_write(g, (u8)gpa);
     return ~0ull;
 }
 
@@ -279,9 +287,9 @@ static int create(struct guest **out, struct engine_config config, bool handlers
     config.pmu = true;
 
     g->env = (struct engine_env){.cpu = g,
-                                 .pio_read = no_pio_read,
+                                 .pio_read = guest_pio_read,
                                  .pio_write = guest_pio_write,
-                                 .mmio_read = no_mmio_read,
+                                 .mmio_read = guest_mmio_read,
                                  .mmio_write = guest_mmio_write,
                                  .rdmsr = no_rdmsr,
                                  .wrmsr = no_wrmsr,

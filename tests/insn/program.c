@@ -142,8 +142,9 @@ static unsigned over_itself(struct rng *r, u32 here, u8 *out)
 }
 
 /*
- * A store through an entry of the table that is also this program's page (guest.c), and then the
- * entry, which it turns into other instructions: accessed and dirty, ADD, of one byte, is MOVSXD.
+ * A store or a load through an entry of the table that is also this program's page (guest.c), and
+ * then the entry, which it turns into other instructions: accessed and dirty, ADD, of one byte, is
+ * MOVSXD.
  */
 static unsigned over_table(struct rng *r, u32 here, u8 *out)
 {
@@ -153,18 +154,56 @@ static unsigned over_table(struct rng *r, u32 here, u8 *out)
 
     for (u32 at = here & (PAGE_SIZE - 1); at < store; at++)
         *p++ = 0x90;
-    *p++ = rng_chance(r, 50) ? 0x88 : 0x8a; /* mov [abs], al, or the other way */
-    *p++ = 0x04;
-    *p++ = 0x25;
+    u64 how = rng_below(r, 100);
     u32 va = (u32)T_TABLED + entry % 512 * PAGE_SIZE;
+    if (how < 75) {
+        *p++ = how < 50 ? 0x88 : 0x8a; /* mov [abs], al, or the other way */
+        *p++ = 0x04;
+        *p++ = 0x25;
+    } else {
+        *p++ = 0xbf; /* mov edi, abs; repne scasb */
+    }
     memcpy(p, &va, 4);
     p += 4;
+    if (how >= 75) {
+        *p++ = 0xf2;
+        *p++ = 0xae;
+    }
     *p++ = 0x03; /* add r32, r32: present, writable */
     *p++ = (u8)(0xc0 | rng_below(r, 64));
     *p++ = next[rng_below(r, sizeof next)];
     memset(p, 0, 5);
     p[5] = 0xc0; /* of the last zero: add al, al */
     return (unsigned)(p + 6 - out);
+}
+
+/* rdtsc; in or out imm8, al; op with the device and al; mov edi, the device; repne scasb. Which of
+ * them it is follows from bits that do not say how the device writes (guest.c). */
+static unsigned asking(struct rng *r, u8 *out)
+{
+    static const u8 op[] = {0x88, 0x00, 0x86};
+
+    if (rng_chance(r, 40)) {
+        memcpy(out, "\x0f\x31", 2);
+        return 2;
+    }
+    if (rng_chance(r, 50)) {
+        out[1] = (u8)rng_below(r, 256);
+        out[0] = out[1] & 0x40 ? 0xe4 : 0xe6;
+        return 2;
+    }
+    u32 va = (u32)T_DEVICE + (u32)rng_below(r, PAGE_SIZE);
+    if ((va >> 6 & 7) == 7) {
+        out[0] = 0xbf;
+        memcpy(out + 1, &va, 4);
+        memcpy(out + 5, "\xf2\xae", 2);
+        return 7;
+    }
+    out[0] = op[rng_below(r, sizeof op)] | (va & 0x40 ? 2 : 0);
+    out[1] = 0x04;
+    out[2] = 0x25;
+    memcpy(out + 3, &va, 4);
+    return 7;
 }
 
 /*
@@ -235,24 +274,8 @@ static unsigned make_program(struct rng *r, const struct program_kind *k, u32 ow
             n += 4;
             continue;
         }
-        if (kind == 28) { /* rdtsc; out imm8, al; op [the device], al */
-            static const u8 op[] = {0x88, 0x00, 0x86};
-
-            if (rng_chance(r, 40)) {
-                out[len++] = 0x0f;
-                out[len++] = 0x31;
-            } else if (rng_chance(r, 50)) {
-                out[len++] = 0xe6;
-                out[len++] = (u8)rng_below(r, 256);
-            } else {
-                u32 va = (u32)T_DEVICE + (u32)rng_below(r, PAGE_SIZE);
-
-                out[len++] = op[rng_below(r, sizeof op)];
-                out[len++] = 0x04;
-                out[len++] = 0x25;
-                memcpy(out + len, &va, 4);
-                len += 4;
-            }
+        if (kind == 28) {
+            len += asking(r, out + len);
             n += 2;
             continue;
         }

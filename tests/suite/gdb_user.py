@@ -438,3 +438,24 @@ info registers rip
     out = t.run(t.reprise, "gdb", "--to", "insn:1000", t.dir / "rec", "--", "-nx", "-batch", "-ex",
                 "printf \"size %d\\n\", sizeof($sp)", stderr=subprocess.STDOUT).text
     t.equal(marked(out, "size"), ["8"], "the size of an address elsewhere")
+    # From the kernel into the program and back: gdb follows.
+    path.write_text(f"""set pagination off
+break handler
+printf "size %d\\n", sizeof($sp)
+continue
+printf "size %d\\n", sizeof($sp)
+printf "signal %d\\n", sig
+delete
+break ksys_write
+continue
+printf "size %d\\n", sizeof($sp)
+backtrace
+monitor goto insn:{at}
+printf "size %d\\n", sizeof($sp)
+""")
+    out = t.run(t.reprise, "gdb", "--to", "console:pusha", t.dir / "rec", "--", "-nx", "-batch", "-ex",
+                f"add-symbol-file {program}", "-x", path, stderr=subprocess.STDOUT, timeout=100).text
+    t.equal(marked(out, "size"), ["8", "4", "8", "4"], "the size of an address on the way")
+    t.equal(marked(out, "signal"), ["11"], "what the handler was given")
+    t.has(out, r"(?ms)^#0 .* in ksys_write .*do_fast_syscall_32 .*entry_SYSENTER_compat\w* \(\)\n#\d+ +0x0*f7\w+ in \?\? "
+          r"\(\)\n[^#]")

@@ -34,7 +34,7 @@ def lay_out(t, name):
     """A copy of the recording in rec; options for its disks, which were empty. These guests use no instruction
     whose results depend on the CPU's maker, so they replay on any."""
     kept = KEPT[name]
-    t.env["REPRISE_TEST_MAKER"] = "GenuineIntel"
+    t.env["REPRISE_TEST_MAKER"] = kept.get("maker", "GenuineIntel")
     shutil.rmtree(t.dir / "rec", ignore_errors=True)
     shutil.copytree(GOLDEN / name, t.dir / "rec")
     for path, (file, digest) in kept.get("images", {}).items():

@@ -77,6 +77,50 @@ def flat_files(t):
             t.same("rec", r)
 
 
+def fields(version):
+    """Where the addresses are in flat()'s header: header, load, load end, memory end, entry."""
+    return dict(zip(("header", "load", "end", "room", "entry"), range(12, 32, 4) if version == 1 else (24, 28, 32, 36, 48)))
+
+
+@test("modes/nonsense", cost=4)
+def nonsense(t):
+    """Each address of a Multiboot header, and pairs of them, as they cannot be: refused with what is wrong."""
+    path = t.dir / "flat.bin"
+    for version in (1, 2):
+        good = flat(version)
+        load = struct.unpack_from("<I", good, fields(version)["load"])[0]
+        sense = "addresses make no sense"
+        for change, text in (({"header": 0}, sense), ({"header": 0xffffffff}, sense), ({"header": load + len(good)}, sense),
+                             ({"load": load + 0x100000}, sense), ({"load": 0}, sense), ({"end": load}, sense),
+                             ({"end": load - 1}, sense), ({"end": 1}, sense), ({"end": load + len(good) + 1}, sense),
+                             ({"end": 0xffffffff}, sense), ({"room": load}, sense), ({"room": load + 1}, sense),
+                             ({"room": 1}, sense), ({"room": 0xffffffff}, "does not fit into 16 MiB"),
+                             ({"entry": 0}, "entry point 0x0 is in none"),
+                             ({"entry": load - 1}, "entry point .* is in none"),
+                             ({"entry": 0xffffffff}, "entry point 0xffffffff is in none"),
+                             ({"header": 0x8000, "load": 0x8000, "end": 0, "room": 0}, "below 1 MiB"),
+                             ({"header": 0, "load": 0, "end": 0, "room": 0}, "below 1 MiB"),
+                             ({"header": 0xfffffff0, "load": 0xfffffff0, "end": 0, "room": 0}, sense),
+                             ({"header": 0xc0000000, "load": 0xc0000000, "end": 0, "room": 0}, "does not fit into 16 MiB"),
+                             ({"header": 0xf00000, "load": 0xf00000, "end": 0, "room": 0x1000001}, "does not fit into 16 MiB")):
+            file = bytearray(good)
+            for name, value in change.items():
+                struct.pack_into("<I", file, fields(version)[name], value)
+            path.write_bytes(file)
+            r = t.record("x", "--memory", "16M", kernel=path, code=ERROR)
+            t.has(r.error, text)
+        for size in range(0, 64, 4):  # cut short in the header
+            path.write_bytes(good[:size])
+            t.record("x", "--memory", "16M", kernel=path, code=ERROR)
+    # In an ELF file, which is loaded as its program headers say, they must mean the same entry.
+    elf = bytearray(ELF.read_bytes())
+    at = elf.index(struct.pack("<I", 0x1badb002))
+    struct.pack_into("<8I", elf, at, 0x1badb002, 0x10000, -(0x1badb002 + 0x10000) & 0xffffffff, 0, 0, 0, 0, 0x1234)
+    path.write_bytes(elf)
+    r = t.record("x", "--memory", "16M", "--boot-protocol", "multiboot", kernel=path, code=ERROR)
+    t.has(r.error, "no entry for the boot protocol multiboot")
+
+
 @test("modes/info", cost=2)
 def info(t):
     """What ran, by `info`."""
@@ -143,6 +187,14 @@ def auto(t):
     t.has(r.error, "has 32 bits, and neither a note for PVH nor a header for Multiboot")
 
 
+@test("modes/brief", cost=1)
+def brief(t):
+    """Without what is random: the same lines otherwise."""
+    r = record(t, "rec", append="brief", code=None)
+    rest = [x for x in EXPECTED.read_text().splitlines() if not re.match("seg |null |callgate |intgate ", x)]
+    t.equal(lines(r), rest, "what the guest met")
+
+
 @test("modes/slices", cost=3)
 def slices(t):
     """Wherever slices end, and by other engines."""
@@ -203,6 +255,104 @@ def linux(kind, *options):
 
 linux("686")
 linux("686-pae", "--cpu", "x86-64-v2", "--memory", "1G")
+
+
+# What a kernel of 32 bits says of itself, then a 32-bit program, and where it asks for its stack.
+ASK = """grep -v '\\[' /proc/kallsyms | sort | md5sum
+echo 1 >/proc/sys/kernel/sysrq
+echo t >/proc/sysrq-trigger
+dmesg | grep -c Trace
+busybox timeout 1 compat | head -c 60
+"""
+
+
+def in_gdb(t, at, *lines, add=()):
+    path = t.dir / "script.gdb"
+    path.write_text("\n".join(("set pagination off", *lines)) + "\n")
+    return t.run(t.reprise, "gdb", "--to", at, t.dir / "rec", "--", "-nx", "-batch", "-x", path, *add,
+                 stderr=subprocess.STDOUT, timeout=100, code=None).text
+
+
+def backtraces(t, text):
+    """Symbols, frames and tasks of a kernel of 32 bits, as it says them itself; then in gdb."""
+    digest = re.search(r"^([0-9a-f]{32})  -", text, re.M).group(1)
+    own = t.run(t.reprise, "symbols", t.dir / "rec").text
+    lines = sorted(x[8:] for x in own.splitlines())
+    sums = t.run("md5sum", input=("\n".join(lines) + "\n").encode()).text
+    t.equal(sums[:32], digest, "the kernel's symbols")
+    # Where the kernel prints its own stack of the shell that asks.
+    trace = re.search(r"task:sh +state:R +running.*?Call Trace:\n(.*?)EIP: 0x(\w+)", text.replace("\r", ""), re.S)
+    theirs = re.findall(r"\]  ([\w.]+)\+0x", trace.group(1))
+    there = json.loads(t.run(t.reprise, "replay", "--json", "--to", "console:sched_show_task", t.dir / "rec").out)
+    names = [re.sub(r"\+.*", "", x["symbol"]) for x in there["backtrace"]]
+    t.equal(names[names.index(theirs[0]):-1], theirs, "the way to the system call")
+    last = there["backtrace"][-1]
+    t.equal((int(last["address"], 16), last["user"]), (int(trace.group(2), 16), True), "the program that made it")
+    t.equal(there["process"]["comm"], "sh", "the task that runs")
+    end = t.info("rec")["position"]
+    good = []
+    for at in range(end // 20, end, end // 10):
+        frames = json.loads(t.run(t.reprise, "replay", "--json", "--to", at, t.dir / "rec").out)["backtrace"]
+        last = frames[-1]
+        good.append(last["user"] or last["symbol"].startswith(("ret_from_fork", "startup_32")) or
+                    not int(last["address"], 16))
+    t.check(good.count(True) >= len(good) - 1, f"complete backtraces: {good}")
+    if not shutil.which("gdb"):
+        return
+    out = in_gdb(t, "console:sched_show_task", "bt", "printf \"pid %d\\n\", $pid", "print/s $comm")
+    frames = re.findall(r"^#\d+ +(?:0x(\w+) in )?([\w.]+)", out, re.M)
+    plain = [x.removesuffix(".cold") for x in theirs]
+    ours = [x[1].removesuffix(".cold") for x in frames]
+    t.equal(ours[names.index(theirs[0]):][:len(plain)], plain, "gdb's frames")
+    t.has(out, f"(?m)^pid {there['process']['pid']}$")
+    t.has(out, '= "sh"')
+
+
+def program(t):
+    """A 32-bit program: its stack above the kernel's, through the kernel's page and a signal's handler."""
+    elf = IMAGES / "guest" / "compat"
+    # In a process where its addresses are mapped a breakpoint would be that one's.
+    out = in_gdb(t, t.info("rec")["position"] // 10, f"add-symbol-file {elf}", "tbreak handler",
+                 "continue", "print/s $comm", "bt 3", "tbreak ksys_write", "continue", "bt", "show architecture")
+    t.has(out, r'"compat')
+    t.has(out, r"(?m)^#0 +handler \(sig=11")
+    t.has(out, r"(?ms)^#0 .* ksys_write .*entry_SYSENTER_32 .*in fast_call \(.*compat.c:\d+.*start \(")
+    t.has(out, "i386")
+
+
+def cores(t):
+    """A core of a kernel of 32 bits, by gdb."""
+    made = json.loads(t.run(t.reprise, "core", "--json", "--at", "console:sched_show_task", t.dir / "rec", "-o",
+                            "vmcore").out)
+    t.equal((made["vmcoreinfo"], made["direct_map"], made["cut"], made["comm"]), (True, True, False, "sh"), "made")
+    t.run(t.reprise, "symbols", t.dir / "rec", "-o", "guest.elf")
+    r = t.run("readelf", "-hlnW", "vmcore")
+    t.lacks(r.text + r.error, "[Ww]arning|[Ee]rror|corrupt", "readelf")
+    t.has(r.text, "Intel 80386")
+    t.lacks(t.run("readelf", "-aW", "guest.elf").error, "[Ww]arning|[Ee]rror", "readelf")
+    t.lacks(t.run("readelf", "--debug-dump=frames", "guest.elf").error, ".", "readelf")
+    if shutil.which("gdb"):
+        out = t.run("gdb", "-nx", "-batch", "-ex", "bt", "guest.elf", "vmcore", stderr=subprocess.STDOUT).text
+        t.has(out, r"(?ms)sched_show_task.*__ia32_sys_write.*do_SYSENTER_32")
+
+
+def inspected(kind, *options):
+    @test(f"modes/inspect-{kind}", cost=30)
+    def run(t):
+        """Symbols, tasks, backtraces, cores and programs of a kernel of 32 bits."""
+        elf = IMAGES / "guest" / "compat"
+        if not (IMAGES / f"linux-{kind}" / "vmlinuz").exists():
+            t.skip("no kernel of 32 bits: make image-686 (Debian 12 has them)")
+        r = t.linux("rec", *options, "--add", f"{elf}:/bin/compat", image=f"linux-{kind}", script=ASK, timeout=120)
+        t.run(t.reprise, "checkpoint", t.dir / "rec", timeout=120)
+        backtraces(t, r.text)
+        cores(t)
+        if shutil.which("gdb"):
+            program(t)
+
+
+inspected("686")
+inspected("686-pae", "--memory", "1G")
 
 
 def imitated(counter, imitation):

@@ -1,4 +1,5 @@
-"""Each check that an optimisation of dbt must make is taken out in turn: the random programs have to notice."""
+"""Each check that an optimisation of dbt must make, or a step of KVM, is taken out in turn: the random programs have to
+notice."""
 import os
 import shutil
 
@@ -95,13 +96,27 @@ MUTATIONS = (
     ("a device that writes makes no flags visible", "vmm/cpu/x86/memory.c",
      "if (!d->executing) /* else", "if (false) /* else"),
     ("accessed bits set among the code that runs make no flags visible", "vmm/cpu/x86/walk.c",
-     "if (UNLIKELY(d->executing && w->table[l] == d->code_page))", "if (false)"),
+     "if (w->table[l] == d->code_page)\n", "if (false)\n"),
+    ("a load from a device makes no flags visible", "vmm/cpu/x86/memory.c",
+     "if (d->executing)\n        flags_make_visible(d);", "(void)0;"),
+    ("port input makes no flags visible", "vmm/cpu/x86/sys.c",
+     "flags_make_visible(d); /* devices may write this page */\n    u32 v", "u32 v"),
+    ("a REP does not look at what its device wrote", "vmm/cpu/x86/string.c", " || d->st.mmio != asked;", ";"),
     ("translated code sets accessed bits among code", DBT + "slow.c", "WALK_BESIDE", "WALK_ANYWHERE"),
     ("a block does not know what its flags were looked for in", DBT + "translate.c",
      "if (i == t->n - 1 && t->looked > last)", "if (false)"),
     ("a part of the budget is lost at an exit", DBT + "run.c",
      "for (unsigned k = 0; k < BUDGET_PARTS; k++)\n        d->c.budget += d->part[k];",
      "for (unsigned k = 0; k + 1 < BUDGET_PARTS; k++)\n        d->c.budget += d->part[k];"),
+)
+# Those of the KVM engine, of which programs in the imitation have to tell.
+KVM = (
+    ("KVM asks ports with flags that are dead", "vmm/cpu/kvm/step.c",
+     "if (p->port)\n        flags_make_visible(d);", ""),
+    ("KVM loads from devices with flags that are dead", "vmm/cpu/kvm/step.c",
+     "if (!ram && op->acc != ACC_W)\n            flags_make_visible(d);", ""),
+    ("KVM walks through a guard of its step", "vmm/cpu/kvm/step.c",
+     "(page_at(d, d->code_page)->flags & PG_PT) ||", ""),
 )
 
 
@@ -125,19 +140,20 @@ COUNTER_MUTATIONS = (
     ("BTF is not for REP", X86 + "step.c", "tf = r == DONE && pmu_branched(d, in);",
      "tf = r != DONE || pmu_branched(d, in);"),
 )
+ALL = MUTATIONS + KVM + COUNTER_MUTATIONS
 
 
 @test("source/mutations")
 def there(t):
-    """What insn/mutations and insn/counter-mutations take out, when they are run, is still there."""
-    gone = [f"{what}: {name}" for what, name, old, _ in MUTATIONS + COUNTER_MUTATIONS if (ROOT / name).read_text().count(old) != 1]
+    """What insn/mutations takes out, when it is run, is still there."""
+    gone = [f"{what}: {name}" for what, name, old, _ in ALL if (ROOT / name).read_text().count(old) != 1]
     t.equal(gone, [], "mutations of what is not there once")
-    return f"{len(MUTATIONS + COUNTER_MUTATIONS)} mutations"
+    return f"{len(ALL)} mutations"
 
 
 def build(t, tree):
-    t.run("make", "-s", f"-j{os.cpu_count()}", "build/rel/tests/insn/insn", "build/rel/reprise", cwd=tree,
-          env={"MAKEFLAGS": ""}, timeout=900)
+    t.run("make", "-s", f"-j{os.cpu_count()}", "build/rel/tests/insn/insn",
+          "build/rel/tests/imitation/insn", "build/rel/reprise", cwd=tree, env={"MAKEFLAGS": ""}, timeout=900)
 
 
 def fails(t, *argv, env=None):
@@ -163,6 +179,15 @@ def noticed(t, tree, programs):
     return 0
 
 
+def noticed_of_kvm(t, tree, programs):
+    """Does a campaign under the imitation of KVM fail? 0: none."""
+    for seed in range(1, 1 + programs // 100):
+        if fails(t, tree / "build" / "rel" / "tests" / "imitation" / "insn", "--engine", "kvm", "--stops",
+                 "--interrupts", "--cases", "100", "--seed", seed):
+            return seed
+    return 0
+
+
 def noticed_by_counters(t, tree, programs):
     for seed in range(1, 1 + programs // 500):
         for model in ("zen2", "skylake"):
@@ -172,35 +197,37 @@ def noticed_by_counters(t, tree, programs):
     return 0
 
 
-def take_out(t, rows, noticed, programs):
+def take_out(t, *campaigns):
+    """Of each campaign (rows, what says which seed noticed it, programs): none is missed, and none fails without."""
     tree = t.dir / "tree"
     shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns("build", ".git"), symlinks=True)
     build(t, tree)
-    t.equal(noticed(t, tree, 500), 0, "the campaign of the program as it is")
     missed = []
-    for what, name, old, new in rows:
-        path = tree / name
-        text = path.read_text()
-        t.equal(text.count(old), 1, f"places of {old!r} in {name}")
-        path.write_text(text.replace(old, new))
-        build(t, tree)
-        seed = noticed(t, tree, programs)
-        t.log.write(f"{what}: seed {seed}\n")
-        if not seed:
-            missed.append(what)
-        path.write_text(text)
+    for rows, noticed_by, programs in campaigns:
+        t.equal(noticed_by(t, tree, 500), 0, "the campaign of the program as it is")
+        for what, name, old, new in rows:
+            path = tree / name
+            text = path.read_text()
+            t.equal(text.count(old), 1, f"places of {old!r} in {name}")
+            path.write_text(text.replace(old, new))
+            build(t, tree)
+            seed = noticed_by(t, tree, programs)
+            t.log.write(f"{what}: seed {seed}\n")
+            if not seed:
+                missed.append(what)
+            path.write_text(text)
     t.equal(missed, [], "mutations that no program noticed")
-    return f"{len(rows)} mutations"
+    return f"{sum(len(rows) for rows, _, _ in campaigns)} mutations"
 
 
 @test("insn/mutations", cost=600)
 def mutations(t):
     """The guests `across` or `meets`, or campaigns of random programs, fail for each, and pass without."""
-    return take_out(t, MUTATIONS, noticed, 4000)
+    return take_out(t, (MUTATIONS, noticed, 4000), (KVM, noticed_of_kvm, 4000))
 
 
 @test("insn/counter-mutations", cost=300)
 def counter_mutations(t):
     """The same of `insn --counters`."""
     t.need_v3()
-    return take_out(t, COUNTER_MUTATIONS, noticed_by_counters, 2000)
+    return take_out(t, (COUNTER_MUTATIONS, noticed_by_counters, 2000))

@@ -13,7 +13,7 @@ LAID_OUT_BY = 14  # other releases of clang-format have other ideas of some line
 CONTRACTS = ["machine/machine.h", "machine/source.h", "dev/input.h"]
 LAYERS = {
     "vmm/base": ["base/"],
-    "vmm/board": ["base/", "board/", "cpu/model.h", "dsdt.h"],
+    "vmm/board": ["base/", "board/", "cpu/model.h", "dsdt.h", "bios_image.h"],
     # What a boot menu says is text; a child reads the disks.
     "vmm/boot": ["base/", "boot/", "host/child.h", "host/disk.h", "host/disk_chain.h"],
     # A device works on a disk of the host; what that is, it does not know.

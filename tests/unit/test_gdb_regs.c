@@ -135,7 +135,9 @@ static void test_narrow(void **state)
     struct err err;
     u32 v = 0x12345678;
     cpu.seg_attr[SEG_CS] = ATTR_P | ATTR_S | ATTR_DB;
-    assert_int_equal(gdb_view(&cpu, true), GDB_VIEW_AVX | GDB_VIEW_32);
+    assert_int_equal(gdb_view(&cpu, true), GDB_VIEW_AVX | GDB_VIEW_32 | GDB_VIEW_LONG);
+    assert_int_equal(gdb_reg_find(GDB_RIP, GDB_VIEW_32 | GDB_VIEW_LONG)->bits, 64);
+    assert_int_equal(gdb_reg_find(GDB_RIP, GDB_VIEW_32)->bits, 32);
     cpu.seg_attr[SEG_CS] |= ATTR_L;
     assert_int_equal(gdb_view(&cpu, false), 0);
     cpu.gpr[RAX] = 0xffffffff12345678;

@@ -24,14 +24,14 @@ struct toy {
     u8 *bytes;
     struct ram ram;
     struct guest_memory memory;
-    u64 shift;
+    u64 map;
     bool mapped; /* the page tables map the kernel */
 };
 
 static bool peek(void *opaque, gva_t va, void *out, size_t len)
 {
     const struct toy *t = opaque;
-    u64 at = va - SAMPLE_MAP - t->shift;
+    u64 at = va - t->map;
     if (!t->mapped || at > t->ram.size || len > t->ram.size - at)
         return false;
     memcpy(out, t->bytes + at, len);
@@ -45,7 +45,7 @@ static void toy_make(struct toy *t, struct sample *s)
     t->ram =
         (struct ram){.host = t->bytes, .size = SAMPLE_RAM, .low_size = SAMPLE_RAM, .pagemap = -1};
     t->memory = (struct guest_memory){.ram = &t->ram, .peek = peek, .opaque = t};
-    t->shift = s->shift;
+    t->map = sample_map(s);
     t->mapped = false;
 }
 
@@ -71,7 +71,7 @@ static void check_all(const struct sample *s, const struct symbols *y)
         assert_int_equal(found, address);
         for (u32 k = 0; k < y->count && !seen; k++)
             seen = !strcmp(y->names + y->list[k].name, name + 1) && y->list[k].type == name[0] &&
-                   y->list[k].absolute == (address < SAMPLE_MAP);
+                   y->list[k].absolute == (address < sample_map(s));
         assert_true(seen);
     }
     assert_false(symbols_address(y, "fn_", &(u64){0}));
@@ -79,21 +79,25 @@ static void check_all(const struct sample *s, const struct symbols *y)
 
 static void forms(void **state)
 {
-    for (int form = 0; form < 3 * 3 * 2 * 2 * 2; form++) {
+    for (int form = 0; form < 3 * 3 * 2 * 2 * 2 * 2; form++) {
         struct sample s = {.layout = (enum sample_layout)(form % 3),
                            .values = (enum sample_values)(form / 3 % 3),
                            .vmcoreinfo = form / 9 % 2,
-                           .shift = form / 18 % 2 ? 0x5600000 : 0};
+                           .shift = form / 18 % 2 ? 0x5600000 : 0,
+                           .narrow = form / 72};
         struct toy t;
         struct symbols y;
         struct err err = {0};
         if (s.layout == SAMPLE_NEW && s.values == SAMPLE_WIDE && !s.vmcoreinfo)
             continue; /* no kernel is like that */
         toy_make(&t, &s);
-        t.mapped = form / 36;
+        t.mapped = form / 36 % 2;
         if (toy_read(&t, &y, &err))
             fail_msg("form %d: %s", form, err.text);
         check_all(&s, &y);
+        assert_int_equal(y.narrow, s.narrow);
+        if (s.narrow)
+            assert_int_equal(y.floor, sample_map(&s));
         assert_string_equal(y.release, s.vmcoreinfo ? SAMPLE_RELEASE : "");
         assert_int_equal(y.build_id_size, s.vmcoreinfo ? 8 : 0);
         symbols_free(&y);

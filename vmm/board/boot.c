@@ -8,40 +8,14 @@
  */
 #include "board/boot.h"
 
+#include "board/linux16.h"
 #include "board/protocol.h"
+#include "board/zero_page.h"
 
 #include <elf.h>
 #include <errno.h>
 #include <string.h>
 #include <xxhash.h>
-
-/* Zero page. */
-#define ZP_ACPI_RSDP     0x070
-#define ZP_EXT_RAMDISK   0x0c0
-#define ZP_EXT_RAMDISK_N 0x0c4
-#define ZP_EXT_CMDLINE   0x0c8
-#define ZP_E820_ENTRIES  0x1e8
-#define ZP_HEADER        0x1f1
-#define ZP_BOOT_FLAG     0x1fe
-#define ZP_HEADER_LENGTH 0x201
-#define ZP_MAGIC         0x202
-#define ZP_VERSION       0x206
-#define ZP_LOADER        0x210
-#define ZP_LOADFLAGS     0x211
-#define ZP_RAMDISK       0x218
-#define ZP_RAMDISK_N     0x21c
-#define ZP_CMDLINE       0x228
-#define ZP_ALIGNMENT     0x230
-#define ZP_XLOADFLAGS    0x236
-#define ZP_CMDLINE_SIZE  0x238
-#define ZP_SETUP_DATA    0x250
-#define ZP_PREF_ADDRESS  0x258
-#define ZP_INIT_SIZE     0x260
-#define ZP_E820          0x2d0
-
-#define LOADFLAGS_LOADED_HIGH 0x01
-#define LOADFLAGS_KASLR       0x02
-#define XLOADFLAGS_KERNEL_64  0x01
 
 #define SETUP_RNG_SEED 9
 #define E820_RAM       1
@@ -101,7 +75,8 @@ static double mib(u64 bytes)
 const char *const boot_protocol_name[BOOT_PROTOCOLS] = {[BOOT_LINUX] = "linux",
                                                         [BOOT_PVH] = "pvh",
                                                         [BOOT_MULTIBOOT] = "multiboot",
-                                                        [BOOT_MULTIBOOT2] = "multiboot2"};
+                                                        [BOOT_MULTIBOOT2] = "multiboot2",
+                                                        [BOOT_LINUX16] = "linux16"};
 
 void boot_seed_bytes(u64 seed, u8 out[BOOT_SEED_SIZE])
 {
@@ -132,6 +107,9 @@ static void widen(const struct boot_config *c, Elf64_Ehdr *eh)
 
 static int check_elf(const struct boot_config *c, Elf64_Ehdr *eh, struct err *err)
 {
+    if (!c->kernel)
+        return err_set(err, -ENOEXEC, "the kernel has no entry for the boot protocol %s",
+                       c->protocol ? c->protocol : boot_protocol_name[BOOT_LINUX]);
     if (c->kernel_size < sizeof(*eh))
         return err_set(err, -ENOEXEC, "the kernel is truncated: %zu bytes are no ELF header",
                        c->kernel_size);
@@ -350,14 +328,11 @@ static int check_header(const struct boot_config *c, struct err *err)
     return 0;
 }
 
-static int check_cmdline(const struct boot_config *c, size_t *len, struct err *err)
+int boot_check_cmdline(const char *append, size_t most, struct err *err)
 {
-    size_t max = MAX_CMDLINE;
-    if (c->header)
-        max = MIN(max, (size_t)get32((const u8 *)c->header + ZP_CMDLINE_SIZE));
-    *len = c->append ? strlen(c->append) : 0;
-    if (*len > max)
-        return err_set(err, -E2BIG, "the command line has %zu bytes; this kernel takes %zu", *len,
+    size_t len = append ? strlen(append) : 0, max = MIN(most, (size_t)MAX_CMDLINE);
+    if (len > max)
+        return err_set(err, -E2BIG, "the command line has %zu bytes; this kernel takes %zu", len,
                        max);
     return 0;
 }
@@ -395,7 +370,7 @@ static void write_header(u8 *zp, const struct boot_config *c, const struct layou
         put64(zp + ZP_PREF_ADDRESS, l->kernel_start);
         put32(zp + ZP_INIT_SIZE, (u32)MIN(l->kernel_end - l->kernel_start, (u64)UINT32_MAX));
     }
-    zp[ZP_LOADER] = 0xff; /* no number assigned */
+    zp[ZP_LOADER] = LOADER_UNKNOWN;
     zp[ZP_LOADFLAGS] &= (u8)~LOADFLAGS_KASLR;
 }
 
@@ -428,16 +403,24 @@ static void write_e820(u8 *zp, const struct ram *ram)
     zp[ZP_E820_ENTRIES] = (u8)n;
 }
 
-static void write_zero_page(struct ram *ram, const struct boot_config *c, const struct layout *l,
-                            size_t cmdline_len)
+void boot_write_seed(struct ram *ram, u64 seed)
+{
+    u8 *sd = ram_ptr(ram, BOOT_SETUP_DATA, 16 + BOOT_SEED_SIZE);
+    put64(sd, 0); /* next */
+    put32(sd + 8, SETUP_RNG_SEED);
+    put32(sd + 12, BOOT_SEED_SIZE);
+    boot_seed_bytes(seed, sd + 16);
+}
+
+static void write_zero_page(struct ram *ram, const struct boot_config *c, const struct layout *l)
 {
     u8 *zp = ram_ptr(ram, BOOT_ZERO_PAGE, PAGE_SIZE);
     memset(zp, 0, PAGE_SIZE);
     write_header(zp, c, l);
     u8 *cmdline = ram_ptr(ram, BOOT_CMDLINE, PAGE_SIZE);
     memset(cmdline, 0, PAGE_SIZE);
-    if (cmdline_len)
-        memcpy(cmdline, c->append, cmdline_len);
+    if (c->append)
+        memcpy(cmdline, c->append, strlen(c->append));
     put32(zp + ZP_CMDLINE, BOOT_CMDLINE);
     put32(zp + ZP_EXT_CMDLINE, 0);
     put32(zp + ZP_RAMDISK, (u32)l->initrd);
@@ -447,12 +430,7 @@ static void write_zero_page(struct ram *ram, const struct boot_config *c, const 
     put64(zp + ZP_ACPI_RSDP, c->acpi_rsdp);
     put64(zp + ZP_SETUP_DATA, BOOT_SETUP_DATA);
     write_e820(zp, ram);
-
-    u8 *sd = ram_ptr(ram, BOOT_SETUP_DATA, 16 + BOOT_SEED_SIZE);
-    put64(sd, 0); /* next */
-    put32(sd + 8, SETUP_RNG_SEED);
-    put32(sd + 12, BOOT_SEED_SIZE);
-    boot_seed_bytes(c->seed, sd + 16);
+    boot_write_seed(ram, c->seed);
 }
 
 /* Identity map of 2 MiB pages over all RAM and at least 4 GiB (the APICs are below it). */
@@ -473,6 +451,13 @@ static void write_page_tables(struct ram *ram)
     }
 }
 
+/* Was its code of 16 bits asked for, or is there no other way in? */
+static bool by_setup_code(const struct boot_config *c)
+{
+    const char *name = c->protocol ? c->protocol : "";
+    return c->header && (!strcmp(name, boot_protocol_name[BOOT_LINUX16]) || (!*name && !c->kernel));
+}
+
 int boot_load(struct ram *ram, const struct boot_config *config, struct boot_state *out,
               struct err *err)
 {
@@ -483,15 +468,19 @@ int boot_load(struct ram *ram, const struct boot_config *config, struct boot_sta
     static const u64 gdt_32[] = {0, 0, 0x00cf9b000000ffff, 0x00cf93000000ffff};
     Elf64_Ehdr eh;
     struct layout l = {0};
-    size_t cmdline_len;
     enum boot_protocol protocol = BOOT_LINUX;
+    if (by_setup_code(config))
+        return linux16_load(ram, config, out, err);
     int rc = check_elf(config, &eh, err);
     if (!rc)
         rc = choose(config, &eh, &protocol, err);
     if (!rc)
         rc = check_header(config, err);
     if (!rc)
-        rc = check_cmdline(config, &cmdline_len, err);
+        rc = boot_check_cmdline(config->append,
+                                config->header ? get32((const u8 *)config->header + ZP_CMDLINE_SIZE)
+                                               : MAX_CMDLINE,
+                                err);
     if (!rc)
         rc = plan_kernel(config, ram, &eh, protocol, &l, err);
     if (!rc)
@@ -506,7 +495,8 @@ int boot_load(struct ram *ram, const struct boot_config *config, struct boot_sta
         struct protocol_info info = {.append = config->append ? config->append : "",
                                      .initrd = l.initrd,
                                      .initrd_size = config->initrd_size,
-                                     .acpi_rsdp = config->acpi_rsdp};
+                                     .acpi_rsdp = config->acpi_rsdp,
+                                     .bios_data = config->bios_data};
         *out = (struct boot_state){.rip = l.entry, .rsp = BOOT_STACK_TOP};
         protocol_write(ram, protocol, &info, out);
     } else {
@@ -515,7 +505,7 @@ int boot_load(struct ram *ram, const struct boot_config *config, struct boot_sta
                                    .rsp = BOOT_STACK_TOP,
                                    .rsi = BOOT_ZERO_PAGE,
                                    .cr3 = is_narrow(&eh) ? 0 : BOOT_PAGE_TABLE};
-        write_zero_page(ram, config, &l, cmdline_len);
+        write_zero_page(ram, config, &l);
         if (out->wide)
             write_page_tables(ram);
     }

@@ -6,7 +6,7 @@
  */
 #include "board/kernel.h"
 
-#include "board/boot.h"
+#include "board/linux16.h"
 #include "board/protocol.h"
 
 #include <elf.h>
@@ -28,6 +28,8 @@
 #define HDR_LENGTH 0x24c
 #define HDR_ROOM   0x260
 #define HDR_END    0x268 /* what protocol 2.10 has, init_size included */
+
+#define VERSION_PAYLOAD 0x20a /* says where the packed kernel is, and what it needs */
 
 #define XZ_MEMORY (512ull << 20) /* the kernel's build uses a dictionary of at most 128 MiB */
 #define LZ4_BLOCK (8u << 20)     /* of the legacy frame */
@@ -272,12 +274,6 @@ static int find_payload(struct span s, struct span *payload, struct err *err)
     if (s.size < HDR_END)
         return err_set(err, -EINVAL,
                        "is a truncated bzImage: %zu bytes do not hold the setup header", s.size);
-    u16 version = get16(s.bytes + HDR_VER);
-    if (version < 0x20a)
-        return err_set(err, -EINVAL,
-                       "is a kernel of boot protocol %u.%02u; 2.10 (Linux 2.6.31) or "
-                       "later is needed",
-                       version >> 8, version & 0xff);
     size_t setup = setup_size(s);
     u64 offset = setup + (u64)get32(s.bytes + HDR_OFFSET);
     u64 length = get32(s.bytes + HDR_LENGTH);
@@ -355,6 +351,16 @@ int kernel_extract(const void *file, size_t size, struct kernel_image *out, stru
         return err_set(err, -EINVAL, "%s; a kernel is a bzImage or an ELF vmlinux",
                        kernel_file_looks_like(file, size));
     }
+    out->header = file;
+    out->header_size = size;
+    if (s.size >= HDR_END && get16(s.bytes + HDR_VER) < VERSION_PAYLOAD) {
+        int old = linux16_check(file, size, err);
+        if (old)
+            kernel_image_free(out);
+        else
+            out->format = "setup code";
+        return old;
+    }
     int rc = find_payload(s, &payload, err);
     if (!rc)
         rc = payload.size ? unpack(payload, out, err) : wrap(s, out, err);
@@ -369,8 +375,6 @@ int kernel_extract(const void *file, size_t size, struct kernel_image *out, stru
         kernel_image_free(out);
         return rc;
     }
-    out->header = file;
-    out->header_size = MIN(size, (size_t)BOOT_HEADER_SIZE);
     return 0;
 }
 

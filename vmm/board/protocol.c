@@ -1,6 +1,8 @@
 /* See protocol.h. */
 #include "board/protocol.h"
 
+#include "board/bios.h"
+
 #include <errno.h>
 #include <string.h>
 
@@ -306,6 +308,8 @@ void protocol_write(struct ram *ram, enum boot_protocol protocol, const struct p
     struct out cmdline = page(ram, CMDLINE);
     memcpy(cmdline.at, info->append, strlen(info->append)); /* shorter than a page */
     state->rbx = INFO;
+    if (info->bios_data && protocol != BOOT_PVH)
+        bios_write_data(ram);
     switch (protocol) {
     case BOOT_PVH: write_pvh(ram, info, map, n); break;
     case BOOT_MULTIBOOT:

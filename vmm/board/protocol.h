@@ -31,6 +31,7 @@ struct protocol_info {
     gpa_t initrd; /* the first module */
     u64 initrd_size;
     gpa_t acpi_rsdp;
+    bool bios_data; /* of Multiboot: boot_config has it */
 };
 
 /* Writes what the kernel is told, and sets the registers that say where. */

@@ -328,8 +328,7 @@ static void tell(struct attach *a, const struct run_end *end)
         gdb_stop_of(&a->points[hit->point], hit->address, &stop);
     } else if (end->reason == RUN_DEBUG && !in_user(a)) {
         stop.reason = GDB_STOP_INTERRUPT;
-        process_end_sentence(&a->thread, machine_vcpu(a->m)->gpr[RDI], stop.text,
-                             sizeof(stop.text));
+        process_end_sentence(&a->thread, a->m, stop.text, sizeof(stop.text));
     } else if (a->resume.action == GDB_CONTINUE || gdb_server_poll(a->server)) {
         stop.reason = GDB_STOP_INTERRUPT;
     }

@@ -80,8 +80,9 @@ static void print_text(const struct core_args *a, const struct core_report *r, p
     printf("%s: %s of memory, %s of it not zero, at position %" PRIu64 "\n", a->output,
            text_bytes(r->bytes, all), text_bytes(r->data, data), position);
     if (r->comm[0])
-        printf("Linux %s; running: %s (pid %d), of %u tasks\n", r->release, r->comm, r->pid,
-               r->tasks);
+        printf(r->tasks ? "Linux %s; running: %s (pid %d), of %u tasks\n"
+                        : "Linux %s; running: %s (pid %d)\n",
+               r->release, r->comm, r->pid, r->tasks);
     if (!r->vmcoreinfo)
         puts("There is no VMCOREINFO in the guest at this position (no Linux, or not booted far "
              "enough): gdb reads the core, crash and drgn do not.");

@@ -126,7 +126,8 @@ int debug_step(struct debug_session *s, enum timeline_stop *what, struct gdb_sto
             return code;
         *what = TIMELINE_REACHED;
         if (!in_user(s)) {
-            process_end_sentence(&s->step_thread, cpu(s)->gpr[RDI], stop->text, sizeof(stop->text));
+            process_end_sentence(&s->step_thread, timeline_machine(s->tr->t), stop->text,
+                                 sizeof(stop->text));
             *what = TIMELINE_INTERRUPTED;
             return 0;
         }

@@ -84,7 +84,6 @@ struct files {
 static const char init_text[] = "set confirm off\n"
                                 /* The machine may be long at work, or the host busy. */
                                 "set remotetimeout 600\n"
-                                "set architecture i386:x86-64\n"
                                 /* Nothing but gdb changes memory while the machine stands. */
                                 "mem 0 0 rw cache\n"
                                 "define hookpost-monitor\n"
@@ -200,8 +199,9 @@ static int check_symbols(struct travel *tr, const char *path, struct err *err)
                    path, theirs, s->release, ours);
 }
 
-/* Ours; the CPU executes 32-bit code, 16-bit code. */
-enum { GO_SYMBOLS = 1, GO_32 = 2, GO_16 = 4 };
+/* The kernel's symbols are there; the CPU executes 32-bit code, 16-bit code; the kernel has 64
+ * bits. */
+enum { GO_SYMBOLS = 1, GO_32 = 2, GO_16 = 4, GO_LONG = 8 };
 
 /* gdb, forked before we lock ourselves in, and started when there is something to look at. */
 struct waiting_gdb {
@@ -218,24 +218,29 @@ static _Noreturn void become_gdb(const struct gdb_args *a, const struct files *f
     signal(SIGINT, SIG_IGN); /* until then it is for us */
     if (read(go, &own, 1) != 1)
         _exit(0);
-    bool wide = !(own & (GO_32 | GO_16));
-    const char *narrow = own & GO_16 ? "set architecture i8086" : "set architecture i386";
-    own &= GO_SYMBOLS;
-    snprintf(file, sizeof(file), "file %s", own ? f->symbols : a->symbols ? a->symbols : "");
+    /* The file that gdb runs says what the CPU is: a kernel of 64 bits is none of an i386. (Nor may
+     * gdb be told by `set architecture`: it would take files of other CPUs for that one's.) */
+    const char *how = own & GO_LONG && own & (GO_32 | GO_16) ? "add-symbol-file" : "file";
+    const char *symbols = own & GO_SYMBOLS ? f->symbols : a->symbols;
+    snprintf(file, sizeof(file), "%s %s", how, symbols ? symbols : "");
     snprintf(target, sizeof(target), "target remote %s", address);
     argv[n++] = a->program;
     argv[n++] = "-q";
     argv[n++] = "-x";
     argv[n++] = f->init;
-    if (!wide) {
+    if (own & GO_LONG) { /* also while gdb is shown an i386 */
         argv[n++] = "-ex";
-        argv[n++] = narrow;
-    } else if (own || a->symbols) {
+        argv[n++] = "set remoteaddresssize 64";
+    }
+    if (symbols) {
         argv[n++] = "-ex";
         argv[n++] = file;
     }
     argv[n++] = "-ex";
     argv[n++] = target;
+    /* From here on the CPU is what the target says: gdb_session.py asks again. */
+    argv[n++] = "-ex";
+    argv[n++] = "exec-file";
     for (unsigned i = 0; i < a->nextra; i++)
         argv[n++] = a->extra[i];
     argv[n] = NULL;
@@ -245,6 +250,28 @@ static _Noreturn void become_gdb(const struct gdb_args *a, const struct files *f
     fprintf(stderr, "reprise: cannot start %s: %s%s\n", a->program, strerror(errno),
             errno == ENOENT ? " (is gdb installed?)" : "");
     _exit(127);
+}
+
+static char what_gdb_gets(struct travel *tr, const struct gdb_args *a, const struct files *f,
+                          unsigned view)
+{
+    const struct vcpu *c = machine_vcpu(timeline_machine(tr->t));
+    int own = !a->symbols && write_symbols(tr, f) ? GO_SYMBOLS : 0;
+    own |= view & GDB_VIEW_16 ? GO_16 : view & GDB_VIEW_32 ? GO_32 : 0;
+    return (char)(own | (c->efer & EFER_LMA ? GO_LONG : 0));
+}
+
+static void say_what_is_shown(unsigned view, bool symbols)
+{
+    if (view & GDB_VIEW_16)
+        fputs("reprise: the CPU executes 16-bit code here, so gdb is shown an i8086: $eip is the "
+              "linear address, $ip the offset in CS, $ss_base + $esp the stack\n",
+              stderr);
+    else if (view & GDB_VIEW_32)
+        fputs("reprise: the CPU executes 32-bit code here, so gdb is shown an i386\n", stderr);
+    if (!symbols)
+        fputs("reprise: the guest's kernel has no symbols here; --symbols FILE gives some\n",
+              stderr);
 }
 
 static int prepare_gdb(const struct gdb_args *a, const struct files *f, const char *address,
@@ -312,24 +339,8 @@ int cmd_gdb(int argc, char **argv)
         debug_drop(session);
     if (!code) {
         unsigned view = gdb_view(machine_vcpu(timeline_machine(tr.t)), false);
-        char own = view & GDB_VIEW_16                     ? GO_16
-                   : view & GDB_VIEW_32                   ? GO_32
-                   : !a.symbols && write_symbols(&tr, &f) ? GO_SYMBOLS
-                                                          : 0;
-        if (view & GDB_VIEW_16)
-            fputs(
-                "reprise: the CPU executes 16-bit code here, so gdb is shown an i8086: $eip is the "
-                "linear address, $ip the offset in CS, $ss_base + $esp the stack; from a --to "
-                "elsewhere it is another CPU\n",
-                stderr);
-        else if (view)
-            fputs(
-                "reprise: the CPU executes 32-bit code here, so gdb is shown an i386, without the "
-                "kernel's symbols; from a --to elsewhere it is x86-64\n",
-                stderr);
-        else if (!own && !a.symbols)
-            fprintf(stderr, "reprise: the guest's kernel has no symbols here; --symbols FILE gives "
-                            "some\n");
+        char own = what_gdb_gets(&tr, &a, &f, view);
+        say_what_is_shown(view, own & GO_SYMBOLS || a.symbols);
         interrupt_ignore();  /* Ctrl-C is gdb's, which tells us */
         tr.progress = false; /* the terminal is gdb's too */
         if (write(g.go, &own, 1) == 1)

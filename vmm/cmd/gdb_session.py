@@ -2,6 +2,7 @@
 # Packets: replay/gdb/README.md.
 import re
 
+import gdb.unwinder
 from gdb.FrameDecorator import FrameDecorator
 
 
@@ -24,9 +25,35 @@ def reprise_flush():
         return
     for what in ("dcache", "register-cache"):
         gdb.execute("maintenance flush " + what, to_string=True)
+    reprise_follow()
 
 
-# Entries of the kernel by their names, not as signal handlers.
+# gdb learns once what CPU it debugs, and again when it is told to. A file that it runs, which is of one
+# kind, would have a say: once it is attached, it keeps the symbols only (gdb.c).
+
+
+def reprise_follow():
+    """Where code of another width runs than gdb was shown, it is shown that."""
+    if reprise_packet("qreprise.Changed") != "1":
+        return False
+    gdb.execute("unset tdesc filename", to_string=True)
+    said = gdb.execute("show architecture", to_string=True)
+    print("The CPU executes other code here: gdb shows %s." % said.rstrip('\n.)').split()[-1].strip('"'))
+    return True
+
+
+# Entries of the kernel by their names, not as signal handlers. Shown x86-64, gdb does not understand
+# the stack of a 32-bit program that entered the kernel: it is the last.
+
+USER32_CS = 0x23  # of Linux
+
+
+def is_narrow(frame):
+    try:
+        return frame.pc() >> 32 == 0 and frame.read_register("cs") == USER32_CS and \
+            frame.architecture().name() == "i386:x86-64"
+    except (RuntimeError, ValueError):
+        return False
 
 
 class Entry(FrameDecorator):
@@ -38,10 +65,68 @@ class Entries:
     name, priority, enabled = "reprise", 100, True
 
     def filter(self, frames):
-        return map(Entry, frames)
+        for frame in frames:
+            yield Entry(frame)
+            if is_narrow(frame.inferior_frame()):
+                return
 
 
 gdb.frame_filters["reprise"] = Entries()
+
+
+# What the kernel gives 32-bit programs on a page of its own, of which there is no file.
+# __kernel_vsyscall, by which they enter it, has pushed ecx, edx and ebp and goes on with POPs of them;
+# a signal's handler returns to __kernel_sigreturn or __kernel_rt_sigreturn (or a program's own of the
+# same bytes), above which lies struct sigcontext.
+
+
+class FrameId:
+    def __init__(self, sp, pc):
+        self.sp, self.pc = sp, pc
+
+
+class KernelPage(gdb.unwinder.Unwinder):
+    VSYSCALL = b"\x5d\x5a\x59\xc3"
+    SIGRETURN, RT_SIGRETURN = b"\x58\xb8\x77\0\0\0\xcd\x80", b"\xb8\xad\0\0\0\xcd\x80"
+    CONTEXT = ("edi", "esi", "ebp", "esp", "ebx", "edx", "ecx", "eax", None, None, "eip")
+
+    def __init__(self):
+        super().__init__("reprise-kernel-page")
+
+    def words(self, at, count):
+        data = gdb.selected_inferior().read_memory(at, 4 * count).tobytes()
+        return [int.from_bytes(data[i:i + 4], "little") for i in range(0, 4 * count, 4)]
+
+    def registers(self, pc, sp):
+        code = gdb.selected_inferior().read_memory(pc, 8).tobytes()
+        if code.startswith(self.VSYSCALL):
+            return dict(zip(("ebp", "edx", "ecx", "eip", "esp"), self.words(sp, 4) + [sp + 16]))
+        if code.startswith(self.SIGRETURN):
+            context = sp + 4
+        elif code.startswith(self.RT_SIGRETURN):
+            context = self.words(sp + 8, 1)[0] + 20
+        else:
+            return {}
+        return dict(zip(self.CONTEXT, self.words(context + 16, len(self.CONTEXT))))
+
+    def __call__(self, pending):
+        if pending.architecture().name() != "i386":
+            return None
+        try:
+            pc, sp = pending.read_register("eip"), pending.read_register("esp")
+            found = self.registers(int(pc) & 0xffffffff, int(sp) & 0xffffffff)
+        except (RuntimeError, ValueError):
+            return None
+        if not found:
+            return None
+        info = pending.create_unwind_info(FrameId(sp, pc))
+        for name in filter(None, found):
+            kind = pending.read_register(name).type
+            info.add_saved_register(name, gdb.Value(found[name]).cast(kind))
+        return info
+
+
+gdb.unwinder.register_unwinder(None, KernelPage())
 
 
 # Conditions of watchpoints are evaluated by the server, which gdb tells of those of breakpoints
@@ -234,7 +319,7 @@ class Back:
         self.end()
         try:
             text = self.packet(command)
-        except (gdb.error, gdb.MemoryError):
+        except RuntimeError:  # a gdb.error, or there is no block
             return
         if text and len(text) < self.ROOM:
             self.told = reprise_packet("Qreprise.Back:" + text) == "OK"
@@ -333,6 +418,8 @@ reprise_back = Back()
 
 
 def reprise_stop(event):
+    if reprise_follow():
+        gdb.execute("frame")
     frame = gdb.newest_frame()
     if frame.type() == gdb.SIGTRAMP_FRAME and frame.name():
         print("in %s ()" % frame.name())

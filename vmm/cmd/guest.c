@@ -71,7 +71,8 @@ static bool has_option(const char *line, const char *name)
 static bool is_linux(const struct kernel_image *image)
 {
     static const char text[] = "Linux version ";
-    return image->header || memmem(image->elf, image->elf_size, text, sizeof(text) - 1);
+    return image->elf &&
+           (image->header || memmem(image->elf, image->elf_size, text, sizeof(text) - 1));
 }
 
 static int make_append(struct guest *g, const char *user, struct err *err)

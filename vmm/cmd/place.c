@@ -19,9 +19,18 @@ static unsigned cpl(const struct vcpu *c)
     return c->seg_sel[SEG_CS] & 3;
 }
 
+/* Programs, and guests that are no Linux, have no symbols that are worth reading. */
+static const struct symbols *kernel_symbols(struct travel *tr, u64 rip)
+{
+    const struct vcpu *c = machine_vcpu(timeline_machine(tr->t));
+    bool narrow = !(c->efer & EFER_LMA) && rip >= SYMBOLS_FLOOR_32;
+    const struct symbols *s = rip >= SYMBOLS_FLOOR || narrow ? travel_symbols(tr) : NULL;
+    return s && symbols_in_kernel(s, rip) ? s : NULL;
+}
+
 static const char *symbol(struct travel *tr, u64 rip, char *out, size_t size)
 {
-    const struct symbols *s = rip >> 63 ? travel_symbols(tr) : NULL;
+    const struct symbols *s = kernel_symbols(tr, rip);
     u64 offset;
     if (!s || !symbols_find(s, rip, &offset))
         return "";
@@ -90,12 +99,11 @@ void print_place(FILE *out, struct travel *tr, unsigned lines)
     print_console_tail(out, tr->t, lines);
 }
 
-/* Programs, and guests that are no Linux, have no symbols that are worth reading. */
 static unsigned callers(struct travel *tr, struct backtrace_frame frame[BACKTRACE_MAX])
 {
     struct machine *m = timeline_machine(tr->t);
     const struct vcpu *c = machine_vcpu(m);
-    return backtrace_read(m, c->rip >> 63 && cpl(c) == 0 ? travel_symbols(tr) : NULL, frame);
+    return backtrace_read(m, cpl(c) == 0 ? kernel_symbols(tr, c->rip) : NULL, frame);
 }
 
 void print_backtrace(FILE *out, struct travel *tr)

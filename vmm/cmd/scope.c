@@ -8,8 +8,6 @@
 
 #include "machine/machine.h"
 
-#define USER_END (1ull << 63)
-
 static bool is_of(const struct scope_owner *o, const struct gdb_point *p)
 {
     return o->kind == p->kind && o->address == p->address && o->length == p->length &&
@@ -21,7 +19,7 @@ static bool is_of(const struct scope_owner *o, const struct gdb_point *p)
 static bool belongs(const struct gdb_point *p, struct machine *m, const struct process *now)
 {
     u8 byte;
-    return (now->user || now->space) && !p->physical && p->address < USER_END &&
+    return (now->user || now->space) && !p->physical && p->address < now->kernel &&
            machine_peek(m, p->address, &byte, 1);
 }
 
@@ -109,7 +107,7 @@ bool scope_command(struct scope *s, const char *arg, FILE *out)
     for (unsigned i = 0; i < s->n; i++) {
         char owner[96];
         name_owner(&s->list[i], owner, sizeof(owner));
-        if (s->list[i].address < USER_END && !s->list[i].physical)
+        if (s->list[i].address < s->list[i].by.kernel && !s->list[i].physical)
             fprintf(out, "%-6s 0x%-12" PRIx64 "  %s\n", kinds[s->list[i].kind], s->list[i].address,
                     owner);
     }

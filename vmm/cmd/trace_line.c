@@ -170,7 +170,8 @@ static void decode(struct tracer *t, struct shape *s)
     for (size_t i = 0; i < len; i++)
         snprintf(hex + 2 * i, 3, "%02x", s->bytes[i]);
     hex[2 * len] = 0;
-    if (t->symbols && s->rip >> 63 && symbols_find(t->symbols, s->rip, &offset))
+    if (t->symbols && symbols_in_kernel(t->symbols, s->rip) &&
+        symbols_find(t->symbols, s->rip, &offset))
         plain_name(symbols_format(t->symbols, s->rip, where, sizeof(where)));
     s->head_size =
         (u16)snprintf(s->head, sizeof(s->head),

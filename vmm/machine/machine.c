@@ -12,8 +12,27 @@
 #include "board/acpi.h"
 #include "board/boot.h"
 
+/* As after a reset (SDM vol. 3, table 10-1) and the jump that firmware begins with. */
+static void start_real(struct vcpu *c, const struct boot_state *b)
+{
+    c->rip = b->rip;
+    c->rflags = 2;
+    c->cr0 = CR0_ET;
+    c->gdt_limit = c->idt_limit = 0xffff;
+    for (int s = SEG_ES; s <= SEG_GS; s++) {
+        c->seg_sel[s] = s == SEG_CS ? b->cs : 0;
+        c->seg_base[s] = (u64)c->seg_sel[s] << 4;
+        c->seg_limit[s] = 0xffff;
+        c->seg_attr[s] = ATTR_P | ATTR_S | (s == SEG_CS ? 0xb : 3);
+    }
+}
+
 static void start_state(struct vcpu *c, const struct boot_state *b)
 {
+    if (b->real) {
+        start_real(c, b);
+        return;
+    }
     const u16 code = b->wide ? ATTR_L : ATTR_DB;
     c->rip = b->rip;
     c->gpr[RAX] = b->rax;
@@ -72,6 +91,7 @@ static int load_kernel(struct machine *m, const struct machine_config *config, s
                              .initrd_size = config->initrd_size,
                              .append = config->is->append,
                              .seed = config->is->seed,
+                             .bios_data = config->is->revision >= 2,
                              .acpi_rsdp = acpi_build(&m->ram, MACHINE_CPUS)};
     int r = boot_load(&m->ram, &bc, &boot, err);
     if (r)

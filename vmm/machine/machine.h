@@ -41,7 +41,7 @@ struct machine_config {
     struct engine_paranoid paranoid;
     const void *kernel; /* ELF64 vmlinux (already extracted) */
     size_t kernel_size;
-    const void *kernel_header; /* the bzImage's first bytes (setup header), NULL for a bare ELF */
+    const void *kernel_header; /* the bzImage, whole; NULL: there is none */
     size_t kernel_header_size;
     const void *initrd; /* NULL when none */
     size_t initrd_size;

@@ -498,7 +498,7 @@ static bool needs_sp(const struct insn *in)
 {
     if (in->treat == T_PUSH || in->treat == T_POP)
         return in->op0_kind == OP_GPR && in->reg0 == RSP;
-    return ((in->use | in->wr) >> RSP & 1) || in->needs != N_BASE ||
+    return ((in->use | in->wr) >> RSP & 1) || in->needs != N_BASE || in->align ||
            in->mnemonic == ZYDIS_MNEMONIC_DIV || in->mnemonic == ZYDIS_MNEMONIC_IDIV;
 }
 

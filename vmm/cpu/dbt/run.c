@@ -147,7 +147,7 @@ static struct block *lookup(struct dbt *d, int *result, bool remember)
     d->c.st.jc_misses++;
     struct code_at at = {.lin = lin};
     *result = fetch_page(&d->c, lin, &at.phys, &at.page);
-    if (*result)
+    if (*result || !ram_ptr(d->c.ram, at.phys, 1))
         return NULL;
     unsigned offset = at.phys & (PAGE_SIZE - 1);
     if (icache_crosses(&d->c, at.page, offset)) {
@@ -157,7 +157,7 @@ static struct block *lookup(struct dbt *d, int *result, bool remember)
         for (unsigned i = 0; i < avail; i++)
             before[i] = at.page[offset + i];
         *result = fetch_page(&d->c, lin + avail, &at.phys2, &second);
-        if (*result)
+        if (*result || !ram_ptr(d->c.ram, at.phys2, 1))
             return NULL;
         join_bytes(at.bytes, at.page + offset, avail, second);
         /* The walk set an accessed bit in the instruction's own first page. */

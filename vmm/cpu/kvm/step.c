@@ -23,11 +23,13 @@
 
 #include "cpu/x86/park.h"
 #include "cpu/x86/exec.h"
+#include "cpu/x86/flags.h"
 #include "cpu/x86/fpu.h"
 #include "cpu/x86/memory.h"
 #include "cpu/x86/mode.h"
 #include "cpu/x86/run.h"
 #include "cpu/x86/sys.h"
+#include "cpu/x86/walk.h"
 
 #define LOOK_EVERY 128u
 #define TURN_NS    20000000u
@@ -44,6 +46,7 @@ struct plan {
     bool rep;      /* RCX counts, and is not 0 */
     bool cr8_load;
     bool device; /* leaves KVM on the way: the guest's memory must be its own then */
+    bool port;   /* ... and asks a device at a port */
     struct guard {
         u8 *host;
         u8 was[2];
@@ -200,7 +203,7 @@ static bool plan_string(struct core *d, const struct insn *in, struct plan *p)
     u64 di = d->cpu.gpr[RDI], si = d->cpu.gpr[RSI];
     p->string = true;
     p->rep = in->rep;
-    p->device = io;
+    p->device = p->port = io;
     switch (in->opcode & 0xfe) {
     case 0x6c: /* INS */
     case 0xaa: add_operand(p, SEG_ES, di, size, ACC_W, false); break;
@@ -242,7 +245,7 @@ static bool plan_system(struct core *d, const struct insn *in, struct plan *p)
         return d->pmu.kind->kind == PMU_KIND_NONE &&
                (!d->cpl || !(d->cpu.features & FEATURES_CPUID_FAULT));
     case ZYDIS_MNEMONIC_IN:
-    case ZYDIS_MNEMONIC_OUT: p->device = true; return plan_port(d, in);
+    case ZYDIS_MNEMONIC_OUT: p->device = p->port = true; return plan_port(d, in);
     case ZYDIS_MNEMONIC_RDMSR:
     case ZYDIS_MNEMONIC_WRMSR: p->device = true; return d->cpl == 0;
     case ZYDIS_MNEMONIC_MOV:
@@ -309,9 +312,16 @@ static bool plan(struct core *d, const struct insn *in, struct plan *p)
     }
 }
 
-/* All that may stop it. What is not plain RAM or a plain device is the core's as well. */
+/*
+ * All that may stop it. What is not plain RAM or a plain device is the core's as well. Dead flags
+ * become visible here, before KVM has them (flags.c); and where they do twice, the device of the
+ * first access may change what is dead at the second one: the core's.
+ */
 static bool look_at_operands(struct core *d, struct plan *p)
 {
+    unsigned shows = p->port;
+    if (p->port)
+        flags_make_visible(d);
     for (unsigned i = 0; i < p->nop; i++) {
         struct operand *op = &p->op[i];
         if (operand_check(d, op))
@@ -325,8 +335,11 @@ static bool look_at_operands(struct core *d, struct plan *p)
         if (!ram && p->branch)
             return false;
         p->device = p->device || !ram;
+        if (!ram && op->acc != ACC_W)
+            flags_make_visible(d);
+        shows += op->shows || !ram;
     }
-    return true;
+    return shows <= 1;
 }
 
 static bool overlaps(gpa_t a, unsigned alen, gpa_t b, unsigned blen)
@@ -362,11 +375,13 @@ static void remove_guards(struct plan *p)
     }
 }
 
-/* Where the instruction leads, inside its own page only: nothing else may be fetched early. */
+/* Where the instruction leads, inside its own page only: nothing else may be fetched early. Not
+ * where that page is a table too, through which KVM may walk on the way. */
 static bool add_guards(struct core *d, const struct insn *in, struct plan *p)
 {
     bool two = p->branch && !p->always;
-    if (d->code_page2 != NEVER || (two && overlaps(p->target, 2, d->next, 2)))
+    if (d->code_page2 != NEVER || (page_at(d, d->code_page)->flags & PG_PT) ||
+        (two && overlaps(p->target, 2, d->next, 2)))
         return false;
     if (add_guard(d, in, p, p->branch ? p->target : d->next) &&
         (!two || add_guard(d, in, p, d->next)))
@@ -547,7 +562,7 @@ int kvm_step(struct core *d, struct insn *in)
     bool fpu = in->needs == N_X87 || in->needs == N_MMX || in->needs == N_SSE || in->needs == N_AVX;
     if (kvm_undo_failed(k))
         return STOP_FAILED;
-    if (k->stop[d->cpl] == KVM_STOP_NONE || reads_ahead(d) ||
+    if (k->stop[d->cpl] == KVM_STOP_NONE || reads_ahead(d) || !ram_ptr(d->ram, d->code_page, 1) ||
         (k->unknown[in->mnemonic % KVM_MNEMONICS] >> (d->cpl ? 1 : 0) & 1))
         return NOT_STEPPED;
     if (exec_begin(d, in) || !plan(d, in, &p) || !look_at_operands(d, &p))

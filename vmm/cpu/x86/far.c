@@ -30,6 +30,28 @@ static int check_target(struct core *d, const struct desc *cs, u16 sel, bool dir
     return DONE;
 }
 
+/*
+ * CALL's return address. It goes to the stack as the new code has it: 64-bit code takes RSP and no
+ * base, other code ESP or SP from SS's base, and where a call is from one to the other that
+ * decides. The manuals leave it open; CPUs do it so. If it faults, nothing has changed.
+ */
+static int push_return(struct core *d, const struct desc *cs, unsigned size)
+{
+    u32 mode = d->mode;
+    if (long_mode(d)) {
+        u32 code = is_wide_code(d, cs->attr) ? CODE_64 : CODE_32;
+        d->mode = (mode & ~(u32)MODE_CODE) | code << MODE_CODE_SHIFT;
+    }
+    u64 sp = get_sp(d);
+    int r = stack_push(d, &sp, d->cpu.seg_sel[SEG_CS], size);
+    if (r == DONE)
+        r = stack_push(d, &sp, d->next, size);
+    if (r == DONE)
+        set_sp(d, sp);
+    d->mode = mode;
+    return r;
+}
+
 /* CALL and JMP through a 64-bit call gate (SDM vol. 3, 5.8.3.1). */
 static int through_gate(struct core *d, u16 sel, const struct desc *desc, bool call)
 {
@@ -68,10 +90,7 @@ static int through_gate(struct core *d, u16 sel, const struct desc *desc, bool c
         c->gpr[RSP] = sp;
         set_flat(d, SEG_SS, (u16)cpl, 0);
     } else {
-        u64 sp = get_sp(d);
-        TRY(stack_push(d, &sp, c->seg_sel[SEG_CS], 8));
-        TRY(stack_push(d, &sp, d->next, 8));
-        set_sp(d, sp);
+        TRY(push_return(d, &cs, 8));
     }
     load_seg_cache(d, SEG_CS, (u16)((cs_sel & ~3u) | cpl), &cs);
     set_cpl(d, cpl, rip);
@@ -82,7 +101,6 @@ static int through_gate(struct core *d, u16 sel, const struct desc *desc, bool c
 
 HELPER(far_branch)
 {
-    struct vcpu *c = &d->cpu;
     unsigned n = in->opsize;
     if (in->mnemonic == ZYDIS_MNEMONIC_RET) {
         u64 sp = get_sp(d), f[4] = {0, 0, 0, 0};
@@ -124,12 +142,8 @@ HELPER(far_branch)
     TRY(check_target(d, &cs, sel, true));
     if (!code_in(d, cs.attr, cs.limit, rip))
         return raise_error(d, EXC_GP, 0);
-    if (call) {
-        u64 sp = get_sp(d);
-        TRY(stack_push(d, &sp, c->seg_sel[SEG_CS], n));
-        TRY(stack_push(d, &sp, d->next, n));
-        set_sp(d, sp);
-    }
+    if (call)
+        TRY(push_return(d, &cs, n));
     load_seg_cache(d, SEG_CS, (u16)((sel & ~3u) | d->cpl), &cs);
     d->next = rip;
     mmu_mode_changed(d);

@@ -138,15 +138,16 @@ static void page_store(struct core *d, gpa_t gpa, unsigned len, const u8 *in)
  * table through which that page is mapped, or a device, which may write that page: the dead flags
  * become zero now, in every mode (flags.c). Tables on the path are tracked, because the fetch
  * walked through them. */
-static void own_page(struct core *d, gpa_t gpa)
+static bool own_page(struct core *d, gpa_t gpa)
 {
     if (!d->executing)
-        return;
+        return false;
     bool own = (gpa & ~(u64)(PAGE_SIZE - 1)) == d->code_page || !ram_ptr(d->ram, gpa, 1);
     if (!own && (d->shared->pages[ram_page_index(d->ram, gpa)].flags & PG_PT))
         own = mmu_on_path(d, code_linear(d, d->cpu.rip), gpa);
     if (UNLIKELY(own))
         flags_make_visible(d);
+    return own;
 }
 
 static int store_part(struct core *d, gpa_t gpa, u8 *host, unsigned len, const u8 *in)
@@ -366,11 +367,9 @@ static int operand_look(struct core *d, struct operand *op, u8 *host[2])
         if (op->acc == ACC_W)
             watch(d, va, len, op->gpa, true);
     }
-    if (op->acc == ACC_W) {
-        own_page(d, op->gpa[0]);
-        if (op->part < len)
-            own_page(d, op->gpa[1]);
-    }
+    op->shows = op->acc == ACC_W && own_page(d, op->gpa[0]);
+    if (op->acc == ACC_W && op->part < len && own_page(d, op->gpa[1]))
+        op->shows = true;
     op->bounced = !host[0] || op->part < len;
     return DONE;
 }

@@ -24,7 +24,8 @@ struct operand {
     unsigned len, seg;
     enum access acc; /* ACC_W: read-modify-write if `read` */
     bool read, bounced;
-    u64 va; /* its linear address, once it was looked at */
+    bool shows; /* it made dead flags visible: a store into the own page, a device (flags.c) */
+    u64 va;     /* its linear address, once it was looked at */
     gpa_t gpa[2];
     unsigned part;
     u8 before[64];

@@ -15,17 +15,18 @@
 #include "cpu/x86/mode.h"
 #include "cpu/x86/trace.h"
 
+/* What code reads where there is no RAM, devices' memory included: nothing drives the bus. Two such
+ * bytes are #UD. */
+static const u8 no_ram[PAGE_SIZE] = {[0 ... PAGE_SIZE - 1] = 0xff};
+
 int fetch_page(struct core *d, u64 lin, gpa_t *gpa, const u8 **page)
 {
     if (UNLIKELY(!is_canonical(lin)))
         return raise_error(d, EXC_GP, 0);
     TRY(mmu_walk(d, lin, ACC_X, d->cpl == 3 ? IDX_USER : IDX_SUPU, gpa));
     *page = ram_ptr(d->ram, *gpa & ~(u64)(PAGE_SIZE - 1), PAGE_SIZE);
-    if (!*page) {
-        return REPORT(d,
-                      "the guest executes from physical address %llx, which is not RAM (RIP %llx)",
-                      (unsigned long long)*gpa, (unsigned long long)lin);
-    }
+    if (UNLIKELY(!*page))
+        *page = no_ram;
     return DONE;
 }
 

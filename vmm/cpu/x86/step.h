@@ -7,7 +7,8 @@
 #include "cpu/x86/insn.h"
 #include "cpu/x86/trace.h"
 
-/* The page bytes at linear address lin, fetched with the rights of the current mode. */
+/* The page bytes at linear address lin, fetched with the rights of the current mode; ones where
+ * there is no RAM (ram_ptr). */
 int fetch_page(struct core *d, u64 lin, gpa_t *gpa, const u8 **page);
 /* What follows every instruction that exec() ran, and every fault: `r` is its result. */
 int step_finish(struct core *d, int r, bool tf);

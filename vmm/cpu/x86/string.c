@@ -58,7 +58,9 @@ static void compare(struct core *d, u64 a, u64 b, unsigned size)
     d->flags = f & FL_ARITH;
 }
 
-static int once(struct core *d, const struct insn *in, enum op op, unsigned size)
+/* `before`: of a comparison, the flags as the CPU has them until the last iteration; its loads may
+ * have made the dead ones visible. */
+static int once(struct core *d, const struct insn *in, enum op op, unsigned size, u64 *before)
 {
     u64 m = addr_mask(in), si = d->cpu.gpr[RSI] & m, di = d->cpu.gpr[RDI] & m;
     i64 by = d->cpu.rflags & FL_DF ? -(i64)size : (i64)size;
@@ -82,12 +84,14 @@ static int once(struct core *d, const struct insn *in, enum op op, unsigned size
         break;
     case SCAS:
         TRY(mem_read(d, SEG_ES, di, size, &b));
+        *before = d->flags;
         compare(d, d->cpu.gpr[RAX], b, size);
         advance(d, in, RDI, by);
         break;
     case CMPS:
         TRY(mem_read(d, SEG_ES, di, size, &b)); /* this order shows in CR2 */
         TRY(mem_read(d, in->seg, si, size, &a));
+        *before = d->flags;
         compare(d, a, b, size);
         advance(d, in, RSI, by);
         advance(d, in, RDI, by);
@@ -105,7 +109,8 @@ static u8 *direct(struct core *d, u64 va, enum access acc)
 }
 
 /* Does the element at va lie in a page that holds the instruction itself? The next iteration is a
- * position of its own and must see the new bytes, as it would after a stop. */
+ * position of its own and must see the new bytes, as it would after a stop; and so it is with what
+ * a device wrote that it asked, and with accessed bits among its own bytes (walk.c). */
 static bool own_code(struct core *d, u64 va, unsigned size)
 {
     for (int k = 0; k < 2; k++, va += size - 1) {
@@ -241,8 +246,9 @@ HELPER(string)
 {
     enum op op = op_of(in);
     unsigned size = size_of(in);
+    u64 flags = d->flags;
     if (!in->rep)
-        return once(d, in, op, size);
+        return once(d, in, op, size, &flags);
     u64 m = addr_mask(in);
     if (in->addrsize == 4 && is_64bit(d)) {
         /* The CPU's own first step, seen when no iteration follows or the first one faults. */
@@ -257,9 +263,8 @@ HELPER(string)
     bool tf = d->cpu.rflags & FL_TF;
     /*
      * CMPS and SCAS: RFLAGS stay as they were until the last iteration, so that a fault, a stop or
-     * an interrupt shows what it was before the instruction (SDM vol. 2, REP).
+     * an interrupt shows what it was before the instruction (SDM vol. 2, REP): `flags`.
      */
-    u64 flags = d->flags;
     for (;;) {
         u64 rcx = d->cpu.gpr[RCX] & m;
         /* After STI or MOV SS a wanted interrupt comes after the first iteration, not where a slice
@@ -272,9 +277,9 @@ HELPER(string)
             done = scan(d, in, op, size, MIN(rcx, left));
         bool restart = false;
         if (!done) {
-            u64 di = linear(d, SEG_ES, d->cpu.gpr[RDI] & m);
-            TRY(once(d, in, op, size));
-            restart = (op == MOVS || op == STOS) && own_code(d, di, size);
+            u64 di = linear(d, SEG_ES, d->cpu.gpr[RDI] & m), asked = d->st.mmio;
+            TRY(once(d, in, op, size, &flags));
+            restart = ((op == MOVS || op == STOS) && own_code(d, di, size)) || d->st.mmio != asked;
             done = 1;
         }
         bool zf = d->flags & FL_ZF;

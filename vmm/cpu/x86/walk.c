@@ -141,8 +141,12 @@ int walk(struct core *d, u64 va, enum access acc, unsigned idx, enum walk_kind k
          */
         if (kind == WALK_BESIDE && (page_at(d, w->table[l])->flags & PG_CODE))
             return FAULT;
-        if (UNLIKELY(d->executing && w->table[l] == d->code_page))
+        if (LIKELY(!d->executing))
+            continue;
+        if (w->table[l] == d->code_page)
             flags_make_visible(d);
+        if (w->table[l] == d->code_page || w->table[l] == d->code_page2)
+            d->stale = true;
     }
     for (unsigned l = mode->levels; l >= w->leaf; l--) {
         if (LIKELY(!set[l]))
