@@ -165,6 +165,7 @@ static u8 *put_branch(struct rng *r, u8 *p)
         {9, true, "\x48\x8d\x05\x02\x00\x00\x00\x50\xc3"},  /* ... push rax; ret */
         {12, true, "\x48\xb8\0\0\0\0\0\0\x50\x50\xff\xe0"}, /* mov rax, not canonical; jmp */
         {12, true, "\x48\xb8\0\0\0\0\0\0\x50\x50\xff\xd0"}, /* ... call */
+        {12, true, "\x48\xb8\0\0\0\0\0\0\0\xc0\xff\xe0"}, /* ... what the jump cache has for none */
         {12, true, "\x48\xb8\0\0\0\0\0\0\x50\x50\x50\xc3"}, /* ... push; ret */
         {9, true, "\x9c\x81\x0c\x24\x00\x01\x00\x00\x9d"},  /* pushfq; or [rsp], TF; popfq */
         {3, false, "\xfd\xf3\xaa"},                         /* std; rep stosb */

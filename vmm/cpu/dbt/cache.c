@@ -16,7 +16,9 @@
 #include <errno.h>
 #include <sys/mman.h>
 
-#define NO_TARGET (1ull << 62) /* 0 - an address that is not canonical */
+/* 0 - an address that is not canonical. Guests branch there all the same: who finds it finds the
+ * miss. */
+#define NO_TARGET (1ull << 62)
 
 /* A look at the addresses of a page, side by side in the tables, costs as much as one at so many
  * entries of a list, which are all over them. */
@@ -39,7 +41,8 @@ static void jc_clear(struct dbt *d, unsigned t, u32 slot)
     if (t < IDX_COUNT)
         d->jc[t][slot] = (u64)(uintptr_t)(d->code->rx + d->code->second[t]);
     else
-        d->jc2[t - IDX_COUNT][slot].minus = NO_TARGET;
+        d->jc2[t - IDX_COUNT][slot] =
+            (struct jc_second){NO_TARGET, (u64)(uintptr_t)(d->code->rx + d->code->ind_miss)};
 }
 
 static u64 *page_bit(struct dbt *d, u64 lin, u64 *bit)

@@ -250,10 +250,10 @@ static void configure(struct core *d)
     struct pmu *p = &d->pmu;
     u32 before[2] = {p->signals[0], p->signals[1]};
     bool edge = p->edge;
-    core_park(d); /* the table of events is in other code */
     p->n = 0;
     p->on = p->by_ring = p->edge = false;
     p->signals[0] = p->signals[1] = 0;
+    core_park(d); /* cpu_model_event() may use vector registers */
     if (is_intel(d))
         add_intel(d);
     for (unsigned i = 0; p->kind->kind == PMU_KIND_AMD && i < p->kind->general; i++)
