@@ -263,8 +263,11 @@ static void *map(u64 size)
 static int make(struct im_vcpu *v, struct err *err)
 {
     static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
-    const struct engine_config config = {
-        .model = v->model, .ram = &v->ram, .env = &v->env, .unit = UNIT_BRANCH};
+    const struct engine_config config = {.model = v->model,
+                                         .ram = &v->ram,
+                                         .env = &v->env,
+                                         .revision = ENGINE_REVISION,
+                                         .unit = UNIT_BRANCH};
     struct sigaction old[ARRAY_SIZE(signals)];
     for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
         sigaction(signals[i], NULL, &old[i]);

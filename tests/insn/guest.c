@@ -285,6 +285,7 @@ static int create(struct guest **out, struct engine_config config, bool handlers
     config.ram = &g->ram;
     config.env = &g->env;
     config.pmu = true;
+    config.revision = ENGINE_REVISION;
 
     g->env = (struct engine_env){.cpu = g,
                                  .pio_read = guest_pio_read,

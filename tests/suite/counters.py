@@ -82,6 +82,32 @@ def perf_record(t):
     t.same("one", one)
 
 
+@test("counters/shared", cost=40)
+def shared(t):
+    """More events than counters, sampling by time, of all processes: the same however the run is cut."""
+    script = ("perf stat -x, -e instructions:u,branches:u,branch-misses:u,cycles:k,branches:k,cache-misses,r01c4:u,r20c4:u,r02c4:k work 100 2>&1\n"
+              "perf record -q -F 3000 -e branches:u -o /tmp/p work 1000 >/dev/null\nperf script -i /tmp/p -F ip | md5sum\n"
+              "perf record -q -c 20011 -e cycles -o /tmp/p -a -- work 300 >/dev/null\nperf script -i /tmp/p -F ip | md5sum\n"
+              "perf stat -x, -e r01c4:k,r1c0c4:u,instructions:u -I 10 work 300 2>&1\n")
+    r = counters(t, "rec", script)
+    t.same("rec", r)
+    t.same("rec", r, env={"REPRISE_TEST_SLICE": 9973}, timeout=400)
+    t.run(t.reprise, "checkpoint", t.dir / "rec", timeout=200)
+    t.verify_checkpoints("rec")
+
+
+@test("counters/perf-test", cost=30)
+def perf_test(t):
+    """What perf tests itself of counters, breakpoints and their signals."""
+    numbers = (2, 4, 8, 9, 20, 21, 22, 23, 25, 35, 50, 51, 71, 73, 77, 78)
+    r = counters(t, "rec", f"perf test {' '.join(map(str, numbers))} 2>&1\n")
+    for number in numbers:
+        t.has(r.text, rf"^\W*(\[m)? *{number}[:.].*: +Ok|^\W*(\[m)? *{number}: .*:\s*$", f"perf's test {number}")
+    t.lacks(r.text, "FAILED", "perf test")
+    t.same("rec", r)
+    return f"{len(re.findall(': Ok', r.text))} good"
+
+
 @test("counters/rr", cost=90)
 def rr(t):
     """rr records and replays a program, threads, a storm of signals."""

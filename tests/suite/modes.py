@@ -262,7 +262,7 @@ ASK = """grep -v '\\[' /proc/kallsyms | sort | md5sum
 echo 1 >/proc/sys/kernel/sysrq
 echo t >/proc/sysrq-trigger
 dmesg | grep -c Trace
-busybox timeout 1 compat | head -c 60
+busybox timeout 1 compat | head -c 600
 """
 
 

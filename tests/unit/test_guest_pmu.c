@@ -35,8 +35,12 @@ struct cpu {
 static struct core *start(struct cpu *c, enum cpu_model model, bool pmu)
 {
     struct err err = {0};
-    const struct engine_config config = {
-        .model = model, .ram = &c->ram, .env = &env, .kind = ENGINE_DBT, .pmu = pmu};
+    const struct engine_config config = {.model = model,
+                                         .ram = &c->ram,
+                                         .env = &env,
+                                         .kind = ENGINE_DBT,
+                                         .revision = ENGINE_REVISION,
+                                         .pmu = pmu};
 
     assert_int_equal(ram_create(&c->ram, 16 << 20, &err), 0);
     assert_int_equal(engine_create(&c->engine, &config, &err), 0);

@@ -101,8 +101,11 @@ void doctor_dbt(struct facts *f)
     struct ram ram;
     struct engine *e;
     struct err err = {0};
-    struct engine_config config = {
-        .kind = ENGINE_DBT, .model = CPU_X86_64_V2, .ram = &ram, .env = &env};
+    struct engine_config config = {.kind = ENGINE_DBT,
+                                   .revision = ENGINE_REVISION,
+                                   .model = CPU_X86_64_V2,
+                                   .ram = &ram,
+                                   .env = &env};
     for (enum cpu_model m = CPU_MODEL_FIRST; m <= CPU_MODEL_LAST; m++) {
         const char *lacks = cpu_model_host_lacks(m);
         char key[48];

@@ -70,12 +70,20 @@ struct engine_paranoid {
     u64 seed; /* of the stretches' lengths */
 };
 
+/*
+ * What a vCPU does differently since there are recordings, by the machine's revision
+ * (board/description.h). 2: an interrupt pushes RF as it is; a far CALL between 64-bit and
+ * compatibility mode pushes to the stack as the new code has it.
+ */
+#define ENGINE_REVISION 2
+
 struct engine_config {
     enum cpu_model model;
     struct ram *ram;
     const struct engine_env *env;
     enum engine_kind kind;
     enum position_unit unit; /* 0: UNIT_INSN */
+    u32 revision;            /* of the machine, whose rules it follows: ENGINE_REVISION now */
     bool pmu;                /* the model's performance counters are there */
     bool guest_tsc;          /* kvm, UNIT_BRANCH: it may run freely once MSR_GUEST_TSC says so */
     u64 code_cache;          /* bytes, CODE_CACHE_MIN to CODE_CACHE_MAX; 0: CODE_CACHE_DEFAULT */

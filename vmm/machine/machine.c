@@ -4,6 +4,7 @@
  */
 #include "machine/internal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,6 +61,8 @@ static void start_state(struct vcpu *c, const struct boot_state *b)
     }
 }
 
+static_assert(DESCRIPTION_REVISION == ENGINE_REVISION, "a revision is the whole machine's");
+
 static int create_cpus(struct machine *m, const struct machine_config *config, struct err *err)
 {
     int r = 0;
@@ -70,6 +73,7 @@ static int create_cpus(struct machine *m, const struct machine_config *config, s
                                          .kind = config->engine,
                                          .paranoid = config->paranoid,
                                          .unit = m->unit,
+                                         .revision = config->is->revision,
                                          .pmu = !strcmp(config->is->pmu, "on"),
                                          .guest_tsc = config->is->guest_tsc,
                                          .code_cache = config->code_cache};

@@ -250,6 +250,7 @@ struct core {
     u64 xmask;        /* XSAVE mask for the host */
     u64 phys_mask;    /* valid physical address bits */
     enum cpu_model model;
+    u32 revision;     /* ENGINE_REVISION, or what it was when the recording was made */
     const u32 *words; /* its features: core_has() */
     u64 cr4_bits;     /* of CR4 that it has; the others are reserved */
     struct ram *ram;

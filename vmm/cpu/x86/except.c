@@ -168,7 +168,7 @@ static int external(struct core *d, unsigned vector)
 {
     enum phase before = phase_enter(PHASE_STEP);
     flags_make_visible(d);
-    d->push_rf = d->cpu.rep_resume;
+    d->push_rf = d->cpu.rep_resume || (d->revision >= 2 && (d->cpu.rflags & FL_RF));
     int r = deliver_loop(d, vector, false, 0, false);
     if (r == DONE) {
         d->budget--;

@@ -38,7 +38,7 @@ static int check_target(struct core *d, const struct desc *cs, u16 sel, bool dir
 static int push_return(struct core *d, const struct desc *cs, unsigned size)
 {
     u32 mode = d->mode;
-    if (long_mode(d)) {
+    if (long_mode(d) && d->revision >= 2) {
         u32 code = is_wide_code(d, cs->attr) ? CODE_64 : CODE_32;
         d->mode = (mode & ~(u32)MODE_CODE) | code << MODE_CODE_SHIFT;
     }

@@ -91,6 +91,7 @@ int core_init(struct core *d, const struct engine_config *config, struct err *er
 {
     d->base.ops = &core_ops;
     d->model = config->model;
+    d->revision = config->revision;
     d->words = cpu_model_words(d->model);
     d->cr4_bits = cr4_bits(d);
     d->ram = config->ram;
