@@ -33,6 +33,7 @@ RECORDINGS = {
     "interrupts": ("interrupts", []),
     "paging": ("paging", ["--memory", "32M"]),
     "compat": ("compat", []),
+    "counters": ("counters", ["--cpu", "nehalem"]),
     "modes": ("modes", ["--boot-protocol", "pvh", "--append", "brief"], {"kernel": IMAGES / "modes/modes.elf"}),
     "multiboot": ("modes", ["--boot-protocol", "multiboot2", "--append", "brief"],
                   {"kernel": IMAGES / "modes/modes.elf"}),

@@ -31,6 +31,7 @@ for path in sorted((ROOT / "images" / "tiny").glob("*.c")):
 for model in ("nehalem", "haswell", "skylake-server", "icelake-server", "zen2"):
     guest("named", model)
     guest("asks", model)
+    guest("counters", model)
 
 
 def answers(lines):
