@@ -6,6 +6,7 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include "cpu/dbt/host.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

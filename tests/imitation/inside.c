@@ -4,6 +4,7 @@
  * Vector registers hold the guest's here (vmm/cpu/dbt/README.md).
  */
 #include "imitation.h"
+#include "cpu/dbt/cache.h"
 
 #include "cpu/x86/mode.h"
 

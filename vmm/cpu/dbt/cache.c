@@ -8,7 +8,9 @@
  * names of code (cmd/perf.h); of a memfd it takes the name.
  */
 #define _GNU_SOURCE
-#include "dbt.h"
+#include "cache.h"
+
+#include "regions.h"
 
 #include "cpu/x86/park.h"
 #include "cpu/x86/tlb.h"

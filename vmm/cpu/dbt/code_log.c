@@ -1,5 +1,5 @@
 /* Profilers are told what code is made of what (engine_set_code_log). Runs parked. */
-#include "dbt.h"
+#include "code_log.h"
 
 #include <Zydis/Mnemonic.h>
 

@@ -1,6 +1,12 @@
 /* dbt as a core's translator (cpu/x86/core.h): creation, and what debug points change. */
 #include "paranoid.h"
 
+#include "cache.h"
+#include "translate.h"
+#include "code_log.h"
+#include "host.h"
+#include "run.h"
+
 #include <errno.h>
 #include <sys/mman.h>
 

@@ -5,7 +5,7 @@
  * into the run loop. One machine runs per thread; several may exist in a process.
  */
 #define _GNU_SOURCE
-#include "dbt.h"
+#include "host.h"
 
 #include <asm/prctl.h>
 #include <cpuid.h>

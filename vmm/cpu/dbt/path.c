@@ -8,6 +8,8 @@
  */
 #include "tr.h"
 
+#include "cache.h"
+
 #include "cpu/x86/mode.h"
 
 static bool is_jcc(const struct tr *t, unsigned i)

@@ -9,7 +9,9 @@
  * Nothing of this shows outside: the draw is a fixed sequence, and recordings are the same whatever
  * is in the cache. Blocks are dropped between runs of translated code only.
  */
-#include "dbt.h"
+#include "regions.h"
+
+#include "cache.h"
 
 #include <errno.h>
 

@@ -4,7 +4,12 @@
  * machine's wishes (attention, interrupt window, stop) are looked at: so every event falls on an
  * exact instruction boundary.
  */
-#include "dbt.h"
+#include "run.h"
+
+#include "cache.h"
+#include "regions.h"
+#include "translate.h"
+#include "host.h"
 
 #include "base/phase.h"
 #include "cpu/x86/except.h"

@@ -1,5 +1,5 @@
 /* Loads and stores of translated code that missed the soft TLB. */
-#include "dbt.h"
+#include "slow.h"
 
 #include "cpu/x86/debug.h"
 #include "cpu/x86/fpu.h"

@@ -4,6 +4,11 @@
  */
 #include "tr.h"
 
+#include "slow.h"
+#include "regions.h"
+#include "translate.h"
+#include "code_log.h"
+
 #include "base/phase.h"
 
 /*

@@ -9,6 +9,10 @@
  */
 #include "tr.h"
 
+#include "regions.h"
+#include "translate.h"
+#include "code_log.h"
+
 #include "base/phase.h"
 #include "cpu/x86/flags.h"
 #include "cpu/x86/icache.h"
