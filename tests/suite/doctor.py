@@ -253,7 +253,7 @@ def poor(t):
 @test("doctor/documented", cost=2)
 def documented(t):
     """docs/doctor.md has every fact, and no other."""
-    keys = {re.sub(r"^(cap|insn)\..*", r"\1.NAME", re.sub(r"ring[03]$", "ringN", k))
+    keys = {re.sub(r"^(cap|insn|dbt\.model)\..*", r"\1.NAME", re.sub(r"ring[03]$", "ringN", k))
             for k in report(t)["facts"]}
     table = set(re.findall(r"^\| `([a-z_.]+[A-Za-z0-9_]*)`",
                            (ROOT / "docs/doctor.md").read_text(), re.M))
@@ -261,7 +261,7 @@ def documented(t):
     names = re.compile(r'"([a-z]+\.[a-z_0-9]+)"')
     code = " ".join(p.read_text() for p in [*(ROOT / "vmm/cpu/kvm").glob("probe*.c"),
                                             *(ROOT / "vmm/cmd").glob("doctor*.c")])
-    made = set(names.findall(code)) | {"cap.NAME", "insn.NAME"}
+    made = set(names.findall(code)) | {"cap.NAME", "insn.NAME", "dbt.model.NAME"}
     for key in table - keys:
         kind = key.removesuffix(".ringN")
         t.check(key in made or (kind != key and kind.split(".")[0] in
