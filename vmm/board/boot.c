@@ -11,6 +11,7 @@
 #include "board/linux16.h"
 #include "board/protocol.h"
 #include "board/zero_page.h"
+#include "base/bytes.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -37,35 +38,6 @@ struct layout {
     u64 entry;
     u64 initrd;
 };
-
-static void put16(u8 *p, u16 v)
-{
-    memcpy(p, &v, sizeof(v));
-}
-
-static void put32(u8 *p, u32 v)
-{
-    memcpy(p, &v, sizeof(v));
-}
-
-static void put64(u8 *p, u64 v)
-{
-    memcpy(p, &v, sizeof(v));
-}
-
-static u16 get16(const u8 *p)
-{
-    u16 v;
-    memcpy(&v, p, sizeof(v));
-    return v;
-}
-
-static u32 get32(const u8 *p)
-{
-    u32 v;
-    memcpy(&v, p, sizeof(v));
-    return v;
-}
 
 static double mib(u64 bytes)
 {

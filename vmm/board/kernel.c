@@ -8,6 +8,7 @@
 
 #include "board/linux16.h"
 #include "board/protocol.h"
+#include "base/bytes.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -73,20 +74,6 @@ static bool has(struct span s, size_t offset, const char *bytes, size_t length)
 {
     return offset <= s.size && length <= s.size - offset &&
            !memcmp(s.bytes + offset, bytes, length);
-}
-
-static u16 get16(const u8 *p)
-{
-    u16 v;
-    memcpy(&v, p, sizeof(v));
-    return v;
-}
-
-static u32 get32(const u8 *p)
-{
-    u32 v;
-    memcpy(&v, p, sizeof(v));
-    return v;
 }
 
 const char *kernel_file_looks_like(const void *file, size_t size)

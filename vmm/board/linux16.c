@@ -6,6 +6,7 @@
 
 #include "board/bios.h"
 #include "board/zero_page.h"
+#include "base/bytes.h"
 
 #include <errno.h>
 #include <string.h>
@@ -23,42 +24,6 @@
 #define CMDLINE_MAX_2_02 255u
 
 _Static_assert(CMDLINE_AT + PAGE_SIZE <= BOOT_LOW_END, "it is in RAM");
-
-static u16 get16(const u8 *p)
-{
-    u16 v;
-    memcpy(&v, p, sizeof(v));
-    return v;
-}
-
-static u32 get32(const u8 *p)
-{
-    u32 v;
-    memcpy(&v, p, sizeof(v));
-    return v;
-}
-
-static u64 get64(const u8 *p)
-{
-    u64 v;
-    memcpy(&v, p, sizeof(v));
-    return v;
-}
-
-static void put16(u8 *p, u16 v)
-{
-    memcpy(p, &v, sizeof(v));
-}
-
-static void put32(u8 *p, u32 v)
-{
-    memcpy(p, &v, sizeof(v));
-}
-
-static void put64(u8 *p, u64 v)
-{
-    memcpy(p, &v, sizeof(v));
-}
 
 /* Bytes of boot sector and setup code: what is loaded low. */
 static u32 setup_size(const u8 *file)

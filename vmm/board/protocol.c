@@ -2,6 +2,7 @@
 #include "board/protocol.h"
 
 #include "board/bios.h"
+#include "base/bytes.h"
 
 #include <errno.h>
 #include <string.h>
@@ -22,20 +23,6 @@
 #define MULTIBOOT2_SEARCH   32768u
 #define MULTIBOOT_ADDRESSES 0x10000u /* ... are in the header */
 #define MULTIBOOT_REQUIRED  0xfffcu  /* bits of what must be done; 0 and 1 are */
-
-static u32 get32(const u8 *p)
-{
-    u32 v;
-    memcpy(&v, p, sizeof(v));
-    return v;
-}
-
-static u64 get64(const u8 *p)
-{
-    u64 v;
-    memcpy(&v, p, sizeof(v));
-    return v;
-}
 
 u64 protocol_pvh_entry(const u8 *notes, u64 size, unsigned align)
 {
@@ -165,14 +152,14 @@ struct out {
     u8 *at;
 };
 
-static void put32(struct out *o, u64 v)
+static void append32(struct out *o, u64 v)
 {
     u32 w = (u32)v;
     memcpy(o->at, &w, sizeof(w));
     o->at += sizeof(w);
 }
 
-static void put64(struct out *o, u64 v)
+static void append64(struct out *o, u64 v)
 {
     memcpy(o->at, &v, sizeof(v));
     o->at += sizeof(v);
@@ -189,26 +176,26 @@ static void write_pvh(struct ram *ram, const struct protocol_info *info,
                       const struct boot_range *map, unsigned n)
 {
     struct out o = page(ram, INFO), m = page(ram, MAP), k = page(ram, MODULES);
-    put32(&o, PVH_MAGIC);
-    put32(&o, 1); /* version: with a memory map */
-    put32(&o, 0);
-    put32(&o, info->initrd_size ? 1 : 0);
-    put64(&o, MODULES);
-    put64(&o, CMDLINE);
-    put64(&o, info->acpi_rsdp);
-    put64(&o, MAP);
-    put32(&o, n);
-    put32(&o, 0);
+    append32(&o, PVH_MAGIC);
+    append32(&o, 1); /* version: with a memory map */
+    append32(&o, 0);
+    append32(&o, info->initrd_size ? 1 : 0);
+    append64(&o, MODULES);
+    append64(&o, CMDLINE);
+    append64(&o, info->acpi_rsdp);
+    append64(&o, MAP);
+    append32(&o, n);
+    append32(&o, 0);
     for (unsigned i = 0; i < n; i++) {
-        put64(&m, map[i].base);
-        put64(&m, map[i].size);
-        put32(&m, map[i].type);
-        put32(&m, 0);
+        append64(&m, map[i].base);
+        append64(&m, map[i].size);
+        append32(&m, map[i].type);
+        append32(&m, 0);
     }
-    put64(&k, info->initrd);
-    put64(&k, info->initrd_size);
-    put64(&k, 0);
-    put64(&k, 0);
+    append64(&k, info->initrd);
+    append64(&k, info->initrd_size);
+    append64(&k, 0);
+    append64(&k, 0);
 }
 
 /* KiB of RAM from 0 and from 1 MiB on. */
@@ -226,26 +213,26 @@ static void write_multiboot(struct ram *ram, const struct protocol_info *info,
 {
     struct out o = page(ram, INFO), m = page(ram, MAP), k = page(ram, MODULES);
     bool module = info->initrd_size;
-    put32(&o, 1u | 4 | (module ? 8 : 0) | 64); /* memory, command line, modules, map */
-    put32(&o, lower());
-    put32(&o, upper(ram));
-    put32(&o, 0); /* boot device */
-    put32(&o, CMDLINE);
-    put32(&o, module);
-    put32(&o, MODULES);
+    append32(&o, 1u | 4 | (module ? 8 : 0) | 64); /* memory, command line, modules, map */
+    append32(&o, lower());
+    append32(&o, upper(ram));
+    append32(&o, 0); /* boot device */
+    append32(&o, CMDLINE);
+    append32(&o, module);
+    append32(&o, MODULES);
     o.at += 16; /* symbols */
-    put32(&o, 24 * n);
-    put32(&o, MAP);
+    append32(&o, 24 * n);
+    append32(&o, MAP);
     for (unsigned i = 0; i < n; i++) {
-        put32(&m, 20);
-        put64(&m, map[i].base);
-        put64(&m, map[i].size);
-        put32(&m, map[i].type);
+        append32(&m, 20);
+        append64(&m, map[i].base);
+        append64(&m, map[i].size);
+        append32(&m, map[i].type);
     }
-    put32(&k, info->initrd);
-    put32(&k, info->initrd + info->initrd_size);
-    put32(&k, CMDLINE + strlen(info->append)); /* an empty string */
-    put32(&k, 0);
+    append32(&k, info->initrd);
+    append32(&k, info->initrd + info->initrd_size);
+    append32(&k, CMDLINE + strlen(info->append)); /* an empty string */
+    append32(&k, 0);
 }
 
 static void pad8(struct out *o, const u8 *from)
@@ -262,42 +249,42 @@ static void write_multiboot2(struct ram *ram, const struct protocol_info *info,
     struct out o = page(ram, INFO), head = o;
     u8 *from = o.at; /* a command line has no more than a page; its tag and the rest go on */
     memset(ram_ptr(ram, INFO, 4 * PAGE_SIZE), 0, 4 * PAGE_SIZE);
-    put64(&o, 0);
-    put32(&o, MEMORY);
-    put32(&o, 16);
-    put32(&o, lower());
-    put32(&o, upper(ram));
-    put32(&o, MEMORY_MAP);
-    put32(&o, 16 + 24 * n);
-    put32(&o, 24);
-    put32(&o, 0);
+    append64(&o, 0);
+    append32(&o, MEMORY);
+    append32(&o, 16);
+    append32(&o, lower());
+    append32(&o, upper(ram));
+    append32(&o, MEMORY_MAP);
+    append32(&o, 16 + 24 * n);
+    append32(&o, 24);
+    append32(&o, 0);
     for (unsigned i = 0; i < n; i++) {
-        put64(&o, map[i].base);
-        put64(&o, map[i].size);
-        put32(&o, map[i].type);
-        put32(&o, 0);
+        append64(&o, map[i].base);
+        append64(&o, map[i].size);
+        append32(&o, map[i].type);
+        append32(&o, 0);
     }
     if (info->initrd_size) {
-        put32(&o, MODULE);
-        put32(&o, 17);
-        put32(&o, info->initrd);
-        put32(&o, info->initrd + info->initrd_size);
+        append32(&o, MODULE);
+        append32(&o, 17);
+        append32(&o, info->initrd);
+        append32(&o, info->initrd + info->initrd_size);
         o.at++;
         pad8(&o, from);
     }
-    put32(&o, ACPI);
-    put32(&o, 8 + rsdp);
+    append32(&o, ACPI);
+    append32(&o, 8 + rsdp);
     memcpy(o.at, ram_ptr(ram, info->acpi_rsdp, rsdp), rsdp);
     o.at += rsdp;
     pad8(&o, from);
-    put32(&o, COMMAND_LINE);
-    put32(&o, 8 + len);
+    append32(&o, COMMAND_LINE);
+    append32(&o, 8 + len);
     memcpy(o.at, info->append, len);
     o.at += len;
     pad8(&o, from);
-    put32(&o, 0);
-    put32(&o, 8);
-    put32(&head, (u64)(o.at - from));
+    append32(&o, 0);
+    append32(&o, 8);
+    append32(&head, (u64)(o.at - from));
 }
 
 void protocol_write(struct ram *ram, enum boot_protocol protocol, const struct protocol_info *info,

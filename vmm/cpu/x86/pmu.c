@@ -44,21 +44,17 @@ enum {
 #define FIXED_MAX   3
 /* AMD's: */
 enum { P_AMD_CTR = 0, P_AMD_SEL = 6 };
-#define AMD_MAX 6
 
 #define SEL_USER   (1u << 16)
 #define SEL_OS     (1u << 17)
 #define SEL_EDGE   (1u << 18)
-#define SEL_PIN    (1u << 19)
 #define SEL_INT    (1u << 20)
 #define SEL_ANY    (1u << 21)
 #define SEL_ENABLE (1u << 22)
 #define SEL_INVERT (1u << 23)
 
-#define FIXED_OS   1u
-#define FIXED_USER 2u
-#define FIXED_ANY  4u
-#define FIXED_INT  8u
+#define FIXED_ANY 4u
+#define FIXED_INT 8u
 
 #define DEBUGCTL_BTF        (1u << 1)
 #define DEBUGCTL_FREEZE_PMI (1u << 12)
@@ -209,6 +205,12 @@ static void add_general(struct core *d, u64 sel, u64 *value, unsigned number, bo
         event ? (enum pmu_counts)event->counts : PMU_NOTHING, enabled && (sel & SEL_ENABLE));
 }
 
+/* IA32_FIXED_CTR_CTRL, of Intel's. */
+static u64 fixed_ctrl(const struct core *d)
+{
+    return d->cpu.perf[P_MISC] >> FIXED_SHIFT & 0xfff;
+}
+
 static void add_intel(struct core *d)
 {
     static const enum pmu_counts fixed[FIXED_MAX] = {PMU_INSNS, PMU_CYCLES, PMU_REF_CYCLES};
@@ -216,7 +218,7 @@ static void add_intel(struct core *d)
     for (unsigned i = 0; i < d->pmu.kind->general; i++)
         add_general(d, r[P_SEL + i], &r[P_PMC + i], i, on >> i & 1);
     for (unsigned i = 0; i < d->pmu.kind->fixed; i++) {
-        u64 how = r[P_MISC] >> (FIXED_SHIFT + 4 * i);
+        u64 how = fixed_ctrl(d) >> 4 * i;
         add_counter(d,
                     (struct pmu_counter){.value = &r[P_FIXED + i],
                                          .rings = how & 3,
@@ -387,11 +389,6 @@ static bool any_thread(const struct core *d)
     return d->pmu.kind->version == 3 || d->pmu.kind->version == 4;
 }
 
-/* IA32_FIXED_CTR_CTRL, of Intel's. */
-static u64 fixed_ctrl(const struct core *d)
-{
-    return d->cpu.perf[P_MISC] >> FIXED_SHIFT & 0xfff;
-}
 static bool set_fixed_ctrl(struct core *d, u64 v)
 {
     u64 may = 0;
@@ -467,8 +464,8 @@ static u64 in_use(const struct core *d)
         used |= (u64)((r[P_SEL + i] & SEL_INT) != 0) << 63;
     }
     for (unsigned i = 0; i < d->pmu.kind->fixed; i++) {
-        used |= (u64)((r[P_MISC] >> (FIXED_SHIFT + 4 * i) & 3) != 0) << (STATUS_FIXED + i);
-        used |= (u64)((r[P_MISC] >> (FIXED_SHIFT + 4 * i) & FIXED_INT) != 0) << 63;
+        used |= (u64)((fixed_ctrl(d) >> 4 * i & 3) != 0) << (STATUS_FIXED + i);
+        used |= (u64)((fixed_ctrl(d) >> 4 * i & FIXED_INT) != 0) << 63;
     }
     return used;
 }
