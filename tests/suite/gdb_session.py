@@ -4,6 +4,7 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 
 from suite.gdb import addresses, linux, need_gdb
 from suite.harness import ERROR, IMAGES, Failure, test
@@ -66,12 +67,13 @@ def session_symbols(t):
 
 @test("gdb/session-end", cost=4)
 def session_end(t):
-    """SIGTERM in the middle of a long search backwards ends the session, gdb included, whatever
-    either waits for."""
+    """SIGTERM at the beginning and in the middle of a long search backwards ends the session, gdb included,
+    whatever either waits for. (In the middle translated code runs, with the guest's stack pointer.)"""
     need_gdb(t)
     t.tiny("rec", "spin", "--max-insns", 400000000)
     loop = addresses(t, IMAGES / "tiny" / "spin.elf")["guest_main"]
-    for command in ("reverse-continue", "python import time; time.sleep(1000)"):
+    for command, seconds in (("reverse-continue", 0), ("reverse-continue", 0.7),
+                             ("python import time; time.sleep(1000)", 0)):
         child = t.start([t.reprise, "gdb", t.dir / "rec", "--", "-nx", "-batch", "-ex",
                          "set remotetimeout 1000", "-ex", "set breakpoint always-inserted on", "-ex",
                          "stepi", "-ex", f"break *$pc if $rip == {loop}", "-ex", "echo begun\\n",
@@ -82,6 +84,7 @@ def session_end(t):
             more = os.read(child.stdout.fileno(), 65536)
             t.check(more, f"it ended: {said[-300:]}")
             said += more
+        time.sleep(seconds)
         child.send_signal(signal.SIGTERM)
         try:
             out, _ = child.communicate(timeout=30 * t.slow)

@@ -22,6 +22,39 @@ def replayed(t, name, s):
         t.check(line.rstrip("\r") in shown, f"the terminal never showed {line!r}")
 
 
+@test("session/continued", cost=3)
+def continued(t):
+    """SIGCONT, as `fg` sends it, while translated code runs with the guest's stack pointer: the handler sets the
+    terminal, and the guest does not notice."""
+    s = Session(t, "rec", "--memory", "16M", "--max-insns", 1500000000, terminal=True,
+                kernel=IMAGES / "tiny" / "spin.elf")
+    s.wait("[0-9a-f]{16}")
+
+    def cooked():
+        return termios.tcgetattr(s.slave)[3] & termios.ICANON and s.child.poll() is None
+    while s.child.poll() is None:
+        termios.tcsetattr(s.slave, termios.TCSANOW, s.before)
+        s.child.send_signal(signal.SIGCONT)
+        for _ in range(1000):
+            if not cooked():
+                break
+            s.read(0.002)
+        t.check(not cooked(), "SIGCONT was lost: the terminal is not raw")
+    s.finish()
+    t.lacks(s.out.decode("utf-8", "replace"), "vector", "what the guest printed")
+    t.replay("rec")
+
+
+@test("session/sent-fault")
+def sent_fault(t):
+    """A SIGSEGV that somebody sends is no fault of the guest's code: the process ends by it."""
+    s = Session(t, "rec", "--memory", "16M", kernel=IMAGES / "tiny" / "spin.elf")
+    s.wait("[0-9a-f]{16}")
+    s.child.send_signal(signal.SIGSEGV)
+    s.finish(code=-signal.SIGSEGV)
+    t.lacks(s.out.decode("utf-8", "replace"), "vector", "what the guest printed")
+
+
 @test("session/terminal", cost=14)
 def terminal(t):
     """Raw and interactive; time is real; idle costs nothing; the terminal is given back."""

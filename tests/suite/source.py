@@ -280,6 +280,18 @@ def engine_libc(t, build=None):
             t.check(name not in libc, f"{path.name} calls {name}")
 
 
+@test("source/signal-stack")
+def signal_stack(t):
+    """The stack pointer in translated code is the guest's: handlers of the process that runs it have their own."""
+    number = 0
+    for path in sorted((ROOT / "vmm").rglob("*.c")):
+        for row in re.findall(r"struct sigaction [^;]*\.sa_(?:handler|sigaction)[^;]*;", path.read_text()):
+            t.has(row, r"\bSA_ONSTACK\b", f"{path.name}: {row}")
+            number += 1
+        t.lacks(path.read_text(), r"\bsignal\((?!\w+, SIG_(IGN|DFL)\))\w+, ", f"{path.name}: signal() has no stack of its own")
+    t.check(number >= 5, f"only {number} handlers found")
+
+
 # What that code calls of other files: with the guest's vector state parked, or without a guest.
 PARKED = {
     "check_failed": "does not come back", "core_shut_down": "the state is gone",

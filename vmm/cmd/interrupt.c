@@ -22,7 +22,7 @@ static void on_interrupt(int sig)
 
 void interrupt_catch(void)
 {
-    struct sigaction sa = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
+    struct sigaction sa = {.sa_handler = on_interrupt, .sa_flags = SA_ONSTACK | SA_RESTART};
     sigemptyset(&sa.sa_mask);
     sigaction(SIGINT, &sa, NULL);
 }
@@ -69,7 +69,7 @@ void session_begin(struct gdb_server *server, int child)
 
 void session_ends_on(int sig, struct sigaction *before)
 {
-    struct sigaction sa = {.sa_handler = on_end};
+    struct sigaction sa = {.sa_handler = on_end, .sa_flags = SA_ONSTACK};
     sigemptyset(&sa.sa_mask);
     sigaction(sig, &sa, before);
 }

@@ -428,7 +428,7 @@ static int confine(struct err *err)
         return err_errno(err, "cannot lock this process in");
     drop_capabilities();
 #ifdef REPRISE_SANDBOX_TRAP
-    struct sigaction sa = {.sa_sigaction = on_denied, .sa_flags = SA_SIGINFO};
+    struct sigaction sa = {.sa_sigaction = on_denied, .sa_flags = SA_ONSTACK | SA_SIGINFO};
     sigaction(SIGSYS, &sa, NULL);
 #endif
     code = load_filter(plan.needs);

@@ -51,7 +51,7 @@ static void on_continue(int sig)
 
 static void hook(int sig, void (*fn)(int))
 {
-    struct sigaction old, sa = {.sa_handler = fn, .sa_flags = SA_RESTART};
+    struct sigaction old, sa = {.sa_handler = fn, .sa_flags = SA_ONSTACK | SA_RESTART};
     if (!sigaction(sig, NULL, &old) && old.sa_handler == SIG_DFL)
         sigaction(sig, &sa, NULL);
 }

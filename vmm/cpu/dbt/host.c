@@ -3,6 +3,10 @@
  * signals that guest instructions raise in translated code (#DE, #MF, #XM, #GP by misalignment).
  * A signal handler finds the engine through GS as well, copies the registers to sregs and unwinds
  * into the run loop. One machine runs per thread; several may exist in a process.
+ *
+ * The stack pointer in translated code is the guest's. So each handler of this process has
+ * SA_ONSTACK (a test says so): without it the kernel writes its frame where the guest points, or,
+ * where nothing is mapped there, makes a SIGSEGV of a signal that is lost.
  */
 #define _GNU_SOURCE
 #include "host.h"
@@ -29,7 +33,25 @@
 
 static _Thread_local struct dbt *current;
 
-static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+/* Vectors of the CPU that the host's kernel makes a signal of. */
+static const struct {
+    int number;
+    u32 vectors;
+} signals[] = {
+    {SIGSEGV, 1u << 4 | 1u << 5 | 1u << 13 | 1u << 14},
+    {SIGBUS, 1u << 11 | 1u << 12 | 1u << 14 | 1u << 17},
+    {SIGFPE, 1u << 0 | 1u << 16 | 1u << 19},
+    {SIGILL, 1u << 6},
+};
+
+/* Somebody's kill is no fault of the guest. */
+static bool raised_by_cpu(int sig, const siginfo_t *si, u64 vector)
+{
+    for (unsigned i = 0; i < ARRAY_SIZE(signals); i++)
+        if (signals[i].number == sig)
+            return si->si_code > 0 && vector < 32 && (signals[i].vectors >> vector & 1);
+    return false;
+}
 
 static void on_signal(int sig, siginfo_t *si, void *ctx)
 {
@@ -37,9 +59,12 @@ static void on_signal(int sig, siginfo_t *si, void *ctx)
     greg_t *g = uc->uc_mcontext.gregs;
     struct dbt *d = current;
     u64 rip = (u64)g[REG_RIP];
-    if (!d || rip - (u64)(uintptr_t)d->code->rx >= d->code->size) {
-        /* Not translated code: a bug of ours. Let it kill the process with its own report. */
+    if (!d || rip - (u64)(uintptr_t)d->code->rx >= d->code->size ||
+        !raised_by_cpu(sig, si, (u64)g[REG_TRAPNO])) {
+        /* A bug of ours, or somebody's kill. Let it kill the process with its own report. */
         signal(sig, SIG_DFL);
+        if (si->si_code <= 0)
+            raise(sig); /* on return: it does not come again by itself */
         return;
     }
     static const int map[16] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP,
@@ -52,7 +77,6 @@ static void on_signal(int sig, siginfo_t *si, void *ctx)
     d->signal_trap = (u8)g[REG_TRAPNO];
     d->signalled = true;
     g[REG_RIP] = (greg_t)(uintptr_t)(d->code->rx + d->code->unwind);
-    (void)si;
 }
 
 /* AMD's had PEXT in microcode up to family 17h. */
@@ -81,7 +105,7 @@ int host_init(struct dbt *d, struct err *err)
     struct sigaction sa = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO | SA_ONSTACK};
     sigemptyset(&sa.sa_mask);
     for (unsigned i = 0; i < ARRAY_SIZE(signals); i++)
-        sigaction(signals[i], &sa, NULL);
+        sigaction(signals[i].number, &sa, NULL);
     d->fsgsbase = getauxval(AT_HWCAP2) & 2;
     d->bmi2 = has_bmi2() && !getenv("REPRISE_TEST_NO_PEXT");
     d->pext = d->bmi2 && !slow_pext();
@@ -97,6 +121,8 @@ int host_init(struct dbt *d, struct err *err)
 void host_fini(struct dbt *d)
 {
     if (current == d) {
+        stack_t none = {.ss_flags = SS_DISABLE};
+        sigaltstack(&none, NULL);
         current = NULL;
         phases.code_size = 0;
     }
