@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "inspect/orc.h"
-#include "inspect/task_code.h"
+#include "inspect/kernel_code.h"
 
 #define BTF_MAGIC    0xeb9fu
 #define BTF_MAX_SIZE (64u << 20)
@@ -226,17 +226,6 @@ bool btf_member(const struct btf *b, const char *type, const char *member, u32 *
 
 /* ---- modules ---- */
 
-/* What stays, and what is given back. */
-#define OLD_PARTS 2u
-
-struct module_layout {
-    u32 list, name, kallsyms, symtab, num_symtab, strtab, typetab;
-    unsigned parts; /* OLD_PARTS: each with its code first (Linux up to 6.3) */
-    u32 base, size, text, stride;
-    bool has_orc;
-    u32 orc_offsets, orc_entries, orc_count;
-};
-
 static bool module_layout(const struct btf *b, struct module_layout *l)
 {
     *l = (struct module_layout){.parts = OLD_PARTS};
@@ -365,15 +354,16 @@ static int add_orc(const struct guest_linux *g, const struct module_layout *l, u
 
 int guest_modules_add(const struct guest_linux *g, struct symbols *s, struct err *err)
 {
-    struct btf b;
+    struct btf b = {0};
     struct module_layout l;
     struct err none;
     u64 head, at;
     u32 budget = SYMBOLS_MAX;
-    int code = btf_read(&b, g, s, &none);
+    int code = s->narrow ? 0 : btf_read(&b, g, s, &none);
     if (code)
         return code == -ENOMEM ? err_set(err, code, "%s", none.text) : 0;
-    if (module_layout(&b, &l) && symbols_address(s, "modules", &head) &&
+    if ((s->narrow ? module_code_find(&l, &head, g, s)
+                   : module_layout(&b, &l) && symbols_address(s, "modules", &head)) &&
         guest_linux_word(g, head, &at)) {
         for (unsigned i = 0; !code && i < MODULES_MAX && at != head; i++) {
             u64 module = at - l.list;

@@ -24,6 +24,18 @@ void btf_free(struct btf *b); /* safe on zeros */
  * element), 0 for other types. false if there is none. */
 bool btf_member(const struct btf *b, const char *type, const char *member, u32 *offset, u32 *size);
 
+/* What stays of a module, and what is given back. */
+#define OLD_PARTS 2u
+
+/* Offsets in struct module and what it points to. */
+struct module_layout {
+    u32 list, name, kallsyms, symtab, num_symtab, strtab, typetab;
+    unsigned parts; /* OLD_PARTS at most: each with its code first (Linux up to 6.3) */
+    u32 base, size, text, stride;
+    bool has_orc;
+    u32 orc_offsets, orc_entries, orc_count;
+};
+
 /* Adds the symbols and unwind tables of loaded modules, and a range for each part of one, to *s,
  * which must be finished again then. 0 also where they cannot be read: *s has those that could.
  * -ENOMEM. */
@@ -49,7 +61,7 @@ void guest_tasks_free(struct guest_tasks *t); /* safe on zeros */
 /* Where a kernel keeps which task CPU 0 runs, the same at all times: running.h and process.h look
  * there. */
 struct guest_current {
-    bool narrow;   /* a kernel of 32 bits: its per-CPU variables begin where task_code.h says */
+    bool narrow;   /* a kernel of 32 bits: its per-CPU variables begin where kernel_code.h says */
     gva_t offsets; /* of 64: of the variable __per_cpu_offset */
     u64 variable;  /* from what that holds: the pointer to the task */
     u32 pid, tgid, comm; /* members of the task */

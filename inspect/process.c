@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "cpu/vcpu.h"
-#include "inspect/task_code.h"
+#include "inspect/kernel_code.h"
 #include "machine/machine.h"
 
 #define ROOT_MASK     0x000ffffffffff000ull
@@ -95,9 +95,9 @@ static bool read_base(const struct process_layout *l, struct machine *m, u64 *ba
     if (!l->where.narrow)
         return read_bytes(l, m, l->where.offsets, base, 8);
     if (!is_narrow(machine_vcpu(m)) ||
-        !read_bytes(l, m, machine_vcpu(m)->gdt_base + TASK_CODE_PERCPU, descriptor, 8))
+        !read_bytes(l, m, machine_vcpu(m)->gdt_base + KERNEL_CODE_PERCPU, descriptor, 8))
         return false;
-    *base = task_code_base(descriptor);
+    *base = kernel_code_base(descriptor);
     return true;
 }
 

@@ -5,7 +5,7 @@
 
 #include "board/ram.h"
 #include "cpu/vcpu.h"
-#include "inspect/task_code.h"
+#include "inspect/kernel_code.h"
 #include "machine/machine.h"
 
 bool running_learn(struct running *r, struct machine *m, const struct symbols *s)
@@ -42,12 +42,12 @@ static bool look_base(struct running *r, struct machine *m, u64 *base)
     }
     if (!r->offsets)
         r->offsets =
-            bytes_at(m, r->where.narrow ? r->gdt + TASK_CODE_PERCPU : r->where.offsets, 8, NULL);
+            bytes_at(m, r->where.narrow ? r->gdt + KERNEL_CODE_PERCPU : r->where.offsets, 8, NULL);
     if (!r->offsets)
         return false;
     memcpy(base, r->offsets, 8);
     if (r->where.narrow)
-        *base = task_code_base(r->offsets);
+        *base = kernel_code_base(r->offsets);
     return true;
 }
 

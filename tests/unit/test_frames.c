@@ -12,7 +12,7 @@
 #include "inspect/btf.h"
 #include "inspect/cfi.h"
 #include "inspect/orc.h"
-#include "inspect/task_code.h"
+#include "inspect/kernel_code.h"
 
 #define TEXT (0xc0000000 + SAMPLE_TEXT)
 
@@ -127,7 +127,7 @@ static void task(void **state)
     assert_int_not_equal(guest_current_find(&where, &t.g, &t.s, &err), 0);
     assert_true(err.text[0]);
     toy_close(&t);
-    assert_int_equal(task_code_base((const u8[]){0xff, 0xff, 0x78, 0x56, 0x34, 0x93, 0xcf, 0x12}),
+    assert_int_equal(kernel_code_base((const u8[]){0xff, 0xff, 0x78, 0x56, 0x34, 0x93, 0xcf, 0x12}),
                      0x12345678);
 }
 
