@@ -44,6 +44,8 @@ int __wrap_sigaltstack(const stack_t *in, stack_t *old);
 int __wrap_sigaltstack(const stack_t *in, stack_t *old)
 {
     static _Thread_local u8 *ours;
+    if (ours && in && (in->ss_flags & SS_DISABLE)) /* one engine goes, the other needs it */
+        return 0;
     if (!in || !(in->ss_flags & (int)AUTODISARM))
         return __real_sigaltstack(in, old);
     if (ours)

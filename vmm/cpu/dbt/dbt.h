@@ -108,8 +108,11 @@ struct code_at {
     bool hot;   /* over branches, the way it mostly goes; nothing if there is no such way */
 };
 
+/* Branches that a block may go on after. */
+#define OFF_JCC 0x4000u
+#define OFF_JMP 0x8000u
 struct insn_off {
-    u16 guest; /* in the page */
+    u16 guest; /* in the page; and one of these */
     u16 host;  /* from block->code */
 };
 

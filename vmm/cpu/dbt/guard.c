@@ -519,6 +519,7 @@ void put_middle_cold(struct tr *t, const struct cold *c)
     if (c->live)
         put_restore_flags(t);
     put_give_back(t, i);
+    put_passed(t, i);
     if (t->leave[g->slot]) {
         e_jmp_to(&t->e, t->leave[g->slot]);
         return;

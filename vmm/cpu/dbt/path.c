@@ -102,8 +102,8 @@ void put_way(struct tr *t, unsigned i)
 {
     struct emit *e = &t->e;
     int leaves = t->in[i].cond ^ (t->way[i] == WAY_TAKEN);
-    put_signals(t, pmu_signals(&t->in[i]));
     if (t->body && i + 1 == t->n) {
+        put_passed(t, i + 1);
         e_fix(e_jcc(e, leaves ^ 1), t->again);
         put_side(t, i);
         return;
@@ -128,6 +128,7 @@ void put_leave_cold(struct tr *t, const struct cold *c)
     struct emit *e = &t->e;
     unsigned i = c->id;
     put_give_back(t, i + 1);
+    put_passed(t, i + 1);
     if (t->leave[t->side[i]])
         e_jmp_to(e, t->leave[t->side[i]]);
     else

@@ -735,7 +735,7 @@ void put_call(struct tr *t, const struct insn *in, unsigned i)
     struct place w = put_word(t, i, RSP, -(i32)tr_word(t), true);
     put_word_imm(t, next, &w); /* before a non-canonical target faults: run.c takes RSP back */
     put_sp_moved(t, -(i32)tr_word(t));
-    put_signals(t, pmu_signals(in));
+    put_passed(t, i + 1);
     if (direct) {
         put_edge(t, tr_target(t, i), 0);
     } else {
@@ -750,19 +750,35 @@ void put_ret(struct tr *t, const struct insn *in, unsigned i)
     struct place w = put_word(t, i, RSP, 0, false);
     put_word_op(t, 0x8b, t->s1, &w);
     put_sp_moved(t, (i32)tr_word(t) + (in->op0_kind == OP_IMM ? (i32)(u16)in->imm : 0));
-    put_signals(t, pmu_signals(in));
+    put_passed(t, i + 1);
     put_indirect(t, i);
 }
 
-void put_signals(struct tr *t, u32 signals)
+/* Clobbers s2; flags stay. */
+static void put_count(struct tr *t, unsigned signal, i32 times)
 {
     struct emit *e = &t->e;
-    for (u32 s = signals & block_signals(t->d->c.mode); s; s &= s - 1) {
-        size_t at =
-            OFF(signals) + 8 * (BUDGET_PARTS * (size_t)__builtin_ctz(s) + t->bi % BUDGET_PARTS);
-        e_load(e, t->s2, at);
-        e_lea(e, t->s2, t->s2, NOREG, 1, 1);
-        e_store(e, t->s2, at);
+    size_t at = OFF(signals) + 8 * (BUDGET_PARTS * (size_t)signal + t->bi % BUDGET_PARTS);
+    e_load(e, t->s2, at);
+    e_lea(e, t->s2, t->s2, NOREG, 1, times);
+    e_store(e, t->s2, at);
+}
+
+static void put_signals(struct tr *t, u32 signals)
+{
+    for (u32 s = signals & block_signals(t->d->c.mode); s; s &= s - 1)
+        put_count(t, (unsigned)__builtin_ctz(s), 1);
+}
+
+void put_passed(struct tr *t, unsigned n)
+{
+    for (u32 s = block_signals(t->d->c.mode); s; s &= s - 1) {
+        unsigned signal = (unsigned)__builtin_ctz(s);
+        u32 times = 0;
+        for (unsigned k = 0; k < n; k++)
+            times += pmu_signals(&t->in[k]) >> signal & 1;
+        if (times)
+            put_count(t, signal, (i32)times);
     }
 }
 
@@ -774,7 +790,7 @@ void put_jcc(struct tr *t, const struct insn *in, unsigned i)
         e_lea(&t->e, t->s1, t->s1, NOREG, 1, 1);
         e_store(&t->e, t->s1, OFF(c.branches));
     }
-    put_signals(t, pmu_signals(in));
+    put_passed(t, i + 1);
     u64 target = tr_target(t, i);
     u32 on_jump = pmu_way_signals(true, in->imm < 0);
     u8 *taken = e_jcc(&t->e, in->cond);

@@ -80,16 +80,32 @@ static struct block *exit_block(struct dbt *d, u32 id)
     return &d->code->blocks[bi];
 }
 
+static unsigned insn_in_page(const struct dbt *d, const struct block *b, unsigned i)
+{
+    return d->code->insn_off[b->insns + i].guest & (PAGE_SIZE - 1);
+}
+
 /* RIP at instruction i of a block. */
 static u64 insn_rip(const struct dbt *d, const struct block *b, unsigned i)
 {
-    return code_offset(&d->c,
-                       (b->lin & ~(u64)(PAGE_SIZE - 1)) + d->code->insn_off[b->insns + i].guest);
+    return code_offset(&d->c, (b->lin & ~(u64)(PAGE_SIZE - 1)) + insn_in_page(d, b, i));
+}
+
+/* Branches that the block went over before instruction i: put_passed() counts at its ends. */
+static void count_passed(struct dbt *d, const struct block *b, unsigned i)
+{
+    for (unsigned k = 0; k < i; k++) {
+        u16 off = d->code->insn_off[b->insns + k].guest;
+        d->c.pmu.counted[SIG_COND] += (off & OFF_JCC) != 0;
+        d->c.pmu.counted[SIG_BRANCH] += (off & (OFF_JCC | OFF_JMP)) != 0;
+    }
 }
 
 /* Budget correction and RIP for an exit at instruction i of a block. */
 static void stop_at_insn(struct dbt *d, const struct block *b, unsigned i)
 {
+    if (UNLIKELY(block_signals(b->mode)))
+        count_passed(d, b, i);
     if (i >= b->check_at && b->count)
         d->c.budget += (i64)b->count - (i64)i; /* the check took all of the block */
     else
@@ -112,7 +128,7 @@ static const u8 *ram_page(const struct dbt *d, u64 phys)
 static struct insn *block_insn(struct dbt *d, const struct block *b, unsigned i)
 {
     u8 key[16] __attribute__((aligned(8))), bytes[15];
-    u64 phys = (b->phys & ~(u64)(PAGE_SIZE - 1)) + d->code->insn_off[b->insns + i].guest;
+    u64 phys = (b->phys & ~(u64)(PAGE_SIZE - 1)) + insn_in_page(d, b, i);
     unsigned off = phys & (PAGE_SIZE - 1), avail = MIN(15u, PAGE_SIZE - off);
     const u8 *p = ram_page(d, phys) + off;
     d->c.code_page = phys & ~(u64)(PAGE_SIZE - 1);

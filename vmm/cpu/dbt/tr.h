@@ -164,8 +164,9 @@ static inline size_t tr_part(const struct tr *t)
     return OFF(part) + 8 * (size_t)(t->bi % BUDGET_PARTS);
 }
 
-/* Counts what of `signals` is to be counted. Clobbers s2; flags stay. */
-void put_signals(struct tr *t, u32 signals);
+/* Counts all that the instructions before n count, where the block is left there (run.c does so
+ * where it is left for C). Clobbers s2; flags stay. */
+void put_passed(struct tr *t, unsigned n);
 
 /* Linear addresses of a guest instruction and of what follows it. */
 static inline u64 tr_lin(const struct tr *t, unsigned i)

@@ -242,7 +242,8 @@ static void put_insn(struct tr *t, unsigned i)
     case T_JMP:
         if (in->op0_kind != OP_IMM)
             put_target(t, in, i);
-        put_signals(t, pmu_signals(in));
+        if (t->way[i] == WAY_END || (t->body && i + 1 == t->n))
+            put_passed(t, i + 1);
         if (t->way[i] != WAY_END)
             break;
         if (in->op0_kind == OP_IMM)
@@ -250,7 +251,11 @@ static void put_insn(struct tr *t, unsigned i)
         else
             put_indirect(t, i);
         break;
-    case T_HELP: tr_inlined(t->d, in)->put(t, i); break;
+    case T_HELP:
+        if (tr_inlined(t->d, in)->ends)
+            put_passed(t, i);
+        tr_inlined(t->d, in)->put(t, i);
+        break;
     default: break; /* T_NOP */
     }
 }
@@ -344,6 +349,11 @@ static void mark_page(const struct tr *t)
     }
 }
 
+static unsigned kind_of(const struct insn *in)
+{
+    return in->treat == T_JCC ? OFF_JCC : in->treat == T_JMP ? OFF_JMP : 0;
+}
+
 /* NULL: exec() is to run one instruction. */
 static struct block *make_block(struct dbt *d, const struct code_at *at)
 {
@@ -402,8 +412,9 @@ static struct block *make_block(struct dbt *d, const struct code_at *at)
         put_saved(&t, false);
         if (UNLIKELY(d->test_clobber))
             put_clobber(&t, i);
-        d->code->insn_off[d->code->ninsn_off++] = (struct insn_off){
-            .guest = (u16)((int)start + t.off[i]), .host = (u16)(t.e.p - d->code->rw - b->code)};
+        d->code->insn_off[d->code->ninsn_off++] =
+            (struct insn_off){.guest = (u16)((unsigned)((int)start + t.off[i]) | kind_of(&t.in[i])),
+                              .host = (u16)(t.e.p - d->code->rw - b->code)};
         if (i < t.count)
             put_insn(&t, i);
     }
@@ -414,9 +425,12 @@ static struct block *make_block(struct dbt *d, const struct code_at *at)
         put_block_epilogue(&t);
         put_exit(&t, EXIT_ID(t.bi, t.n - 1, X_INSN));
     } else if (t.body) {
+        if (last->treat != T_JCC && last->treat != T_JMP) /* of a path that began at a branch */
+            put_passed(&t, t.n);
         if (last->treat != T_JCC)
             e_jmp_to(&t.e, t.again);
     } else if (!is_branch(d, last)) {
+        put_passed(&t, t.n);
         put_edge(&t, tr_next(&t, t.n - 1), 0);
     }
     size_t bytes = (size_t)(t.e.p - d->code->rw) - d->code->used;
