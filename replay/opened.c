@@ -98,6 +98,11 @@ static int check_host(const struct machine_description *d, enum cpu_model model,
     return 0;
 }
 
+int opened_check_host(const struct opened *o, struct err *err)
+{
+    return check_host(&o->desc, cpu_model_find(o->desc.cpu_model), err);
+}
+
 int build_machine(struct opened *o, struct machine **m, struct err *err)
 {
     struct disk *disks[DESCRIPTION_DISKS];
@@ -112,7 +117,7 @@ int build_machine(struct opened *o, struct machine **m, struct err *err)
     struct kernel_image image = {0};
     struct hash128 kernel_hash = description_hash128(d->kernel_hash);
     struct hash128 initrd_hash = description_hash128(d->initrd_hash);
-    int code = check_host(d, cpu_model_find(d->cpu_model), err);
+    int code = opened_check_host(o, err);
     if (!code)
         code = disk_sources_open(o, disks, &ndisks, err);
     for (unsigned i = 0; !code && i < ndisks; i++)

@@ -37,6 +37,9 @@ void close_recording(struct opened *o);
  * recording is closed. */
 int build_machine(struct opened *o, struct machine **m, struct err *err);
 
+/* Whether this host can run it exactly: -ENOTSUP with what it lacks. */
+int opened_check_host(const struct opened *o, struct err *err);
+
 struct hash128 description_hash128(const u8 bytes[DESCRIPTION_HASH_SIZE]);
 
 /* text_put_quoted(); malloc'ed. NULL: no memory. */

@@ -114,6 +114,11 @@ struct machine_description {
 
     u32 realtime; /* recorded with pacing (1) or without (0) */
 
+    /* The recording that this one begins in, up to where; "": none. For people. */
+    char from[1024];
+    pos_t from_position;
+    vns_t from_time;
+
     /* Random, of a recording with disks: with it nobody can make another one whose machine.dtb has
      * the same hash (replay/disk_notes.h). Zeros: none. */
     u8 recording_id[DESCRIPTION_ID_SIZE];

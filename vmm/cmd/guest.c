@@ -271,6 +271,7 @@ int guest_list_entries(const struct guest_config *c, struct err *err)
     struct guest g = {0};
     struct bootdisk *b = NULL;
     int code = 0;
+    g.disks = g.own;
     for (unsigned i = 0; i < c->ndisks && !code; i++)
         code = load_disk(&g, c->disk[i], err);
     if (!code)
@@ -295,8 +296,12 @@ void guest_close_host(struct guest *g)
     g->input = NULL;
     gpu_host_destroy(g->gpu);
     g->gpu = NULL;
-    for (unsigned i = 0; i < DESCRIPTION_DISKS; i++)
+    for (unsigned i = 0; g->disks && i < DESCRIPTION_DISKS; i++)
         disk_close(&g->disks[i]);
+    if (g->from)
+        close_recording(g->from);
+    free(g->from);
+    g->from = NULL;
 }
 
 _Static_assert(NET_MTU_MIN == DESCRIPTION_MTU_MIN && NET_MTU_MAX == DESCRIPTION_MTU_MAX,
@@ -354,6 +359,7 @@ int guest_load(struct guest *g, const struct guest_config *c, struct err *err)
 {
     struct machine_description *d = &g->desc;
     *d = c->is;
+    g->disks = g->own;
     snprintf(d->creator, sizeof(d->creator), "reprise %s", REPRISE_VERSION);
     warn_memory(d->memory);
     g->engine = c->engine;
@@ -409,6 +415,97 @@ int guest_load(struct guest *g, const struct guest_config *c, struct err *err)
     return load_initrd(g, c, initrd, initrd_size, err);
 }
 
+/* What a machine that begins in a recording cannot have. */
+static int check_from(const struct opened *o, const char *dir, struct err *err)
+{
+    const struct machine_description *d = &o->desc;
+    if (!strcmp(d->position_unit, "branch"))
+        return err_set(
+            err, -ENOTSUP,
+            "positions of %s are branches; to make one that counts instructions: reprise "
+            "replay --instructions -o DIR2 %s",
+            dir, o->quoted);
+    if (d->gpu.capset_size)
+        return err_set(
+            err, -ENOTSUP,
+            "the machine of %s draws with a renderer, which cannot be put to where it was", dir);
+    for (unsigned i = 0; i < DESCRIPTION_PORTS; i++)
+        if (d->port[i].name[0])
+            return err_set(err, -ENOTSUP,
+                           "the machine of %s has the port %s, which cannot be connected again",
+                           dir, d->port[i].name);
+    for (unsigned i = 0; i < DESCRIPTION_NETS; i++)
+        if (d->net[i].mtu)
+            return err_set(err, -ENOTSUP,
+                           "the machine of %s has a network, which cannot be connected again", dir);
+    return 0;
+}
+
+static int load_from(struct guest *g, const char *dir, struct err *err)
+{
+    struct opened *o = g->from;
+    struct disk *disks[DESCRIPTION_DISKS];
+    struct machine_description *d = &g->desc;
+    struct hash128 kernel = description_hash128(o->desc.kernel_hash);
+    struct hash128 initrd = description_hash128(o->desc.initrd_hash);
+    int code = check_from(o, dir, err);
+    if (!code)
+        code = opened_check_host(o, err);
+    if (!code)
+        code = disk_sources_open(o, disks, &g->ndisks, err);
+    if (code)
+        return code;
+    *d = o->desc;
+    g->disks = o->disks;
+    snprintf(d->creator, sizeof(d->creator), "reprise %s", REPRISE_VERSION);
+    snprintf(d->engine, sizeof(d->engine), "%s", engine_kind_name(g->engine));
+    d->counter[0] = 0;
+    if (g->ndisks)
+        disk_sources_identify(d);
+    g->kernel_size = d->kernel_size;
+    code = recording_load(&o->rec, &kernel, d->kernel_size, "kernel", &g->kernel_file, err);
+    if (!code && kernel_extract(g->kernel_file, g->kernel_size, &g->image, err))
+        code = err_prefix(err, "the recording's kernel");
+    if (!code && d->initrd_size)
+        code = recording_load(&o->rec, &initrd, d->initrd_size, "initrd", &g->initrd_file, err);
+    g->initrd = g->initrd_file;
+    g->initrd_size = d->initrd_size;
+    return code;
+}
+
+int guest_load_from(struct guest *g, const struct guest_config *c, const char *dir,
+                    const struct point *at, struct err *err)
+{
+    struct instant when;
+    char *whole;
+    g->engine = c->engine;
+    g->code_cache = c->code_cache;
+    g->paranoid = c->paranoid;
+    g->disks = g->own;
+    int code = point_in_log(at, dir, &when, err);
+    if (code)
+        return err_prefix(err, "--at");
+    g->from = calloc(1, sizeof(*g->from));
+    if (!g->from)
+        return err_set(err, -ENOMEM, "no memory");
+    code = open_recording(g->from, dir, err);
+    if (code) {
+        free(g->from);
+        g->from = NULL;
+        return code;
+    }
+    code = load_from(g, dir, err);
+    if (code)
+        return code;
+    whole = realpath(dir, NULL);
+    snprintf(g->desc.from, sizeof(g->desc.from), "%.*s", (int)sizeof(g->desc.from) - 1,
+             whole ? whole : dir);
+    free(whole);
+    g->desc.from_position = when.position;
+    g->desc.from_time = when.time;
+    return 0;
+}
+
 int guest_create_machine(struct guest *g, struct machine **m, struct err *err)
 {
     struct disk *disks[DESCRIPTION_DISKS];
@@ -450,5 +547,6 @@ void guest_fini(struct guest *g)
     kernel_image_free(&g->image);
     initrd_fini(&g->builder);
     free(g->kernel_file);
-    g->kernel_file = NULL;
+    free(g->initrd_file);
+    g->kernel_file = g->initrd_file = NULL;
 }

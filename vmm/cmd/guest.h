@@ -13,6 +13,7 @@
 #include "live/input_file.h"
 #include "host/net.h"
 #include "live/port.h"
+#include "replay/point.h"
 
 /* Kernel, initrd and command line are those of the disks' own boot entry. */
 #define GUEST_KERNEL_AUTO "auto"
@@ -48,10 +49,13 @@ struct guest {
     void *kernel_file;
     size_t kernel_size;
     struct initrd_builder builder;
+    void *initrd_file; /* of the recording that it begins in */
     const u8 *initrd;
     size_t initrd_size;
-    struct disk disks[DESCRIPTION_DISKS]; /* the machine's; closed by guest_close_host */
+    struct disk own[DESCRIPTION_DISKS];
+    struct disk *disks; /* the machine's, of DESCRIPTION_DISKS; closed by guest_close_host */
     unsigned ndisks;
+    struct opened *from; /* the recording that it begins in; NULL: none. Has its disks */
     struct net *nets[DESCRIPTION_NETS]; /* these too are closed by guest_close_host */
     unsigned nnets;
     struct port *ports[DESCRIPTION_PORTS]; /* NULL: none */
@@ -59,6 +63,9 @@ struct guest {
     struct gpu_host *gpu; /* NULL: none, or 2D only */
 };
 
+/* The machine of another recording, whose disks and log are opened. `config` says what runs it. */
+int guest_load_from(struct guest *g, const struct guest_config *config, const char *dir,
+                    const struct point *at, struct err *err);
 /* Reads, extracts, adds, describes. */
 int guest_load(struct guest *g, const struct guest_config *config, struct err *err);
 /* Prints the boot entries of the disks. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -168,6 +169,16 @@ static int run(struct session *s, const struct record_args *a, struct profile *p
     return code;
 }
 
+/* With --force the one would be removed before the other begins. */
+static int check_place(const struct record_args *a, struct err *err)
+{
+    struct stat from, to;
+    if (a->from && !stat(a->from, &from) && !stat(a->output, &to) && from.st_dev == to.st_dev &&
+        from.st_ino == to.st_ino)
+        return err_set(err, -EINVAL, "-o %s is the recording that it is to begin in", a->output);
+    return 0;
+}
+
 /* --engine and --counter, and with -v what came of them. */
 static void choose_engine(const struct record_args *a, struct guest_config *c)
 {
@@ -212,9 +223,12 @@ int cmd_record(int argc, char **argv)
     choose_engine(&a, &a.guest);
     if (a.guest.boot_entry && !strcmp(a.guest.boot_entry, "list"))
         return guest_list_entries(&a.guest, &err) ? cmd_fail(&err) : EX_FINE;
-    int code = profile_open(&profile, &a.profile, a.guest.engine, &err);
+    int code = check_place(&a, &err);
     if (!code)
-        code = guest_load(&g, &a.guest, &err);
+        code = profile_open(&profile, &a.profile, a.guest.engine, &err);
+    if (!code)
+        code = a.from ? guest_load_from(&g, &a.guest, a.from, &a.at, &err)
+                      : guest_load(&g, &a.guest, &err);
     if (!code)
         code = session_start(&s, &a, &g, &err);
     if (!code)

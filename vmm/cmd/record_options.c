@@ -38,6 +38,8 @@ enum {
     O_APPEND_,
     O_BOOT_ENTRY,
     O_FORCE,
+    O_FROM,
+    O_AT,
     O_IDLE,
     O_INITRD,
     O_KERNEL,
@@ -78,6 +80,8 @@ static const struct argp_option own_options[] = {
     {"gdb", O_GDB, "ENDPOINT", OPTION_ARG_OPTIONAL, "Let gdb attach while recording: unix:PATH (default: a socket of this user, which is printed) or [HOST:]PORT (this user's processes on this host; with ,open whoever connects)", 0},
     {"gdb-wait", O_GDB_WAIT, NULL, 0, "With --gdb: the machine starts when gdb says so", 0},
     {"no-notes", O_NO_NOTES, NULL, 0, "Do not note in the recording when, on which host and by which command it was made (`reprise info`)", 0},
+    {"from", O_FROM, "DIR", 0, "Begin in another recording: the machine is the one of DIR, and does what it did there up to --at; from there on it is live. What is made is complete without DIR", 0},
+    {"at", O_AT, "POINT", 0, "With --from: insn:N, time:T, event:N, mark:NAME, end or end-N (default: end)", 0},
     {"force", O_FORCE, NULL, 0, "Replace a recording that is in DIR", 0},
 };
 /* clang-format on */
@@ -340,6 +344,14 @@ static error_t parse_host(int key, char *arg, struct argp_state *state, struct r
     case 'o': a->output = arg; break;
     case 'v': a->verbose = true; break;
     case O_FORCE: a->force = true; break;
+    case O_FROM: a->from = arg; break;
+    case O_AT: {
+        struct err err;
+        a->at_given = true;
+        if (point_parse(arg, &a->at, &err))
+            argp_error(state, "--at: %s", err.text);
+        break;
+    }
     case O_CODE_CACHE: a->guest.code_cache = option_code_cache(state, arg); break;
     case O_NO_NOTES: a->no_notes = true; break;
     case O_GPU_LOG:
@@ -407,6 +419,34 @@ static void check_model(struct argp_state *state, struct machine_description *is
     snprintf(is->cpu_model, sizeof(is->cpu_model), "%s", cpu_model_name(model));
 }
 
+/* The machine is the other recording's, and so is what it has of the host. */
+static void check_from(struct argp_state *state, struct record_args *a)
+{
+    const struct guest_config *g = &a->guest;
+    const char *also = a->machine        ? a->machine
+                       : g->kernel       ? "kernel"
+                       : g->initrd       ? "initrd"
+                       : g->append       ? "append"
+                       : g->nadd         ? "add"
+                       : g->boot_entry   ? "boot-entry"
+                       : g->ndisks       ? "disk"
+                       : g->nnets        ? "net"
+                       : g->nports > 1   ? "port"
+                       : g->input        ? "input"
+                       : g->is.gpu.width ? "gpu"
+                       : a->display.n    ? "display"
+                       : a->unit         ? "counter"
+                                         : NULL;
+    if (also)
+        argp_error(state, "--from: the machine is the one of %s; --%s cannot be said again",
+                   a->from, also);
+    if (a->engine > 0 && a->engine != ENGINE_DBT)
+        argp_error(state, "--from goes with --engine=dbt only");
+    if (a->gdb_wait && !a->gdb)
+        argp_error(state, "--gdb-wait goes with --gdb");
+    a->engine = ENGINE_DBT;
+}
+
 /* Do they go together? */
 static void check(struct argp_state *state, struct record_args *a)
 {
@@ -423,6 +463,12 @@ static void check(struct argp_state *state, struct record_args *a)
         return;
     if (!a->output || !*a->output)
         argp_error(state, "-o DIR is missing: where does the recording go?");
+    if (a->at_given && !a->from)
+        argp_error(state, "--at goes with --from");
+    if (a->from) {
+        check_from(state, a);
+        return;
+    }
     if (a->display.n && !g->is.gpu.width)
         argp_error(state, "--display shows a screen, and there is none: --gpu is missing");
     if (a->gdb_wait && !a->gdb)
@@ -467,6 +513,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         const struct description_row *r = &description_rows[i];
         if (r->option && !strchr(r->option, '.') && key == (r->key ? r->key : O_ROW + (int)i)) {
             struct record_args *a = state->input;
+            a->machine = r->option;
             parse_row(state, r, arg, &a->guest.is);
             return 0;
         }
@@ -488,7 +535,8 @@ void record_options(int argc, char **argv, struct record_args *out)
                                 .idle_limit = -1,
                                 .gpu_log = true,
                                 .gpu_log_limit = 8ull << 30,
-                                .keep_free = ROOM_DEFAULT};
+                                .keep_free = ROOM_DEFAULT,
+                                .at = {.kind = POINT_END}};
     struct machine_description *d = &out->guest.is;
     description_init(d);
     d->wall_clock = (u64)time(NULL);

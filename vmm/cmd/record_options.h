@@ -6,9 +6,14 @@
 #include "cmd/displays.h"
 #include "cmd/guest.h"
 #include "cmd/profile.h"
+#include "replay/point.h"
 
 struct record_args {
     const char *output, *stop_at;
+    const char *from; /* a recording to begin in; NULL: at power-on */
+    struct point at;  /* ... there */
+    bool at_given;
+    const char *machine; /* an option that was given of what the machine is; NULL: none */
     struct guest_config guest;
     int engine;              /* enum engine_kind; -1: auto */
     enum position_unit unit; /* of engine kvm: UNIT_BRANCH is pmu, UNIT_INSN step; 0: auto */

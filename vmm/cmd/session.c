@@ -39,7 +39,7 @@ static void on_output(void *opaque, enum dev_output channel, const void *data, s
     struct session *s = opaque;
     if (s->keeper)
         keeper_output(s->keeper, channel, data, len);
-    if (channel != OUT_CONSOLE)
+    if (channel != OUT_CONSOLE || (s->prefix && !prefix_begun(s->prefix)))
         return;
     console_output(&s->console, data, len);
     live_output(s->live, s->m, data, len);
@@ -178,13 +178,42 @@ static int make_files(struct session *s, const struct record_args *a, struct err
     return code ? code : recording_create_log(&s->rec, &s->log, err);
 }
 
+static int quits(void *opaque, struct machine *m, struct input *in)
+{
+    struct session *s = opaque;
+    return live_quits(s->live, m, in);
+}
+
+static void begins(void *opaque, struct machine *m)
+{
+    struct session *s = opaque;
+    live_begin(s->live, m);
+}
+
+/* The other recording's log is what comes first. */
+static int start_prefix(struct session *s, struct err *err)
+{
+    struct opened *o = s->guest->from;
+    struct player_config player = {
+        .log = o->log, .dir = o->rec.path, .disks = o->seen, .ndisks = o->nseen, .verify = true};
+    struct prefix_config config = {.live = live_source(s->live),
+                                   .at = {s->guest->desc.from_position, s->guest->desc.from_time},
+                                   .quits = quits,
+                                   .begins = begins,
+                                   .opaque = s};
+    o->log = NULL;
+    int code = player_create(&config.player, &player, s->m, err);
+    return code ? code : prefix_create(&s->prefix, &config, err);
+}
+
 static int start_recorder(struct session *s, struct err *err)
 {
     struct recorder_config config = {.log = s->log,
                                      .keep_due = keeper_due,
                                      .keep = s->keeper ? keeper_take : NULL,
                                      .keeper = s->keeper,
-                                     .live = live_source(s->live),
+                                     .live = s->prefix ? prefix_source(s->prefix)
+                                                       : live_source(s->live),
                                      .machine = s->rec.machine_hash};
     if (!strcmp(s->guest->desc.counter, "step")) /* a quarter of a second of it takes hours */
         config.progress_ns = STEP_PROGRESS_NS;
@@ -218,6 +247,8 @@ int session_start(struct session *s, const struct record_args *a, struct guest *
     if (!code && a->checkpoint_every > 0)
         code = keeper_create(&s->keeper, &s->rec, &g->desc, (u64)(a->checkpoint_every * 1e9),
                              a->keep_free, &notes, s->m, err);
+    if (!code && g->from)
+        code = start_prefix(s, err);
     if (!code)
         code = start_recorder(s, err);
     struct err ignored;
@@ -243,6 +274,7 @@ void session_close(struct session *s)
     gpu_recorder_finish(s->gpu_log, NULL, NULL, &ignored);
     keeper_destroy(s->keeper);
     attach_destroy(s->attach);
+    prefix_destroy(s->prefix);
     live_destroy(s->live);
     displays_close(&s->displays);
     screen_gpu_destroy(&s->screen);

@@ -15,6 +15,7 @@
 #include "live/net_feed.h"
 #include "replay/gpu_recorder.h"
 #include "replay/keeper.h"
+#include "replay/prefix.h"
 #include "replay/recorder.h"
 
 struct session {
@@ -23,6 +24,7 @@ struct session {
     struct attach *attach;
     struct machine *m;
     struct live *live;
+    struct prefix *prefix;  /* what it begins in; NULL: at power-on */
     struct log_writer *log; /* until the recorder has it */
     struct recorder *recorder;
     struct console console;

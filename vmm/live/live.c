@@ -277,28 +277,43 @@ static bool take_gpu(struct live *l, struct machine *m, struct input *in)
     return true;
 }
 
-static int take_any(struct live *l, struct machine *m, struct input *in)
+static void poll_host(struct live *l, struct machine *m)
 {
     u64 now = host_ns_coarse();
+    if (now < l->next_poll)
+        return;
+    l->next_poll = now + POLL_NS;
+    look(l, 0);
+    if (now >= l->timeout_at)
+        want_quit(l, QUIT_TIMEOUT);
+    if (l->config.wants && l->config.wants(l->config.debugger))
+        machine_stop(m);
+}
+
+static int give_quit(struct live *l, struct input *in)
+{
+    if (l->quit_given)
+        return 0;
+    l->quit_given = true;
+    *in = (struct input){.kind = INPUT_QUIT, .arg = l->quit};
+    return 1;
+}
+
+int live_quits(struct live *l, struct machine *m, struct input *in)
+{
+    poll_host(l, m);
+    return l->quit ? give_quit(l, in) : 0;
+}
+
+static int take_any(struct live *l, struct machine *m, struct input *in)
+{
     if (!l->quit && take_gpu(l, m, in))
         return 1;
-    if (now >= l->next_poll) {
-        l->next_poll = now + POLL_NS;
-        look(l, 0);
-        if (now >= l->timeout_at)
-            want_quit(l, QUIT_TIMEOUT);
-        if (l->config.wants && l->config.wants(l->config.debugger))
-            machine_stop(m);
-    }
+    poll_host(l, m);
     if (machine_position(m) >= l->config.max_position)
         want_quit(l, QUIT_INSNS);
-    if (l->quit) {
-        if (l->quit_given)
-            return 0;
-        l->quit_given = true;
-        *in = (struct input){.kind = INPUT_QUIT, .arg = l->quit};
-        return 1;
-    }
+    if (l->quit)
+        return give_quit(l, in);
     if (machine_disk_failing(m, in))
         return 1;
     if (take_typed(l, m, in))
@@ -510,6 +525,13 @@ int live_create(struct live **out, const struct live_config *config, struct err 
 struct input_source *live_source(struct live *l)
 {
     return &l->src;
+}
+
+void live_begin(struct live *l, struct machine *m)
+{
+    l->pace = (struct pace){host_ns(), machine_now(m)};
+    l->quiet_since = l->window_time = machine_now(m);
+    l->window_position = machine_position(m);
 }
 
 void live_output(struct live *l, struct machine *m, const void *data, size_t len)

@@ -48,6 +48,11 @@ struct live_config {
 int live_create(struct live **out, const struct live_config *config, struct err *err);
 struct input_source *live_source(struct live *l);
 
+/* For who gives the machine something else first: does the user want to end? 1: *in is the QUIT. */
+int live_quits(struct live *l, struct machine *m, struct input *in);
+/* The machine has come to where it is by that; from here on it is the source's. */
+void live_begin(struct live *l, struct machine *m);
+
 /* The machine's console output passes through here, for stop_at. */
 void live_output(struct live *l, struct machine *m, const void *data, size_t len);
 bool live_stop_text_seen(const struct live *l);
