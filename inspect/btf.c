@@ -123,9 +123,7 @@ int btf_parse(struct btf *b, const void *data, size_t size, struct err *err)
     return code;
 }
 
-/* Reads the kernel's own BTF. -ENOENT with a text if it has none, -EINVAL if it makes no sense. */
-static int btf_read(struct btf *b, const struct guest_linux *g, const struct symbols *s,
-                    struct err *err)
+int btf_read(struct btf *b, const struct guest_linux *g, const struct symbols *s, struct err *err)
 {
     u64 start, stop;
     *b = (struct btf){0};

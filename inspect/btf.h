@@ -15,6 +15,8 @@ struct btf {
     u32 count;
 };
 
+/* Reads the kernel's own. -ENOENT with a text if it has none, -EINVAL if it makes no sense. */
+int btf_read(struct btf *b, const struct guest_linux *g, const struct symbols *s, struct err *err);
 /* The same from bytes, which are copied. */
 int btf_parse(struct btf *b, const void *data, size_t size, struct err *err);
 void btf_free(struct btf *b); /* safe on zeros */

@@ -22,6 +22,7 @@ static const struct verb commands[] = {
     {"trace", cmd_trace, SANDBOX_READ | SANDBOX_CODE},
     {"diff", cmd_diff, SANDBOX_READ},
     {"symbols", cmd_symbols, SANDBOX_READ | SANDBOX_CODE},
+    {"ps", cmd_ps, SANDBOX_READ | SANDBOX_CODE},
     {"core", cmd_core, SANDBOX_READ | SANDBOX_CODE},
     {"gdb", cmd_gdb, SANDBOX_READ | SANDBOX_CODE},
     {"checkpoint", cmd_checkpoint, SANDBOX_READ | SANDBOX_CODE},
@@ -47,6 +48,7 @@ static const char doc[] =
     "  trace       instructions executed between two points\n"
     "  diff        where two recordings part\n"
     "  symbols     the guest kernel's symbols, as a list or an ELF file\n"
+    "  ps          every process that the guest had\n"
     "  core        a core dump of the guest, for crash, drgn and gdb\n"
     "  disk        its disks as they were at any point\n"
     "  pcap        what its networks carried, for Wireshark\n"

@@ -28,7 +28,7 @@ source=$(resolve linux-source)
 fetch "$source" "$work/source"
 xz -dc "$work/source/usr/src/$source.tar.xz" |
     tar -x -C "$work/files/i386/selftests" --strip-components=1 --wildcards '*/tools/testing/selftests/x86' \
-        '*/tools/testing/selftests/kselftest*' '*/tools/testing/selftests/lib.mk' '*/arch/x86/include/asm/*.h'
+        '*/tools/testing/selftests/perf_events' '*/tools/testing/selftests/kselftest*' '*/tools/testing/selftests/lib.mk' '*/arch/x86/include/asm/*.h'
 rm -rf "$work/source"
 
 say "i386: compiling programs for Windows"

@@ -37,10 +37,14 @@ def points(t):
     middle = before[5]
     for number, (point, given) in enumerate((
             ("insn:0", 0), (f"insn:{middle['position']}", 6), (f"insn:{middle['position'] + 1}", 6),
-            (f"insn:{middle['position'] - 1}", 5), (f"event:{t.events('rec').index(middle)}", 6), ("end-1", 12), ("end", 12))):
+            (f"insn:{middle['position'] - 1}", 5), (f"event:{t.events('rec').index(middle)}", 6), ("end-1", 12), ("end", 12),
+            (f"time:{middle['time'] + 1}ns", 6), ("console:line 0", None))):
         name = f"r{number}"
         r = begun(t, name, "rec", "--at", point, typed=b"another\nexit\n")
         mine = inputs(t, name)
+        if given is None:
+            at = t.info(name)["from_position"]
+            given = len([x for x in before if x["position"] <= at])
         for a, b in zip(before[:given], mine):
             t.equal((b["position"], b["time"], b["type"], b["cpu"]), (a["position"], a["time"], a["type"], a["cpu"]),
                     f"an input before {point}")
@@ -105,7 +109,7 @@ def refused(t):
     no("--disk cannot", "--disk", "x.img", code=USAGE)
     no("engine=dbt only", "--engine", "kvm", code=USAGE)
     no("lies after the end", "--at", "insn:99G")
-    no("not in the log", "--at", "console:line")
+    no("nothing of the kind", "--at", "console:nothing of the kind")
     no("there is no mark", "--at", "mark:none")
     no("POINT|point", "--at", "nowhere:1", code=USAGE)
     no("No such file", source="none")

@@ -137,6 +137,21 @@ def selftests(t):
     return told(t, found, True).replace("as on the host", "as they want it")
 
 
+@test("i386/counters", cost=20)
+def counters(t):
+    """The kernel's selftests of performance counters, of 32 and of 64 bits, as processes of a CPU that has some."""
+    t.need_model("skylake")
+    r = guest(t, "rec", "counters", "--cpu", "skylake")
+    found = parts(r.text)
+    tested(t, found)
+    t.check(len(found) == 5, f"{len(found)} parts")
+    for name, lines in found.items():
+        if name != "end":
+            t.has("\n".join(lines), r"# PASSED: (\d+) / \1 tests passed", name)
+    t.same("rec", r, timeout=300)
+    return told(t, found, True).replace("as on the host", "as they want it")
+
+
 @test("i386/kernel", cost=20)
 def kernel(t):
     """The selftests of 32 bits under a kernel of 32 bits. (Debian's have no vm86(): for that mode see modes/.)"""

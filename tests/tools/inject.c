@@ -200,11 +200,12 @@ static int idle(struct input_source *src, struct machine *m, vns_t deadline, vns
     *until = deadline;
     if (s->silent)
         return deadline == NEVER;
+    /* Later than now: a sample that was taken right here has come before it in the replay, too. */
     if (deadline == NEVER) {
-        *until = now;
+        *until = now + 1;
         s->now = true;
-    } else if (deadline > now + 1 && below(3) == 0 && machine_position(m) + 1000 > s->next) {
-        *until = now + below(deadline - now);
+    } else if (deadline > now + 2 && below(3) == 0 && machine_position(m) + 1000 > s->next) {
+        *until = now + 1 + below(deadline - now - 1);
         s->now = true;
     }
     return 0;

@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "board/interp.h"
 #include "cmd/cmd.h"
+#include "cmd/travel.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -476,13 +477,14 @@ static int load_from(struct guest *g, const char *dir, struct err *err)
 int guest_load_from(struct guest *g, const struct guest_config *c, const char *dir,
                     const struct point *at, struct err *err)
 {
-    struct instant when;
     char *whole;
     g->engine = c->engine;
     g->code_cache = c->code_cache;
     g->paranoid = c->paranoid;
     g->disks = g->own;
-    int code = point_in_log(at, dir, &when, err);
+    static const struct travel_with with;
+    struct instant when = {0, 0};
+    int code = point_instant(dir, &with, at, &when, err);
     if (code)
         return err_prefix(err, "--at");
     g->from = calloc(1, sizeof(*g->from));

@@ -81,7 +81,7 @@ static const struct argp_option own_options[] = {
     {"gdb-wait", O_GDB_WAIT, NULL, 0, "With --gdb: the machine starts when gdb says so", 0},
     {"no-notes", O_NO_NOTES, NULL, 0, "Do not note in the recording when, on which host and by which command it was made (`reprise info`)", 0},
     {"from", O_FROM, "DIR", 0, "Begin in another recording: the machine is the one of DIR, and does what it did there up to --at; from there on it is live. What is made is complete without DIR", 0},
-    {"at", O_AT, "POINT", 0, "With --from: insn:N, time:T, event:N, mark:NAME, end or end-N (default: end)", 0},
+    {"at", O_AT, "POINT", 0, "With --from: where; insn:N, time:T, event:N, mark:NAME, console:TEXT[#K], frame:N, end or end-N (default: end)", 0},
     {"force", O_FORCE, NULL, 0, "Replace a recording that is in DIR", 0},
 };
 /* clang-format on */

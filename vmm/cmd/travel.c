@@ -146,7 +146,7 @@ void option_point(struct argp_state *state, const char *arg, const char *what, s
 
 struct found {
     int code;
-    pos_t position;
+    struct instant at;
     struct err err;
 };
 
@@ -159,20 +159,18 @@ static _Noreturn void find_apart(const char *dir, const struct travel_with *with
     struct travel tr;
     enum timeline_stop stop;
     if (point_is_found(p)) {
-        sandbox_plan_more(SANDBOX_CODE);
+        sandbox_plan(SANDBOX_READ | SANDBOX_CODE);
         f.code = travel_open(&tr, dir, with, &f.err);
         if (!f.code)
             f.code = travel_to(&tr, p, &stop, &f.err);
         if (!f.code)
-            f.position = timeline_now(tr.t).position;
+            f.at = timeline_now(tr.t);
     } else {
-        struct instant at = {0};
         sandbox_plan(SANDBOX_READ);
         sandbox_read(dir);
         f.code = sandbox_enter(&f.err);
         if (!f.code)
-            f.code = point_in_log(p, dir, &at, &f.err);
-        f.position = at.position;
+            f.code = point_in_log(p, dir, &f.at, &f.err);
     }
     bool told = write(to, &f, sizeof(f)) == sizeof(f);
     outside_end();
@@ -185,15 +183,11 @@ bool point_is_found(const struct point *p)
     return p->kind == POINT_CONSOLE || p->kind == POINT_TIME || p->kind == POINT_FRAME;
 }
 
-int point_position(const char *dir, const struct travel_with *with, const struct point *p,
-                   pos_t *out, struct err *err)
+int point_instant(const char *dir, const struct travel_with *with, const struct point *p,
+                  struct instant *out, struct err *err)
 {
     struct found f = {0};
     int pair[2];
-    if (p->kind == POINT_INSN) { /* one after the end is fine for a filter */
-        *out = p->n;
-        return 0;
-    }
     fflush(NULL);
     pid_t child = pipe2(pair, O_CLOEXEC) ? -1 : fork();
     if (!child)
@@ -209,7 +203,18 @@ int point_position(const char *dir, const struct travel_with *with, const struct
         ;
     if (n != sizeof(f))
         return err_set(err, -EIO, "the search for that point ended too early");
-    *out = f.position;
+    *out = f.at;
     *err = f.err;
     return f.code;
+}
+
+int point_position(const char *dir, const struct travel_with *with, const struct point *p,
+                   pos_t *out, struct err *err)
+{
+    struct instant at = {p->n, 0};
+    int code = 0;
+    if (p->kind != POINT_INSN) /* one after the end is fine for a filter */
+        code = point_instant(dir, with, p, &at, err);
+    *out = at.position;
+    return code;
 }

@@ -88,8 +88,10 @@ void print_place_json(FILE *out, struct travel *tr, bool registers, bool console
 
 /* Can only a replay say where it is? */
 bool point_is_found(const struct point *p);
-/* The position of a point; for one that is found the recording is replayed up to there, by a
- * process of its own: before this one locks itself in. */
+/* A point's instant, and its position; for one that is found the recording is replayed up to there.
+ * By a process of its own, which is locked in; this one need not be yet. */
+int point_instant(const char *dir, const struct travel_with *with, const struct point *p,
+                  struct instant *out, struct err *err);
 int point_position(const char *dir, const struct travel_with *with, const struct point *p,
                    pos_t *out, struct err *err);
 
