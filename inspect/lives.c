@@ -11,7 +11,9 @@
 #include "machine/machine.h"
 
 #define LIVES_MAX   (1u << 20)
-#define COMMAND_MAX 4096u /* bytes of arguments that are read */
+#define COMMAND_MAX 4096u       /* bytes of arguments that are read */
+#define TEXT_MAX    (64u << 20) /* ... in all */
+#define HASH_BITS   12
 
 enum { AT_BEGIN, AT_EXEC, AT_END };
 static const char *const functions[LIVES_POINTS] = {
@@ -43,13 +45,34 @@ static struct life *add(struct lives *l, struct err *err)
     return one;
 }
 
-/* Those that began last are asked for most. */
+static u32 *place(const struct lives *l, u64 task)
+{
+    return &l->hash[(task * 0x9e3779b97f4a7c15ull) >> (64 - HASH_BITS)];
+}
+
+/* It lives, under this address. */
+static void put(struct lives *l, struct life *one, u64 task)
+{
+    u32 *first = place(l, task);
+    one->task = task;
+    one->next = *first;
+    *first = (u32)(one - l->list);
+}
+
 static struct life *find(const struct lives *l, u64 task)
 {
-    for (u32 i = l->count; i--;)
-        if (l->list[i].task == task && l->list[i].ended.position == NEVER)
+    for (u32 i = *place(l, task); i != LIVES_NONE; i = l->list[i].next)
+        if (l->list[i].task == task)
             return &l->list[i];
     return NULL;
+}
+
+static void take(struct lives *l, struct life *one)
+{
+    u32 *at = place(l, one->task), i = (u32)(one - l->list);
+    while (*at != i)
+        at = &l->list[*at].next;
+    *at = one->next;
 }
 
 static bool read_word(struct machine *m, u64 at, u64 *out)
@@ -85,11 +108,12 @@ static void read_task(const struct lives *l, struct machine *m, struct life *one
 }
 
 /* The arguments, as they lie behind each other with a NUL each. */
-static char *read_command(const struct lives *l, struct machine *m, u64 task)
+static char *read_command(struct lives *l, struct machine *m, u64 task)
 {
     u64 mm, start, end;
     if (!read_word(m, task + l->mm_at, &mm) || !read_word(m, mm + l->start_at, &start) ||
-        !read_word(m, mm + l->end_at, &end) || end <= start || start >= SYMBOLS_FLOOR)
+        !read_word(m, mm + l->end_at, &end) || end <= start || start >= SYMBOLS_FLOOR ||
+        l->text > TEXT_MAX)
         return NULL;
     size_t size = (size_t)MIN(end - start, (u64)COMMAND_MAX), got = 0;
     char *text = malloc(size + 1);
@@ -110,6 +134,7 @@ static char *read_command(const struct lives *l, struct machine *m, u64 task)
             text[i] = ' ';
     text[got] = 0;
     printable(text);
+    l->text += got;
     return text;
 }
 
@@ -143,6 +168,11 @@ int lives_learn(struct lives *l, struct machine *m, const struct symbols *s, str
     for (unsigned i = 0; i < LIVES_POINTS; i++)
         if (!symbols_address(s, functions[i], &l->points[i]))
             return err_set(err, -ENOENT, "the guest's kernel has no function %s", functions[i]);
+    l->hash = malloc(sizeof(*l->hash) << HASH_BITS);
+    if (!l->hash)
+        return err_set(err, -ENOMEM, "no memory for the guest's processes");
+    for (u32 i = 0; i < 1u << HASH_BITS; i++)
+        l->hash[i] = LIVES_NONE;
     guest_memory_init(&memory, m);
     int code = guest_linux_open(&g, &memory, err);
     if (!code)
@@ -156,33 +186,36 @@ int lives_learn(struct lives *l, struct machine *m, const struct symbols *s, str
         struct life *one = add(l, err);
         if (!one)
             break;
-        one->task = tasks.list[i].address;
+        put(l, one, tasks.list[i].address);
         read_task(l, m, one);
     }
     guest_tasks_free(&tasks);
     return code;
 }
 
-static int began(struct lives *l, struct machine *m, struct err *err)
+/* One whose address has another task already was never seen to end. */
+static int began(struct lives *l, struct machine *m, const struct process *by, struct err *err)
 {
+    u64 task = machine_vcpu(m)->gpr[RDI];
+    struct life *before = find(l, task);
+    if (before)
+        take(l, before);
     struct life *one = add(l, err);
     if (!one)
         return l->cut ? 0 : err->code;
-    one->task = machine_vcpu(m)->gpr[RDI];
+    put(l, one, task);
     one->began = now_of(m);
     read_task(l, m, one);
-    const struct life *parent = NULL;
-    for (u32 i = l->count - 1; i-- && !parent;)
-        if (l->list[i].pid == (one->pid == one->tgid ? one->parent : one->tgid) &&
-            l->list[i].ended.position == NEVER)
-            parent = &l->list[i];
-    if (parent && parent->command)
+    const struct life *parent = find(l, by->task);
+    if (parent && parent->command && l->text <= TEXT_MAX) {
         one->command = strdup(parent->command);
+        l->text += strlen(parent->command);
+    }
     return 0;
 }
 
 /* A thread that executes a program becomes its process: it takes the number of that. */
-static void executed(const struct lives *l, struct machine *m, struct life *one)
+static void executed(struct lives *l, struct machine *m, struct life *one)
 {
     read_task(l, m, one);
     one->execs++;
@@ -194,9 +227,9 @@ static void executed(const struct lives *l, struct machine *m, struct life *one)
 int lives_hit(struct lives *l, struct machine *m, unsigned point, struct err *err)
 {
     struct process now;
-    if (point == AT_BEGIN)
-        return began(l, m, err);
     process_read(&l->current, m, &now);
+    if (point == AT_BEGIN)
+        return began(l, m, &now, err);
     struct life *one = now.task ? find(l, now.task) : NULL;
     if (!one)
         return 0;
@@ -206,6 +239,7 @@ int lives_hit(struct lives *l, struct machine *m, unsigned point, struct err *er
         memcpy(one->comm, now.comm, sizeof(one->comm));
         one->code = (u32)machine_vcpu(m)->gpr[RDI];
         one->ended = now_of(m);
+        take(l, one);
     }
     return 0;
 }
@@ -222,5 +256,6 @@ void lives_free(struct lives *l)
     for (u32 i = 0; i < l->count; i++)
         free(l->list[i].command);
     free(l->list);
+    free(l->hash);
     *l = (struct lives){0};
 }

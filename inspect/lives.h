@@ -24,8 +24,11 @@ struct life {
     char *command; /* its arguments, printable, since it last executed a program; NULL: unknown */
     u32 execs;
     struct life_time began, executed, ended;
+    u32 next; /* of those that live, in the same place of the hash */
     u32 code; /* once ended: of do_exit(): signal in bits 0 to 6, core in bit 7, status from 8 on */
 };
+
+#define LIVES_NONE UINT32_MAX
 
 /* Functions at whose beginning the machine has to stop. */
 #define LIVES_POINTS 3
@@ -33,7 +36,9 @@ struct life {
 struct lives {
     struct life *list; /* in the order in which they began */
     u32 count, room;
-    bool cut; /* there were more than anybody wants to see */
+    size_t text; /* bytes of all commands, as far as they were ever kept */
+    u32 *hash;   /* by task: those that live, LIVES_NONE at the end */
+    bool cut;    /* there were more than anybody wants to see */
     struct process_layout current;
     u32 parent_at, mm_at, start_at, end_at; /* members of the task and of its mm */
     u32 tgid_at, pid_at, comm_at;

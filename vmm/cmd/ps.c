@@ -1,4 +1,5 @@
 /* `reprise ps`: the processes that a guest had, from its kernel's beginning to a point. */
+#define _GNU_SOURCE /* qsort_r */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -146,31 +147,85 @@ static bool is_shown(const struct ps_args *a, const struct life *one)
     return a->threads || (one->pid == one->tgid && !one->kernel);
 }
 
-/* Whose child is it? Of several with that number the last one that had begun before. -1: nobody's.
- */
-static int parent_of(const struct lives *l, u32 i)
+/* A tree of indices; -1: none. */
+struct tree {
+    struct node {
+        int parent, first, last, next; /* children in the order in which they began */
+    } * node;
+    int first, last; /* of those without a parent in the list */
+};
+
+static void tree_add(struct tree *t, int i)
+{
+    int *first = t->node[i].parent < 0 ? &t->first : &t->node[t->node[i].parent].first;
+    int *last = t->node[i].parent < 0 ? &t->last : &t->node[t->node[i].parent].last;
+    *(*last < 0 ? first : &t->node[*last].next) = i;
+    *last = i;
+}
+
+static int by_number(const void *a, const void *b, void *list)
+{
+    const struct life *all = list;
+    u32 x = *(const u32 *)a, y = *(const u32 *)b;
+    if (all[x].pid != all[y].pid)
+        return all[x].pid < all[y].pid ? -1 : 1;
+    return x < y ? -1 : x > y;
+}
+
+/* Whose child is `i`? Of several with that number, which the kernel gives anew, the last one that
+ * had begun before. */
+static int parent_of(const struct lives *l, const u32 *order, u32 i)
 {
     const struct life *one = &l->list[i];
     i32 number = one->pid == one->tgid ? one->parent : one->tgid;
-    for (u32 k = i; k--;)
-        if (l->list[k].pid == number)
-            return (int)k;
-    return -1;
+    u32 low = 0, high = l->count;
+    while (low < high) {
+        u32 middle = low + (high - low) / 2;
+        const struct life *other = &l->list[order[middle]];
+        if (other->pid < number || (other->pid == number && order[middle] < i))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low && l->list[order[low - 1]].pid == number ? (int)order[low - 1] : -1;
 }
 
-/* Children of `of`, in the order in which they began, with what is theirs. Deep trees end: each
- * parent stands before its child. */
-static void print_tree(const struct ps_args *a, const struct lives *l, const int *parents, int of,
-                       unsigned depth)
+/* Each parent stands before its child, so it has an end; without recursion, for a guest makes it as
+ * deep as it likes. */
+static int print_tree(const struct ps_args *a, const struct lives *l, struct err *err)
 {
-    for (u32 i = of < 0 ? 0 : (u32)of + 1; i < l->count; i++) {
-        if (parents[i] != of)
-            continue;
+    struct tree t = {.first = -1, .last = -1};
+    u32 *order = malloc(MAX(l->count, 1u) * sizeof(*order));
+    t.node = malloc(MAX(l->count, 1u) * sizeof(*t.node));
+    if (!order || !t.node) {
+        free(order);
+        free(t.node);
+        return err_set(err, -ENOMEM, "no memory for the tree");
+    }
+    for (u32 i = 0; i < l->count; i++)
+        order[i] = i;
+    qsort_r(order, l->count, sizeof(*order), by_number, l->list);
+    for (u32 i = 0; i < l->count; i++) {
+        t.node[i] = (struct node){parent_of(l, order, i), -1, -1, -1};
+        tree_add(&t, (int)i);
+    }
+    unsigned depth = 0;
+    for (int i = t.first; i >= 0;) {
         bool shown = is_shown(a, &l->list[i]);
         if (shown)
             print_life(&l->list[i], MIN(depth, 40u));
-        print_tree(a, l, parents, (int)i, depth + shown);
+        depth += shown;
+        int next = t.node[i].first;
+        while (next < 0 && i >= 0) { /* back to where it goes on */
+            depth -= is_shown(a, &l->list[i]);
+            next = t.node[i].next;
+            i = t.node[i].parent;
+        }
+        i = next;
     }
+    free(order);
+    free(t.node);
+    return 0;
 }
 
 static void json_when(const char *name, const struct life_time *when)
@@ -214,16 +269,7 @@ static int print(const struct ps_args *a, const struct lives *l, struct err *err
     for (u32 i = 0; !a->tree && i < l->count; i++)
         if (is_shown(a, &l->list[i]))
             print_life(&l->list[i], 0);
-    if (!a->tree)
-        return 0;
-    int *parents = malloc(MAX(l->count, 1u) * sizeof(*parents));
-    if (!parents)
-        return err_set(err, -ENOMEM, "no memory for the tree");
-    for (u32 i = 0; i < l->count; i++)
-        parents[i] = parent_of(l, i);
-    print_tree(a, l, parents, -1, 0);
-    free(parents);
-    return 0;
+    return a->tree ? print_tree(a, l, err) : 0;
 }
 
 int cmd_ps(int argc, char **argv)
