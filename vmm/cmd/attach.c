@@ -131,7 +131,7 @@ void gdb_warn(void *opaque, const char *text)
     fprintf(stderr, "reprise: %s\r\n", text); /* a guest's terminal may be in raw mode */
 }
 
-int attach_create(struct attach **out, const char *endpoint, struct machine *m, struct err *err)
+int attach_create(struct attach **out, const char *endpoint, struct err *err)
 {
     struct attach *a = calloc(1, sizeof(*a));
     if (!a)
@@ -141,7 +141,6 @@ int attach_create(struct attach **out, const char *endpoint, struct machine *m, 
         free(a);
         return err_set(err, -ENOMEM, "out of memory");
     }
-    a->m = m;
     a->target = (struct gdb_target){.opaque = a,
                                     .machine = target_machine,
                                     .set_points = target_set_points,
@@ -159,8 +158,9 @@ int attach_create(struct attach **out, const char *endpoint, struct machine *m, 
     return 0;
 }
 
-void attach_set_recorder(struct attach *a, struct recorder *r)
+void attach_begin(struct attach *a, struct machine *m, struct recorder *r)
 {
+    a->m = m;
     a->recorder = r;
 }
 

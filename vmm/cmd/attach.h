@@ -30,8 +30,9 @@ void gdb_stop_of(const struct gdb_point *p, u64 address, struct gdb_stop *stop);
 void gdb_warn(void *opaque, const char *text);
 
 /* Listens; `endpoint`: see gdb_server_create. */
-int attach_create(struct attach **out, const char *endpoint, struct machine *m, struct err *err);
-void attach_set_recorder(struct attach *a, struct recorder *r); /* for marks */
+int attach_create(struct attach **out, const char *endpoint, struct err *err);
+/* The machine, before it runs; the recorder, for marks. */
+void attach_begin(struct attach *a, struct machine *m, struct recorder *r);
 const char *attach_address(const struct attach *a);
 bool attach_open_to_all(const struct attach *a);
 /* For the live input: gdb wants something. */

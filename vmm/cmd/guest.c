@@ -465,12 +465,18 @@ static int load_from(struct guest *g, const char *dir, struct err *err)
         disk_sources_identify(d);
     g->kernel_size = d->kernel_size;
     code = recording_load(&o->rec, &kernel, d->kernel_size, "kernel", &g->kernel_file, err);
-    if (!code && kernel_extract(g->kernel_file, g->kernel_size, &g->image, err))
-        code = err_prefix(err, "the recording's kernel");
     if (!code && d->initrd_size)
         code = recording_load(&o->rec, &initrd, d->initrd_size, "initrd", &g->initrd_file, err);
     g->initrd = g->initrd_file;
     g->initrd_size = d->initrd_size;
+    return code;
+}
+
+int guest_open_from(struct guest *g, struct err *err)
+{
+    int code = recording_open_log(&g->from->rec, &g->from->log, err);
+    if (!code && kernel_extract(g->kernel_file, g->kernel_size, &g->image, err))
+        code = err_prefix(err, "the recording's kernel");
     return code;
 }
 
@@ -490,7 +496,7 @@ int guest_load_from(struct guest *g, const struct guest_config *c, const char *d
     g->from = calloc(1, sizeof(*g->from));
     if (!g->from)
         return err_set(err, -ENOMEM, "no memory");
-    code = open_recording(g->from, dir, err);
+    code = find_recording(g->from, dir, err);
     if (code) {
         free(g->from);
         g->from = NULL;

@@ -70,6 +70,8 @@ int guest_load_from(struct guest *g, const struct guest_config *config, const ch
 int guest_load(struct guest *g, const struct guest_config *config, struct err *err);
 /* Prints the boot entries of the disks. */
 int guest_list_entries(const struct guest_config *config, struct err *err);
+/* ... behind the door: opens its log, unpacks its kernel. */
+int guest_open_from(struct guest *g, struct err *err);
 int guest_create_machine(struct guest *g, struct machine **m, struct err *err);
 /* Keeps kernel, initrd and description in the recording. */
 int guest_keep(struct guest *g, struct recording *r, struct err *err);

@@ -60,7 +60,7 @@ static int run_machine(struct session *s, const struct record_args *a, struct ru
         fputs(net_notice(s->guest->nets[i]), stderr);
     displays_notice(&s->displays);
     if (s->attach) {
-        attach_set_recorder(s->attach, s->recorder);
+        attach_begin(s->attach, s->m, s->recorder);
         fprintf(stderr, "reprise: in gdb: target remote %s\n%s", attach_address(s->attach),
                 attach_open_to_all(s->attach) ? GDB_OPEN_WARNING : "");
         if (a->gdb_wait)

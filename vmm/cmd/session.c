@@ -91,10 +91,7 @@ static int lock_in(const struct record_args *a, struct guest *g, struct err *err
         sandbox_plan_more(SANDBOX_COPIES);
     sandbox_write(a->output);
     outside_remove(a->output); /* when nothing came of it */
-    if (sandbox_enter(err))
-        return err->code;
-    sandbox_settle();
-    return 0;
+    return sandbox_enter(err);
 }
 
 /* What is looked at and asked while the machine stands. */
@@ -221,26 +218,38 @@ static int start_recorder(struct session *s, struct err *err)
     return recorder_create(&s->recorder, &config, s->m, err);
 }
 
+/* A machine that begins in a recording is made behind the door: that is somebody's. */
+static int make_machine(struct session *s, const struct record_args *a, struct err *err)
+{
+    int code = s->guest->from ? guest_open_from(s->guest, err) : 0;
+    if (!code)
+        code = guest_create_machine(s->guest, &s->m, err);
+    return code ? code : make_feeds(s, a, err);
+}
+
 int session_start(struct session *s, const struct record_args *a, struct guest *g, struct err *err)
 {
     s->guest = g;
-    int code = guest_create_machine(g, &s->m, err);
-    if (!code)
-        code = make_feeds(s, a, err);
+    int code = g->from ? 0 : make_machine(s, a, err);
     if (!code && a->gdb)
-        code = attach_create(&s->attach, a->endpoint, s->m, err);
+        code = attach_create(&s->attach, a->endpoint, err);
     if (!code)
         code = recording_create(&s->rec, a->output, a->force, err);
     if (code)
         return code;
-    machine_set_recording(s->m, s->rec.path);
-    struct live_config live = live_config_of(s, a);
     struct checkpoint_notes notes = CHECKPOINT_NOTES_NONE;
     code = make_files(s, a, err);
     if (!code && a->checkpoint_every > 0)
         note_checkpoints(s, &notes);
     if (!code)
         code = lock_in(a, g, err);
+    if (!code && g->from)
+        code = make_machine(s, a, err);
+    if (!code) {
+        machine_set_recording(s->m, s->rec.path);
+        sandbox_settle();
+    }
+    struct live_config live = live_config_of(s, a);
     /* The terminal changes last, when nothing is left that fails for the user's reasons. */
     if (!code)
         code = live_create(&s->live, &live, err);
