@@ -18,7 +18,7 @@ done
 install -m 755 images/counters/run "$work/files/bench/"
 
 say "counters: downloading and unpacking packages"
-unpacked dash,coreutils,bash,libc-bin,grep,sed,rr,linux-perf
+unpacked dash,coreutils,bash,libc-bin,grep,sed,rr,linux-perf,binutils
 truncate -s 1024M "$work/disk.img"
 file_system "$work/disk.img" 5b1f0c6e-2f0e-4b7a-9a51-c0947e3d8a17 0
 

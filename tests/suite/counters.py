@@ -99,7 +99,7 @@ def shared(t):
 @test("counters/perf-test", cost=30)
 def perf_test(t):
     """What perf tests itself of counters, breakpoints and their signals."""
-    numbers = (2, 4, 8, 9, 20, 21, 22, 23, 25, 35, 50, 51, 71, 73, 77, 78)
+    numbers = (2, 4, 8, 9, 20, 21, 22, 23, 25, 26, 35, 50, 51, 71, 73, 77, 78)
     r = counters(t, "rec", f"perf test {' '.join(map(str, numbers))} 2>&1\n")
     for number in numbers:
         t.has(r.text, rf"^\W*(\[m)? *{number}[:.].*: +Ok|^\W*(\[m)? *{number}: .*:\s*$", f"perf's test {number}")

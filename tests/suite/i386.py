@@ -140,8 +140,8 @@ def selftests(t):
 @test("i386/counters", cost=20)
 def counters(t):
     """The kernel's selftests of performance counters, of 32 and of 64 bits, as processes of a CPU that has some."""
-    t.need_model("skylake")
-    r = guest(t, "rec", "counters", "--cpu", "skylake")
+    t.need_model("skylake-server")
+    r = guest(t, "rec", "counters", "--cpu", "skylake-server")
     found = parts(r.text)
     tested(t, found)
     t.check(len(found) == 5, f"{len(found)} parts")
