@@ -50,6 +50,9 @@ int core_reach(struct engine *e, const struct engine_place *to, struct err *err)
     for (u64 steps = 0; !there(d, to); steps++) {
         if (r == ENGINE_STOP)
             r = core_run_insns(d, stride(d, to), err);
+        /* A write of CR8 that holds interrupts off: the machine looks at that afterwards. */
+        if (r == ENGINE_ATTENTION)
+            r = ENGINE_STOP;
         if (branch_position(d) != at || r != ENGINE_STOP || steps > STEPS_MAX)
             return err_set(err, -ESRCH,
                            "at position %llu the guest never is at RIP %llx with RCX %llx, RSP "
