@@ -50,8 +50,6 @@ RECORDINGS = {
                             "a=out:/dev/null"], {"disks": [1 << 20]}),
     "branches": ("exceptions", [], {"env": BRANCH}),
     "places": ("waits", PMU, {"env": FREE, "program": IMITATION}),
-    # Of many such runs one that was looked at right after a write of CR8.
-    "held": ("interrupts", PMU, {"env": {**FREE, "REPRISE_TEST_WATCH": "20000"}, "program": IMITATION}),
     "quit": ("faultstorm", ["--max-insns", "30000", "--checkpoint-every", "0.001"], {"env": BRANCH}),
     "killed": ("spin", [], {"killed": True}),
 }
