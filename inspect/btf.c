@@ -9,8 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "inspect/orc.h"
+#include "base/text.h"
 #include "inspect/kernel_code.h"
+#include "inspect/orc.h"
 
 #define BTF_MAGIC    0xeb9fu
 #define BTF_MAX_SIZE (64u << 20)
@@ -368,8 +369,7 @@ int guest_modules_add(const struct guest_linux *g, struct symbols *s, struct err
             char name[64 + 1] = "";
             if (!guest_linux_read(g, module + l.name, name, sizeof(name) - 9))
                 break;
-            for (char *p = name; *p; p++)
-                *p = *p < ' ' || *p > '~' ? '?' : *p;
+            text_ascii(name);
             code = add_ranges(g, &l, module, name, s, err);
             if (!code)
                 code = add_symbols(g, &l, module, &budget, s, err);
@@ -478,8 +478,7 @@ static int add_task(struct guest_tasks *out, const struct guest_linux *g,
         !guest_linux_read(g, task + l->comm, t.comm, sizeof(t.comm)))
         return -ENOENT;
     t.comm[sizeof(t.comm) - 1] = 0;
-    for (char *p = t.comm; *p; p++)
-        *p = *p < ' ' || *p > '~' ? '?' : *p;
+    text_ascii(t.comm);
     if (!(out->count & (out->count - 1))) { /* doubled at each power of two */
         struct guest_task *list = realloc(out->list, MAX(2 * out->count, 1u) * sizeof(*list));
         if (!list)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "cpu/vcpu.h"
 #include "machine/machine.h"
 
@@ -85,12 +86,6 @@ static bool read_number(struct machine *m, u64 at, i32 *out)
     return at >= SYMBOLS_FLOOR && machine_peek(m, at, out, 4);
 }
 
-static void printable(char *text)
-{
-    for (; *text; text++)
-        *text = *text < ' ' || *text > '~' ? '?' : *text;
-}
-
 /* What a task says of itself. */
 static void read_task(const struct lives *l, struct machine *m, struct life *one)
 {
@@ -100,7 +95,7 @@ static void read_task(const struct lives *l, struct machine *m, struct life *one
         !machine_peek(m, one->task + l->comm_at, one->comm, sizeof(one->comm)))
         one->pid = one->tgid = 0;
     one->comm[sizeof(one->comm) - 1] = 0;
-    printable(one->comm);
+    text_ascii(one->comm);
     if (!read_word(m, one->task + l->parent_at, &parent) ||
         !read_number(m, parent + l->tgid_at, &one->parent))
         one->parent = 0;
@@ -133,7 +128,7 @@ static char *read_command(struct lives *l, struct machine *m, u64 task)
         if (!text[i])
             text[i] = ' ';
     text[got] = 0;
-    printable(text);
+    text_ascii(text);
     l->text += got;
     return text;
 }

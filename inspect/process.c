@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "cpu/vcpu.h"
 #include "inspect/kernel_code.h"
 #include "machine/machine.h"
@@ -117,8 +118,7 @@ static void read_task(const struct process_layout *l, struct machine *m, struct 
     }
     out->task = task;
     out->comm[sizeof(out->comm) - 1] = 0;
-    for (char *p = out->comm; *p; p++)
-        *p = *p < ' ' || *p > '~' ? '?' : *p;
+    text_ascii(out->comm);
     if (!w->has_space || !read_bytes(l, m, task + w->mm, &mm, 8) || !mm ||
         !read_bytes(l, m, mm + w->space, &out->space, 8))
         out->space = 0;

@@ -35,6 +35,12 @@ void text_clean(char *text)
     }
 }
 
+void text_ascii(char *text)
+{
+    for (; *text; text++)
+        *text = *text < ' ' || *text > '~' ? '?' : *text;
+}
+
 struct guard {
     FILE *to;
     u8 before;

@@ -15,6 +15,9 @@ char *text_printable(const char *text, char *out, size_t size);
 /* The same in place; newlines and tabs stay. */
 void text_clean(char *text);
 
+/* In place: what is not printable ASCII becomes "?", newlines and tabs too. */
+void text_ascii(char *text);
+
 /* A file name as a shell takes it, for the commands that we suggest. */
 void text_put_quoted(FILE *out, const char *name);
 

@@ -59,9 +59,9 @@ static int interrupted_there(struct err *err)
 }
 
 /* Goes to where the kernel can be asked, at most to `end`. */
-static int learn(struct lives *l, struct travel *tr, struct symbols *s, struct instant end,
-                 struct err *err)
+static int learn(struct lives *l, struct travel *tr, struct instant end, struct err *err)
 {
+    struct symbols s;
     enum timeline_stop stop;
     struct machine *m = timeline_machine(tr->t);
     int code = -ENOENT;
@@ -72,14 +72,13 @@ static int learn(struct lives *l, struct travel *tr, struct symbols *s, struct i
             return err->code;
         if (stop == TIMELINE_INTERRUPTED)
             return interrupted_there(err);
-        code = guest_symbols_read(s, m, err);
+        code = guest_symbols_read(&s, m, err);
         if (!code) {
-            code = lives_learn(l, m, s, err);
-            if (code) {
-                symbols_free(s);
+            code = lives_learn(l, m, &s, err);
+            if (code)
                 lives_free(l);
-            }
         }
+        symbols_free(&s);
         if (last)
             break;
     }
@@ -284,8 +283,6 @@ int cmd_ps(int argc, char **argv)
     struct err err = {0};
     struct travel tr;
     struct lives lives = {0};
-    struct symbols symbols;
-    symbols_init(&symbols);
     interrupt_catch();
     const struct travel_with with = {.named = a.disks.spec, .trust = a.disks.trust};
     /* Everything from the kernel's beginning on has to be seen: no checkpoint helps. */
@@ -302,7 +299,7 @@ int cmd_ps(int argc, char **argv)
     if (!code && end.position == NEVER)
         end = timeline_end(tr.t);
     if (!code)
-        code = learn(&lives, &tr, &symbols, end, &err);
+        code = learn(&lives, &tr, end, &err);
     if (!code)
         code = follow(&lives, &tr, end, &err);
     travel_quiet(&tr);
@@ -317,7 +314,6 @@ int cmd_ps(int argc, char **argv)
                 lives.count);
     int result = code ? cmd_fail(&err) : travel_end_code(&tr);
     lives_free(&lives);
-    symbols_free(&symbols);
     travel_close(&tr);
     return result;
 }

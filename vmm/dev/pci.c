@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/check.h"
 #include "dev/making.h"
 #include "dev/util.h"
@@ -44,22 +45,6 @@ void pci_config_set(struct device *pci, unsigned slot, unsigned offset, const vo
 {
     CHECK(slot && offset + n <= PCI_CONFIG_SIZE, "slot %u offset %u", slot, offset);
     memcpy(config_of(pci, slot) + offset, bytes, n);
-}
-
-static u16 get16(const u8 *p)
-{
-    return (u16)(p[0] | p[1] << 8);
-}
-
-static u32 get32(const u8 *p)
-{
-    return get16(p) | (u32)get16(p + 2) << 16;
-}
-
-static void put32(u8 *p, u32 v)
-{
-    for (unsigned i = 0; i < 4; i++)
-        p[i] = (u8)(v >> (8 * i));
 }
 
 /* 8086:1237, "440FX host bridge": what drivers for host bridges know and leave alone. */

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/check.h"
 #include "dev/pci.h"
 #include "dev/util.h"
@@ -618,11 +619,6 @@ static void bar_write(struct device *dev, u32 offset, unsigned size, u64 value)
 
 /* ---- configuration space ---- */
 
-static u32 get32(const u8 *p)
-{
-    return p[0] | (u32)p[1] << 8 | (u32)p[2] << 16 | (u32)p[3] << 24;
-}
-
 /* What the driver asks for through the window in configuration space; false: not what 4.1.4.9.1
  * says it must be. */
 static bool window(const struct virtio *v, u32 *offset, u32 *length)
@@ -662,18 +658,6 @@ static void config_written(struct device *dev, unsigned offset, unsigned size)
 }
 
 /* ---- creation ---- */
-
-static void put16(u8 *p, u16 value)
-{
-    p[0] = (u8)value;
-    p[1] = (u8)(value >> 8);
-}
-
-static void put32(u8 *p, u32 value)
-{
-    put16(p, (u16)value);
-    put16(p + 2, (u16)(value >> 16));
-}
 
 /* A capability that says where a structure lies (4.1.4). */
 static void put_cap(u8 *config, u8 at, u8 next, u8 len, u8 type, u32 offset, u32 length)
