@@ -312,7 +312,7 @@ static int between(struct input_source *src, struct machine *m, struct input *in
     return c->of->ops->between ? c->of->ops->between(c->of, m, in, err) : 0;
 }
 
-static const struct input_source_ops ops = {next_position, take, idle, between};
+static const struct input_source_ops ops = {next_position, take, idle, between, NULL};
 
 /* ---- making and ending it ---- */
 

@@ -258,7 +258,7 @@ static int idle(struct input_source *src, struct machine *m, vns_t deadline, vns
                           p->rec.position, what);
 }
 
-static const struct input_source_ops ops = {next_position, take, idle, between};
+static const struct input_source_ops ops = {next_position, take, idle, between, NULL};
 
 static int check_start(struct player *p, struct machine *m, struct err *err)
 {

@@ -74,7 +74,14 @@ static int idle(struct input_source *src, struct machine *m, vns_t deadline, vns
     return r;
 }
 
-static const struct input_source_ops ops = {next_position, take, idle, NULL};
+static bool waits(struct input_source *src, vns_t deadline)
+{
+    struct prefix *p = self(src);
+    return p->begun && p->config.live->ops->waits &&
+           p->config.live->ops->waits(p->config.live, deadline);
+}
+
+static const struct input_source_ops ops = {next_position, take, idle, NULL, waits};
 
 int prefix_create(struct prefix **out, const struct prefix_config *config, struct err *err)
 {

@@ -13,8 +13,8 @@
 /* Virtual time in which the guest executes between two progress records. */
 #define PROGRESS_NS 250000000u
 
-/* How far the machine has come is kept after so many positions, or when it is about to sleep for so
- * long, or has moved at all and this host time has passed. */
+/* How far the machine has come is kept after so many positions, or when it is to wait for the host
+ * for so long, or has moved at all and this host time has passed. */
 #define REACHED_POSITIONS 500000u
 #define REACHED_SLEEP_NS  10000000u
 #define REACHED_HOST_NS   50000000u
@@ -179,8 +179,11 @@ static int idle(struct input_source *src, struct machine *m, vns_t deadline, vns
                 struct err *err)
 {
     struct recorder *r = self(src);
+    const struct input_source_ops *live = r->config.live->ops;
+    bool sleeps = deadline - machine_now(m) >= REACHED_SLEEP_NS && live->waits &&
+                  live->waits(r->config.live, deadline);
     /* If the log fails here, take() ends the run. */
-    if (machine_position(m) != r->kept && deadline - machine_now(m) >= REACHED_SLEEP_NS)
+    if (sleeps && machine_position(m) != r->kept)
         keep_tail(r, m, host_ns_coarse());
     return r->config.live->ops->idle(r->config.live, m, deadline, until, err);
 }
@@ -202,7 +205,7 @@ static int between(struct input_source *src, struct machine *m, struct input *in
     return !add(r, m, &rec);
 }
 
-static const struct input_source_ops ops = {next_position, take, idle, between};
+static const struct input_source_ops ops = {next_position, take, idle, between, NULL};
 
 static struct log_bytes text(const char *s)
 {

@@ -211,7 +211,8 @@ static int branch_idle(struct input_source *src, struct machine *m, vns_t deadli
     return deadline == NEVER;
 }
 
-static const struct input_source_ops branch_ops = {branch_next, branch_take, branch_idle, NULL};
+static const struct input_source_ops branch_ops = {branch_next, branch_take, branch_idle, NULL,
+                                                   NULL};
 
 /* ---- moving ---- */
 

@@ -33,7 +33,7 @@ static int idle(struct input_source *src, struct machine *m, vns_t deadline, vns
     return deadline == NEVER;
 }
 
-static const struct input_source_ops ops = {next_position, take, idle, NULL};
+static const struct input_source_ops ops = {next_position, take, idle, NULL, NULL};
 
 static void on_output(void *opaque, enum dev_output channel, const void *data, size_t len)
 {

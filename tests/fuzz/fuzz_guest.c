@@ -39,7 +39,7 @@ static int skip_idle(struct input_source *s, struct machine *m, vns_t deadline, 
     return deadline == NEVER;
 }
 
-static const struct input_source_ops no_ops = {no_position, no_input, skip_idle, NULL};
+static const struct input_source_ops no_ops = {no_position, no_input, skip_idle, NULL, NULL};
 
 static u64 rnd(u64 *s)
 {

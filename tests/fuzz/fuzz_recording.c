@@ -533,7 +533,7 @@ static int patient_between(struct input_source *src, struct machine *m, struct i
 }
 
 static const struct input_source_ops patient_ops = {patient_next, patient_take, patient_idle,
-                                                    patient_between};
+                                                    patient_between, NULL};
 
 static unsigned opened, same, diverged, damaged, failed, moved;
 /* Given up: the log asked for too many looks, at places or between two; the run went on. */

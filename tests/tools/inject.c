@@ -211,7 +211,7 @@ static int idle(struct input_source *src, struct machine *m, vns_t deadline, vns
     return 0;
 }
 
-static const struct input_source_ops injector_ops = {next_position, take, idle, NULL};
+static const struct input_source_ops injector_ops = {next_position, take, idle, NULL, NULL};
 
 /* ---- machines ---- */
 

@@ -91,7 +91,7 @@ static int noise_idle(struct input_source *src, struct machine *m, vns_t deadlin
     return 0;
 }
 
-static const struct input_source_ops noise_ops = {noise_next, noise_take, noise_idle, NULL};
+static const struct input_source_ops noise_ops = {noise_next, noise_take, noise_idle, NULL, NULL};
 
 static const struct fake_config normal = {.end_at = 100000,
                                           .end = RUN_POWEROFF,

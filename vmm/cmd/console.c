@@ -95,7 +95,7 @@ static int between(struct input_source *src, struct machine *m, struct input *in
     return c->inner->ops->between ? c->inner->ops->between(c->inner, m, in, err) : 0;
 }
 
-static const struct input_source_ops ops = {next_position, take, idle, between};
+static const struct input_source_ops ops = {next_position, take, idle, between, NULL};
 
 void console_init(struct console *c, struct input_source *inner, int out, bool answers)
 {

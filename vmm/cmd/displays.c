@@ -156,7 +156,7 @@ static int idle(struct input_source *src, struct machine *m, vns_t deadline, vns
     return 0;
 }
 
-static const struct input_source_ops ops = {next_position, take, idle, NULL};
+static const struct input_source_ops ops = {next_position, take, idle, NULL, NULL};
 
 void spectator_init(struct spectator *s, struct input_source *inner, const struct displays *d,
                     bool realtime)

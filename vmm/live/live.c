@@ -89,6 +89,11 @@ static bool is_live(const struct live *l)
     return (l->fd >= 0 && !l->file) || feed_live(l);
 }
 
+static bool is_paced(const struct live *l)
+{
+    return l->config.realtime && is_live(l);
+}
+
 static void want_quit(struct live *l, enum quit_reason why)
 {
     if (!l->quit)
@@ -381,7 +386,7 @@ static int wait_for(struct live *l, struct machine *m, vns_t deadline, vns_t *un
         *until = l->quit_given ? deadline : now;
         return l->quit_given && deadline == NEVER;
     }
-    bool paced = l->config.realtime && is_live(l);
+    bool paced = is_paced(l);
     vns_t due = feeds_stop(l, now), end = MIN(deadline, due);
     if (!paced && end != NEVER) {
         /* Time is about to jump: what came before is first. */
@@ -445,7 +450,13 @@ static int idle(struct input_source *src, struct machine *m, vns_t deadline, vns
     return r;
 }
 
-static const struct input_source_ops ops = {next_position, take, idle, NULL};
+static bool waits(struct input_source *src, vns_t deadline)
+{
+    struct live *l = self(src);
+    return deadline == NEVER || is_paced(l);
+}
+
+static const struct input_source_ops ops = {next_position, take, idle, NULL, waits};
 
 static int open_signals(struct live *l, struct err *err)
 {

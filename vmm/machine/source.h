@@ -40,6 +40,8 @@ struct input_source_ops {
      * so that time passes and it can be interrupted; 0: it is to go on. NULL: it always is.
      */
     int (*between)(struct input_source *src, struct machine *m, struct input *in, struct err *err);
+    /* Will idle() wait for the host now, up to `deadline`? NULL: it never does. */
+    bool (*waits)(struct input_source *src, vns_t deadline);
 };
 
 struct input_source {
