@@ -450,7 +450,7 @@ static const char *excuse(const struct icase *c, const struct outcome *n, const 
         return host_text(Q_AC_LATE);
     /* SDM vol. 3, 6.3: with a limit of 4 GiB the CPU may see one, or none. */
     if (same && host_is(Q_END) && stack_or_general(n) && e->vector == EXC_PF &&
-        e->cr2 > UINT32_MAX - 64)
+        (e->cr2 > UINT32_MAX - 64 || e->cr2 < 64)) /* the part of it that wraps around, too */
         return host_text(Q_END);
     /* FXSAVE and its kin: SDM vol. 2 lets the CPU choose. */
     if (same && ac && (e->vector == EXC_AC) != (n->vector == EXC_AC) &&
@@ -498,6 +498,9 @@ static const char *excuse(const struct icase *c, const struct outcome *n, const 
     if (same && xrstor(&f) && n->vector == EXC_PF &&
         (stack_or_general(e) || (host_is(Q_XRSTOR) && e->vector == EXC_PF && n->cr2 < e->cr2)))
         return host_text(Q_XRSTOR);
+    if (host_is(Q_XSAVE) && f.in.meta.isa_set == ZYDIS_ISA_SET_XSAVE && !xrstor(&f) && !same &&
+        !(n->st.gpr[RAX] & 7) && n->vector == EXC_PF)
+        return host_text(Q_XSAVE);
     if (host_is(Q_CVTPS2PH) && same && f.in.mnemonic == ZYDIS_MNEMONIC_VCVTPS2PH &&
         e->vector == EXC_XM && n->vector >= EXC_SS && n->vector <= EXC_AC)
         return host_text(Q_CVTPS2PH);
