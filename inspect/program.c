@@ -151,30 +151,39 @@ static int add_thread(struct program *p, const struct program_layout *l, struct 
     return 0;
 }
 
+/* Where its page tables are: of any thread that has not given them back. */
+static void find_tables(struct program *p, const struct program_layout *l, struct machine *m)
+{
+    u64 kernel = machine_vcpu(m)->cr3 & 0x000ffffffffff000ull, mm, pgd;
+    gpa_t page;
+    if (l->current.where.isolated)
+        kernel &= ~0x1000ull;
+    p->root = 0;
+    for (u32 i = 0; !p->root && i < p->count; i++)
+        if (word_at(l, m, p->threads[i].task + l->mm, &mm) && mm &&
+            word_at(l, m, mm + l->pgd, &pgd) && process_page(m, kernel, pgd, &page))
+            p->root = page;
+}
+
 /* The threads of the process whose first one is p->task. */
 static int look(struct program *p, const struct program_layout *l, struct machine *m,
                 struct err *err)
 {
-    u64 mm = 0, pgd, signal, at;
-    gpa_t page;
+    u64 signal, at;
     struct process now;
     process_read(&l->current, m, &now);
     p->count = 0;
-    p->root = 0;
-    u64 kernel = machine_vcpu(m)->cr3 & 0x000ffffffffff000ull;
-    if (l->current.where.isolated)
-        kernel &= ~0x1000ull;
-    if (word_at(l, m, p->task + l->mm, &mm) && mm && word_at(l, m, mm + l->pgd, &pgd) &&
-        process_page(m, kernel, pgd, &page))
-        p->root = page;
     int code = add_thread(p, l, m, p->task, &now, err);
-    if (code || !word_at(l, m, p->task + l->signal, &signal))
+    if (code)
         return code;
+    if (!word_at(l, m, p->task + l->signal, &signal))
+        signal = 0; /* ends the list at once */
     u64 head = signal + l->threads;
     at = head;
     for (u32 i = 0; !code && i < THREADS_MAX && word_at(l, m, at, &at) && at != head; i++)
         if (at - l->node != p->task)
             code = add_thread(p, l, m, at - l->node, &now, err);
+    find_tables(p, l, m);
     return code;
 }
 

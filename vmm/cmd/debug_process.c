@@ -186,7 +186,7 @@ int debug_process_event(struct debug_session *s, bool back, enum timeline_stop *
     if (code || !own)
         return code;
     snprintf(stop->text, sizeof(stop->text),
-             back ? "The program begins here: %s (pid %d) was another one before."
+             back ? "The program begins here: before, %s (pid %d) was another one."
                   : "%s (pid %d) begins to run this program here; its symbols: `file`.",
              was.comm, was.tgid);
     *what = back ? TIMELINE_BEGIN : TIMELINE_REACHED;
