@@ -108,8 +108,8 @@ static void read_task(const struct process_layout *l, struct machine *m, struct 
     u64 base, task = 0, mm = 0;
     size_t word = w->narrow ? 4 : 8;
     if (!read_base(l, m, &base) ||
-        !process_kernel_bytes(l, m, w->narrow ? (u32)(base + w->variable) : base + w->variable, &task,
-                    word) ||
+        !process_kernel_bytes(l, m, w->narrow ? (u32)(base + w->variable) : base + w->variable,
+                              &task, word) ||
         !process_kernel_bytes(l, m, task + w->pid, &out->pid, 4) ||
         !process_kernel_bytes(l, m, task + w->tgid, &out->tgid, 4) ||
         !process_kernel_bytes(l, m, task + w->comm, out->comm, sizeof(out->comm))) {

@@ -1,6 +1,6 @@
 /*
  * See program.h. A thread that is not in ring 3 has its registers there in struct pt_regs at the
- * upper end of its kernel stack (arch/x86/include/asm/ptrace.h, the same since x86-64 exists);
+ * upper end of its kernel stack (the same since there is x86-64);
  * with CONFIG_X86_FRED two words are above it.
  */
 #include "inspect/program.h"

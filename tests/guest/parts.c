@@ -1,6 +1,7 @@
 /*
- * A process for gdb alone (tests/suite/gdb_process.py): threads that spin, wait and sleep with known
- * registers, which they print themselves; two of it run at once. At an address of its own, for gdb.
+ * A process for gdb alone (tests/suite/gdb_process.py): threads that spin, wait and sleep with
+ * known registers, which they print themselves; two of it run at once. At an address of its own,
+ * for gdb.
  */
 #include <pthread.h>
 #include <stdio.h>

@@ -61,8 +61,9 @@ static int target_set_points(void *opaque, const struct gdb_point *points, size_
     struct debug_session *s = opaque;
     for (size_t i = 0; debug_process_on(s) && i < n; i++)
         if (points[i].address >= SYMBOLS_FLOOR && !points[i].physical)
-            return err_set(err, -EINVAL, "that is an address of the kernel's, and gdb is shown a "
-                                         "process: without --process it stops there");
+            return err_set(err, -EINVAL,
+                           "that is an address of the kernel's, and gdb is shown a "
+                           "process: without --process it stops there");
     struct debug_point *d = calloc(n + STEP_POINTS, sizeof(*d));
     if (!d)
         return err_set(err, -ENOMEM, "no memory for breakpoints");
@@ -102,7 +103,8 @@ static enum timeline_verdict point_holds(void *opaque, unsigned point, enum time
     if (point >= s->npoints && s->back.waits)
         return debug_back_holds(s) ? TIMELINE_COUNTS : TIMELINE_IGNORED;
     if (point >= s->npoints)
-        return debug_step_holds(s, point) || debug_process_holds(s, point) ? TIMELINE_COUNTS : TIMELINE_IGNORED;
+        return debug_step_holds(s, point) || debug_process_holds(s, point) ? TIMELINE_COUNTS
+                                                                           : TIMELINE_IGNORED;
     if (debug_process_on(s)) {
         travel_process(s->tr, &now);
         if (!debug_process_is(s, &now))

@@ -1,6 +1,6 @@
 /*
- * The process that gdb is shown instead of the machine (`reprise gdb --process`): what the stub asks
- * of it, by inspect/program.h. Points at user addresses and steps are this process's.
+ * The process that gdb is shown instead of the machine (`reprise gdb --process`): what the stub
+ * asks of it, by inspect/program.h. Points at user addresses and steps are this process's.
  */
 #ifndef REPRISE_CMD_DEBUG_PROCESS_H
 #define REPRISE_CMD_DEBUG_PROCESS_H

@@ -177,8 +177,8 @@ int debug_run(struct debug_session *s, const struct gdb_resume *r, struct gdb_st
         code = timeline_forward(s->tr->t, (struct instant){NEVER, 0}, false, &what, err);
         break;
     }
-    bool met = process && !steps && what == TIMELINE_HIT &&
-               timeline_hit(s->tr->t)->point >= s->npoints;
+    bool met =
+        process && !steps && what == TIMELINE_HIT && timeline_hit(s->tr->t)->point >= s->npoints;
     if (!code && met)
         code = debug_process_event(s, r->action == GDB_REVERSE_CONTINUE, &what, stop, err);
     travel_quiet(s->tr);

@@ -26,7 +26,7 @@ struct debug_session {
     unsigned npoints;
     /* The same for the engine, and room for those of a step. */
     struct debug_point *engine_points;
-    bool step_armed; /* the engine has the latter too */
+    bool step_armed;                                   /* the engine has the latter too */
     enum { STEP_ON, STEP_BACK, STEP_PROCESS } step_by; /* ... which */
     /* The thread that a step waits for. */
     bool step_waits, step_fs_base;
@@ -58,8 +58,9 @@ struct debug_session {
     } progress;
 };
 
-/* One step from where the machine is; of a process that is shown, of its thread shown.stopped. `stop` gets a text where *what does not say it all: the
- * thread has ended (TIMELINE_INTERRUPTED), or not yet begun (TIMELINE_BEGIN). */
+/* One step from where the machine is; of a process that is shown, of its thread shown.stopped.
+ * `stop` gets a text where *what does not say it all: the thread has ended (TIMELINE_INTERRUPTED),
+ * or not yet begun (TIMELINE_BEGIN). */
 int debug_step(struct debug_session *s, enum timeline_stop *what, struct gdb_stop *stop,
                struct err *err);
 int debug_step_back(struct debug_session *s, enum timeline_stop *what, struct gdb_stop *stop,
