@@ -175,3 +175,23 @@ def bad(t):
         t.has(show(t, process, at, "", None, code), text, f"--process {process}")
     r = t.run(t.reprise, "gdb", "--process", "1", "--symbols", PROGRAM, t.dir / "rec", code=USAGE)
     t.has(r.error, "--symbols is the kernel's")
+
+
+@test("gdb/process-compat", cost=2)
+def compat(t):
+    """A program of 32 bits in the kernel: gdb is shown an i386 with its registers and stack. A kernel of
+    32 bits: what is lost is said."""
+    need_gdb(t)
+    program = IMAGES / "guest" / "compat"
+    t.linux("rec", "--add", f"{program}:/bin/compat", append="quiet", script="compat")
+    out = show(t, "compat", "console:pusha", """printf "eax %d cs %x\\n", $eax, $cs
+backtrace
+stepi
+printf "then %x\\n", $cs
+""", program)
+    t.equal((marked(out, "eax"), marked(out, "then")), (["-38 cs 23"], ["23"]), "the registers")
+    t.has(out, r"(?m)^#\d+ .*fast_call \(c=(?s:.*)\bstart \(", "the backtrace")
+    if (IMAGES / "linux-686" / "vmlinuz").exists():
+        t.linux("rec686", image="linux-686", append="quiet", script="true")
+        r = t.run(t.reprise, "gdb", "--process", "1", t.dir / "rec686", code=ERROR)
+        t.has(r.error, "the guest's kernel has 32 bits: processes can be told apart")
