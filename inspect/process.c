@@ -25,9 +25,9 @@ static bool is_narrow(const struct vcpu *c)
     return !(c->efer & EFER_LMA);
 }
 
-/* The page at a linear address, by the kernel's own page tables. */
-static bool walk(struct machine *m, u64 root, bool five, u64 va, u64 *page)
+bool process_page(struct machine *m, u64 root, u64 va, gpa_t *page)
 {
+    bool five = machine_vcpu(m)->cr4 & CR4_LA57;
     u64 table = root;
     for (int shift = five ? 48 : 39; shift >= 12; shift -= 9) {
         u64 entry;
@@ -52,12 +52,12 @@ static bool read_part(const struct process_layout *l, struct machine *m, u64 va,
     u64 page;
     if (!l->where.isolated || !(c->cr3 & ISOLATION_BIT))
         return machine_peek(m, va, out, len);
-    return walk(m, c->cr3 & ROOT_MASK & ~ISOLATION_BIT, c->cr4 & CR4_LA57, va, &page) &&
+    return process_page(m, c->cr3 & ROOT_MASK & ~ISOLATION_BIT, va, &page) &&
            machine_peek_physical(m, page | (va & (PAGE_SIZE - 1)), out, len);
 }
 
-static bool read_bytes(const struct process_layout *l, struct machine *m, u64 va, void *out,
-                       size_t len)
+bool process_kernel_bytes(const struct process_layout *l, struct machine *m, u64 va, void *out,
+                          size_t len)
 {
     size_t first = MIN(len, PAGE_SIZE - (size_t)(va & (PAGE_SIZE - 1)));
     return va >= l->floor && read_part(l, m, va, out, first) &&
@@ -94,9 +94,9 @@ static bool read_base(const struct process_layout *l, struct machine *m, u64 *ba
 {
     u8 descriptor[8];
     if (!l->where.narrow)
-        return read_bytes(l, m, l->where.offsets, base, 8);
+        return process_kernel_bytes(l, m, l->where.offsets, base, 8);
     if (!is_narrow(machine_vcpu(m)) ||
-        !read_bytes(l, m, machine_vcpu(m)->gdt_base + KERNEL_CODE_PERCPU, descriptor, 8))
+        !process_kernel_bytes(l, m, machine_vcpu(m)->gdt_base + KERNEL_CODE_PERCPU, descriptor, 8))
         return false;
     *base = kernel_code_base(descriptor);
     return true;
@@ -108,19 +108,19 @@ static void read_task(const struct process_layout *l, struct machine *m, struct 
     u64 base, task = 0, mm = 0;
     size_t word = w->narrow ? 4 : 8;
     if (!read_base(l, m, &base) ||
-        !read_bytes(l, m, w->narrow ? (u32)(base + w->variable) : base + w->variable, &task,
-                    word) ||
-        !read_bytes(l, m, task + w->pid, &out->pid, 4) ||
-        !read_bytes(l, m, task + w->tgid, &out->tgid, 4) ||
-        !read_bytes(l, m, task + w->comm, out->comm, sizeof(out->comm))) {
+        !process_kernel_bytes(l, m, w->narrow ? (u32)(base + w->variable) : base + w->variable,
+                              &task, word) ||
+        !process_kernel_bytes(l, m, task + w->pid, &out->pid, 4) ||
+        !process_kernel_bytes(l, m, task + w->tgid, &out->tgid, 4) ||
+        !process_kernel_bytes(l, m, task + w->comm, out->comm, sizeof(out->comm))) {
         out->pid = out->tgid = 0;
         return;
     }
     out->task = task;
     out->comm[sizeof(out->comm) - 1] = 0;
     text_ascii(out->comm);
-    if (!w->has_space || !read_bytes(l, m, task + w->mm, &mm, 8) || !mm ||
-        !read_bytes(l, m, mm + w->space, &out->space, 8))
+    if (!w->has_space || !process_kernel_bytes(l, m, task + w->mm, &mm, 8) || !mm ||
+        !process_kernel_bytes(l, m, mm + w->space, &out->space, 8))
         out->space = 0;
 }
 

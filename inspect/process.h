@@ -42,6 +42,13 @@ bool process_learn(struct process_layout *l, struct machine *m, const struct sym
 
 void process_read(const struct process_layout *l, struct machine *m, struct process *out);
 
+/* Bytes of the kernel's memory, of at most a page, also while the CPU is in ring 3 with page tables
+ * that lack the kernel. False: not mapped RAM, or no address of the kernel's. */
+bool process_kernel_bytes(const struct process_layout *l, struct machine *m, u64 va, void *out,
+                          size_t len);
+/* The physical page at a linear address, by the 64-bit page tables that begin at `root`. */
+bool process_page(struct machine *m, u64 root, u64 va, gpa_t *page);
+
 /* Is it the same address space, as far as can be known? */
 bool process_same_space(const struct process *a, const struct process *b);
 /* ... the same thread? `fs_base`: it cannot have changed, where there is nothing better. */

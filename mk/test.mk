@@ -34,11 +34,12 @@ $(B)/tests/tools/gpu_log_sample: $(GPU_OBJ)
 $(TOOLS): $(B)/tests/tools/%: $(B)/tests/tools/%.o $(B)/libreprise.a
 	@$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libreprise.a $(LDLIBS)
 
-GUEST_BIN := $(addprefix build/images/guest/,check heap lines many steps echod frames modeset compat asks)
+GUEST_BIN := $(addprefix build/images/guest/,check heap lines many steps echod frames modeset compat asks parts)
 # For gdb: lines, at addresses where no other program of the guest is.
 build/images/guest/heap: GUEST_FLAGS := -g -Wl,-Ttext-segment=0x10000000
 build/images/guest/lines: GUEST_FLAGS := -g -O0 -Wl,-Ttext-segment=0x20000000
 build/images/guest/steps: GUEST_FLAGS := -g -O0 -Wl,-Ttext-segment=0x30000000
+build/images/guest/parts: GUEST_FLAGS := -g -O1 -Wl,-Ttext-segment=0x50000000
 build/images/guest/many: GUEST_FLAGS := -g -O1 -Wl,-Ttext-segment=0x40000000
 # Of 32 bits, without a C library: Debian's gcc has none for it.
 build/images/guest/compat: tests/guest/compat.c

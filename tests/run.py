@@ -23,7 +23,7 @@ from suite import harness  # noqa: E402
 
 MODULES = ["source", "release", "hardening", "unit", "tiny", "modes", "bios", "golden", "kvm", "kvm_host", "imitation", "free", "stops", "paranoid", "tsc_module",
            "boot", "session", "begin", "lives", "ends", "privacy", "locked", "mutations", "badinput", "damage", "docs", "symbols", "travel", "checkpoints", "trace", "words", "compare", "counters", "stats", "perf", "gdb",
-           "gdb_record", "gdb_access", "gdb_session", "gdb_user", "gdb_many", "disk",
+           "gdb_record", "gdb_access", "gdb_session", "gdb_user", "gdb_process", "gdb_many", "disk",
            "disk_sources", "disk_host", "bootdisk", "net", "net_user", "room",
            "display", "display_live", "debian", "i386", "port", "input",
            "gpu", "renderer", "gpu_images", "virgl", "virgl_hostile", "gpu_play", "doctor", "verify"]

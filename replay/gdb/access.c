@@ -18,10 +18,40 @@ static struct machine *machine(struct gdb_server *s)
     return s->target.machine(s->target.opaque);
 }
 
+bool access_threads(struct gdb_server *s, const struct gdb_thread **list, size_t *count, i32 *now)
+{
+    return s->target.threads && s->target.threads(s->target.opaque, list, count, now);
+}
+
+static bool shows_process(struct gdb_server *s)
+{
+    const struct gdb_thread *list;
+    size_t count;
+    i32 now;
+    return access_threads(s, &list, &count, &now);
+}
+
+bool access_thread(struct gdb_server *s, i32 id, struct vcpu *out, bool *fpu)
+{
+    const struct gdb_thread *list;
+    size_t count;
+    i32 now;
+    *fpu = true;
+    if (access_threads(s, &list, &count, &now))
+        return s->target.thread(s->target.opaque, id > 0 ? id : now, out, fpu);
+    memcpy(out, machine_vcpu(machine(s)), sizeof(*out));
+    return true;
+}
+
 /* The machine that a write goes to; NULL: refused, the reply says why. */
 static struct machine *machine_to_write(struct gdb_server *s)
 {
     struct err err = {0};
+    if (shows_process(s)) {
+        reply_error(&s->reply, "a process that is shown by itself is only looked at; without "
+                               "--process a write begins a what-if branch");
+        return NULL;
+    }
     if (s->target.before_write && s->target.before_write(s->target.opaque, &err) < 0) {
         reply_error(&s->reply, err.text);
         return NULL;
@@ -31,8 +61,13 @@ static struct machine *machine_to_write(struct gdb_server *s)
 
 unsigned access_view(struct gdb_server *s)
 {
-    struct machine *m = machine(s);
-    return gdb_view(machine_vcpu(m), cpu_model_xcr0(machine_cpu_model(m)) & 4);
+    struct vcpu c;
+    bool fpu, avx = cpu_model_xcr0(machine_cpu_model(machine(s))) & 4;
+    if (!shows_process(s))
+        return gdb_view(machine_vcpu(machine(s)), avx);
+    if (!access_thread(s, s->thread, &c, &fpu))
+        return s->view ? s->view : GDB_VIEW_PROCESS | (avx ? GDB_VIEW_AVX : 0);
+    return (gdb_view(&c, avx) & ~GDB_VIEW_LONG) | GDB_VIEW_PROCESS;
 }
 
 void access_look(struct gdb_server *s)
@@ -42,12 +77,13 @@ void access_look(struct gdb_server *s)
 
 /* ---- registers ---- */
 
-static void put_register(struct gdb_server *s, const struct vcpu *c,
+/* `c`: NULL: of a thread whose registers are not known. */
+static void put_register(struct gdb_server *s, const struct vcpu *c, bool fpu,
                          const struct gdb_beside *beside, unsigned number)
 {
     u8 bytes[GDB_REG_SIZE];
     unsigned size = gdb_reg_find(number, s->view)->bits / 8;
-    if (gdb_reg_read(c, beside, number, bytes))
+    if (c && (fpu || !gdb_reg_is_fpu(number)) && gdb_reg_read(c, beside, number, bytes))
         reply_hex(&s->reply, bytes, size);
     else
         reply_format(&s->reply, "%.*s", 2 * (int)size, "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx");
@@ -55,24 +91,28 @@ static void put_register(struct gdb_server *s, const struct vcpu *c,
 
 void access_read_registers(struct gdb_server *s)
 {
-    const struct vcpu *c = machine_vcpu(machine(s));
+    struct vcpu c;
     struct gdb_beside beside;
+    bool fpu, known = access_thread(s, s->thread, &c, &fpu);
     gdb_beside_read(&beside, &s->target, GDB_REGISTERS);
     for (unsigned n = 0; n < GDB_REGISTERS; n++)
         if (gdb_reg_find(n, s->view))
-            put_register(s, c, &beside, n);
+            put_register(s, known ? &c : NULL, fpu, &beside, n);
 }
 
 void access_read_register(struct gdb_server *s, const char *text)
 {
     struct gdb_beside beside;
+    struct vcpu c;
+    bool fpu;
     u64 number;
     if (!parse_hex(&text, &number) || *text || !gdb_reg_find(number, s->view)) {
         fail(s);
         return;
     }
     gdb_beside_read(&beside, &s->target, (unsigned)number);
-    put_register(s, machine_vcpu(machine(s)), &beside, (unsigned)number);
+    bool known = access_thread(s, s->thread, &c, &fpu);
+    put_register(s, known ? &c : NULL, fpu, &beside, (unsigned)number);
 }
 
 /* Makes `to` the vCPU's state; `from` is what it was copied from. */
@@ -116,6 +156,10 @@ void access_write_registers(struct gdb_server *s, const char *text, size_t len)
         fail(s);
         return;
     }
+    if (shows_process(s)) {
+        machine_to_write(s);
+        return;
+    }
     memcpy(&c, machine_vcpu(machine(s)), sizeof(c));
     for (unsigned n = 0; n < GDB_REGISTERS; n++) {
         const struct gdb_reg *r = gdb_reg_find(n, s->view);
@@ -139,6 +183,10 @@ void access_write_register(struct gdb_server *s, const char *text)
         fail(s);
         return;
     }
+    if (shows_process(s)) {
+        machine_to_write(s);
+        return;
+    }
     memcpy(&c, machine_vcpu(machine(s)), sizeof(c));
     if (set_register(s, &c, (unsigned)number, text) && commit(s, &c))
         reply_text(&s->reply, "OK");
@@ -149,6 +197,8 @@ bool access_jump(struct gdb_server *s, u64 address)
     struct vcpu c;
     struct gdb_beside beside = {0};
     struct err err;
+    if (shows_process(s))
+        return machine_to_write(s) != NULL;
     memcpy(&c, machine_vcpu(machine(s)), sizeof(c));
     if (gdb_reg_write(&c, &beside, GDB_RIP, (const u8 *)&address, &err) < 0) {
         reply_error(&s->reply, err.text);
@@ -161,8 +211,10 @@ bool access_jump(struct gdb_server *s, u64 address)
 
 static bool peek(struct gdb_server *s, u64 address, u8 *out, size_t len)
 {
-    return s->physical ? machine_peek_physical(machine(s), address, out, len)
-                       : machine_peek(machine(s), address, out, len);
+    if (s->physical)
+        return machine_peek_physical(machine(s), address, out, len);
+    return shows_process(s) ? s->target.peek(s->target.opaque, address, out, len)
+                            : machine_peek(machine(s), address, out, len);
 }
 
 /* Up to the end of the page that `address` is in. */

@@ -63,6 +63,13 @@ struct gdb_process {
     char comm[16];
 };
 
+/* A thread of the one process that gdb is shown. */
+struct gdb_thread {
+    i32 id;        /* the guest's number of it, at least 1 */
+    char name[16]; /* printable */
+    const char *where;
+};
+
 /* MOVED: the machine is not where gdb thinks; MOVED_HOOK: and gdb finds out by "qreprise.Moved". */
 enum gdb_monitor { GDB_MONITOR_UNKNOWN, GDB_MONITOR_OK, GDB_MONITOR_MOVED, GDB_MONITOR_MOVED_HOOK };
 
@@ -75,6 +82,8 @@ struct vcpu;
 #define GDB_VIEW_32   2u
 #define GDB_VIEW_16   4u
 #define GDB_VIEW_LONG 8u
+/* No machine but a process: nothing that is the whole CPU's. */
+#define GDB_VIEW_PROCESS 16u
 
 /* What a gdb that asks now should be shown: an i386 while the CPU executes code of 32 bits, an
  * i8086 of
@@ -108,6 +117,14 @@ struct gdb_target {
     void (*back)(void *opaque, const struct gdb_code *code);
     /* NULL: nothing is known of processes. */
     void (*process)(void *opaque, struct gdb_process *out);
+    /* gdb is shown one process: its threads where the machine stands, valid until the machine
+     * moves; *now: the one that a stop is of, 0: there is none. False, or NULL: the machine. Where
+     * it is true once, it stays so. */
+    bool (*threads)(void *opaque, const struct gdb_thread **list, size_t *count, i32 *now);
+    /* What a thread has in ring 3; false: not known. *fpu: x87 and vectors too. */
+    bool (*thread)(void *opaque, i32 id, struct vcpu *out, bool *fpu);
+    /* The process's memory, within a page. */
+    bool (*peek)(void *opaque, u64 address, void *out, size_t len);
 };
 
 enum gdb_action {
@@ -125,6 +142,7 @@ enum gdb_action {
 struct gdb_resume {
     enum gdb_action action;
     u64 start, end; /* GDB_RANGE_STEP */
+    i32 thread;     /* of a process, that steps; 0: whichever the stop was of */
 };
 
 /* Actions after which gdb waits for gdb_server_stopped. */

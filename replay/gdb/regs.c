@@ -147,6 +147,9 @@ const struct gdb_reg *gdb_reg_find(u64 number, unsigned view)
 {
     if (number >= GDB_REGISTERS || (table[number].feature == FEATURE_AVX && !(view & GDB_VIEW_AVX)))
         return NULL;
+    if ((view & GDB_VIEW_PROCESS) &&
+        (table[number].feature >= FEATURE_SYSTEM || number == GDB_K_GS_BASE))
+        return NULL;
     if (!(view & GDB_VIEW_32))
         return number == GDB_NARROW_FS_BASE || number == GDB_NARROW_FS_BASE + 1 ? NULL
                                                                                 : &table[number];
@@ -158,6 +161,11 @@ const struct gdb_reg *gdb_reg_find(u64 number, unsigned view)
                   (number >= GDB_YMM0H + 8 && number < GDB_FS_BASE) ||
                   table[number].feature == FEATURE_SEGMENTS;
     return beyond ? NULL : &table[number];
+}
+
+bool gdb_reg_is_fpu(unsigned number)
+{
+    return number >= GDB_ST0 && number < GDB_FS_BASE;
 }
 
 unsigned gdb_cpl(const struct vcpu *c)

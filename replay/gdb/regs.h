@@ -79,6 +79,9 @@ struct gdb_reg {
 /* NULL: gdb has no such register. */
 const struct gdb_reg *gdb_reg_find(u64 number, unsigned view);
 
+/* Is it of x87, SSE or AVX? */
+bool gdb_reg_is_fpu(unsigned number);
+
 /* What register `number` takes of it; GDB_REGISTERS: what all of them do. */
 void gdb_beside_read(struct gdb_beside *out, const struct gdb_target *target, unsigned number);
 

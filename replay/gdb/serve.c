@@ -1,6 +1,7 @@
 /*
  * The packets (gdb manual, E.2 to E.6). A packet that is not known gets the empty reply, which
- * means just that. There is one thread a vCPU, of one process: vCPU n is thread n + 1.
+ * means just that. There is one thread a vCPU, of one process: vCPU n is thread n + 1. Where gdb is
+ * shown a process of the guest the threads are that one's.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -53,8 +54,13 @@ static void put_reason(struct gdb_server *s, const struct gdb_stop *stop)
 void serve_stop_reply(struct gdb_server *s, const struct gdb_stop *stop)
 {
     static const u8 expedited[] = {GDB_RBP, GDB_RSP, GDB_RIP};
-    const struct vcpu *c = machine_vcpu(machine(s));
     const struct gdb_beside none = {0};
+    const struct gdb_thread *list;
+    struct vcpu c;
+    size_t count;
+    i32 now = THREAD;
+    bool fpu;
+    s->thread = 0;
     reply_clear(&s->reply);
     if (stop->reason == GDB_STOP_EXITED) {
         if (stop->status < 0)
@@ -64,14 +70,17 @@ void serve_stop_reply(struct gdb_server *s, const struct gdb_stop *stop)
         return;
     }
     reply_format(&s->reply, "T%02x", stop->reason == GDB_STOP_INTERRUPT ? SIGNAL_INT : SIGNAL_TRAP);
-    for (unsigned i = 0; i < ARRAY_SIZE(expedited); i++) {
+    access_threads(s, &list, &count, &now);
+    bool known = access_thread(s, 0, &c, &fpu);
+    for (unsigned i = 0; known && i < ARRAY_SIZE(expedited); i++) {
         u8 bytes[GDB_REG_SIZE];
-        gdb_reg_read(c, &none, expedited[i], bytes);
+        gdb_reg_read(&c, &none, expedited[i], bytes);
         reply_format(&s->reply, "%02x:", expedited[i]);
         reply_hex(&s->reply, bytes, gdb_reg_find(expedited[i], s->view)->bits / 8u);
         reply_text(&s->reply, ";");
     }
-    reply_format(&s->reply, "thread:%x;", THREAD);
+    if (now)
+        reply_format(&s->reply, "thread:%x;", (unsigned)now);
     put_reason(s, stop);
 }
 
@@ -88,18 +97,32 @@ static bool parse_thread(const char **text, i64 *thread)
     return true;
 }
 
-static bool is_ours(i64 thread)
+static bool is_ours(struct gdb_server *s, i64 thread)
 {
-    return thread == THREAD || thread == 0 || thread == -1;
+    const struct gdb_thread *list;
+    size_t count;
+    i32 now;
+    if (thread == 0 || thread == -1)
+        return true;
+    if (!access_threads(s, &list, &count, &now))
+        return thread == THREAD;
+    for (size_t i = 0; i < count; i++)
+        if (list[i].id == thread)
+            return true;
+    return false;
 }
 
-static void thread_packet(struct gdb_server *s, const char *text)
+/* 'T', and with `select` "Hg": whose registers are asked from now on. */
+static void thread_packet(struct gdb_server *s, const char *text, bool select)
 {
     i64 thread;
-    if (parse_thread(&text, &thread) && !*text && is_ours(thread))
-        ok(s);
-    else
+    if (!parse_thread(&text, &thread) || *text || !is_ours(s, thread)) {
         fail(s);
+        return;
+    }
+    if (select)
+        s->thread = thread > 0 ? (i32)thread : 0;
+    ok(s);
 }
 
 static void describe_thread(struct gdb_server *s, char *out, size_t size)
@@ -111,13 +134,22 @@ static void describe_thread(struct gdb_server *s, char *out, size_t size)
 
 static void thread_extra(struct gdb_server *s, const char *text)
 {
-    char info[64];
+    char info[64] = "";
+    const struct gdb_thread *list;
+    size_t count;
+    i32 now;
     i64 thread;
-    if (!parse_thread(&text, &thread) || *text || !is_ours(thread)) {
+    if (!parse_thread(&text, &thread) || *text || !is_ours(s, thread)) {
         fail(s);
         return;
     }
-    describe_thread(s, info, sizeof(info));
+    if (!access_threads(s, &list, &count, &now)) {
+        count = 0;
+        describe_thread(s, info, sizeof(info));
+    }
+    for (size_t i = 0; i < count; i++)
+        if (list[i].id == thread)
+            snprintf(info, sizeof(info), "%s, %s", list[i].name, list[i].where);
     reply_hex(&s->reply, info, strlen(info));
 }
 
@@ -167,14 +199,44 @@ static void transfer_features(struct gdb_server *s, const char *text)
     transfer(s, text, s->description);
 }
 
+/* A name of the guest's, in XML. */
+static void put_attribute(FILE *f, const char *text)
+{
+    for (; *text; text++)
+        if (strchr("<>&\"'", *text))
+            fprintf(f, "&#%d;", *text);
+        else
+            fputc(*text, f);
+}
+
 static void transfer_threads(struct gdb_server *s, const char *text)
 {
-    char info[64], object[256];
-    describe_thread(s, info, sizeof(info));
-    snprintf(object, sizeof(object),
-             "<?xml version=\"1.0\"?><threads><thread id=\"%x\" core=\"%d\">%s</thread></threads>",
-             THREAD, THREAD - 1, info);
-    transfer(s, text, object);
+    char info[64], *object = NULL;
+    const struct gdb_thread *list;
+    size_t count, size;
+    i32 now;
+    FILE *f = open_memstream(&object, &size);
+    if (!f) {
+        fail(s);
+        return;
+    }
+    fputs("<?xml version=\"1.0\"?><threads>", f);
+    if (!access_threads(s, &list, &count, &now)) {
+        count = 0;
+        describe_thread(s, info, sizeof(info));
+        fprintf(f, "<thread id=\"%x\" core=\"%d\">%s</thread>", THREAD, THREAD - 1, info);
+    }
+    for (size_t i = 0; i < count; i++) {
+        fprintf(f, "<thread id=\"%x\" name=\"", (unsigned)list[i].id);
+        put_attribute(f, list[i].name);
+        fprintf(f, "\">%s</thread>", list[i].where);
+    }
+    fputs("</threads>", f);
+    if (fclose(f))
+        fail(s);
+    else
+        transfer(s, text, object);
+    free(object);
 }
 
 static void attached(struct gdb_server *s, const char *text)
@@ -184,12 +246,26 @@ static void attached(struct gdb_server *s, const char *text)
 
 static void current_thread(struct gdb_server *s, const char *text)
 {
-    reply_format(&s->reply, "QC%x", THREAD);
+    const struct gdb_thread *list;
+    size_t count;
+    i32 now = THREAD;
+    access_threads(s, &list, &count, &now);
+    reply_format(&s->reply, "QC%x", (unsigned)now);
 }
 
 static void first_threads(struct gdb_server *s, const char *text)
 {
-    reply_format(&s->reply, "m%x", THREAD);
+    const struct gdb_thread *list;
+    size_t count;
+    i32 now;
+    if (!access_threads(s, &list, &count, &now)) {
+        reply_format(&s->reply, "m%x", THREAD);
+        return;
+    }
+    for (size_t i = 0; i < count && s->reply.len < GDB_PACKET_SIZE - 16; i++)
+        reply_format(&s->reply, "%c%x", i ? ',' : 'm', (unsigned)list[i].id);
+    if (!count)
+        reply_text(&s->reply, "l");
 }
 
 static void more_threads(struct gdb_server *s, const char *text)
@@ -389,8 +465,9 @@ static bool resume_threads(struct gdb_server *s, const char *text, struct gdb_re
             fail(s);
             return false;
         }
-        if (!found && is_ours(thread)) {
+        if (!found && is_ours(s, thread)) {
             *out = one;
+            out->thread = thread > 0 ? (i32)thread : 0;
             found = true;
         }
     }
@@ -442,7 +519,7 @@ bool serve_packet(struct gdb_server *s, struct gdb_resume *out)
     case 'G': access_write_registers(s, text + 1, len - 1); break;
     case 'H':
         if (text[1])
-            thread_packet(s, text + 2);
+            thread_packet(s, text + 2, text[1] == 'g');
         else
             fail(s);
         break;
@@ -455,7 +532,7 @@ bool serve_packet(struct gdb_server *s, struct gdb_resume *out)
     case 'P': access_write_register(s, text + 1); break;
     case 'q':
     case 'Q': query(s, text); break;
-    case 'T': thread_packet(s, text + 1); break;
+    case 'T': thread_packet(s, text + 1, false); break;
     case 'v': return v_packet(s, text, out);
     case 'z':
     case 'Z': points_change(s, text + 1, *text == 'Z'); break;

@@ -31,6 +31,7 @@ void server_attach(struct gdb_server *s, int in, int out)
     s->spoke = s->vanished = s->no_ack = s->tells_break = s->moved = s->told_moved = s->physical =
         false;
     s->running = s->interrupted = s->waiting = s->looked = false;
+    s->thread = 0;
     free(s->description);
     s->description = NULL;
     memset(&s->reader, 0, sizeof(s->reader));

@@ -44,6 +44,7 @@ struct gdb_server {
     size_t nbound;
     struct gdb_code back; /* told to the target */
     bool looked;          /* the peer's view is decided */
+    i32 thread;           /* of a process, that registers are asked of; 0: any */
     unsigned view;        /* gdb_view() */
     char *description;    /* target.xml, made when first asked for */
     u8 bytes[GDB_PACKET_SIZE];
@@ -79,6 +80,10 @@ bool access_jump(struct gdb_server *s, u64 address);
 void access_look(struct gdb_server *s);
 /* What it would be now. */
 unsigned access_view(struct gdb_server *s);
+/* The threads of the process that gdb is shown; false: it is shown the machine. */
+bool access_threads(struct gdb_server *s, const struct gdb_thread **list, size_t *count, i32 *now);
+/* The registers of such a thread, or of the machine's CPU; false: not known. */
+bool access_thread(struct gdb_server *s, i32 id, struct vcpu *out, bool *fpu);
 
 /* ---- points.c ---- */
 

@@ -12,6 +12,7 @@
 
 #include "cmd/attach.h"
 #include "cmd/debug_monitor.h"
+#include "cmd/debug_process.h"
 #include "cmd/debug_progress.h"
 #include "cmd/debug_run.h"
 #include "cmd/interrupt.h"
@@ -58,6 +59,11 @@ static int target_set_points(void *opaque, const struct gdb_point *points, size_
                              struct err *err)
 {
     struct debug_session *s = opaque;
+    for (size_t i = 0; debug_process_on(s) && i < n; i++)
+        if (points[i].address >= SYMBOLS_FLOOR && !points[i].physical)
+            return err_set(err, -EINVAL,
+                           "that is an address of the kernel's, and gdb is shown a "
+                           "process: without --process it stops there");
     struct debug_point *d = calloc(n + STEP_POINTS, sizeof(*d));
     if (!d)
         return err_set(err, -ENOMEM, "no memory for breakpoints");
@@ -70,7 +76,7 @@ static int target_set_points(void *opaque, const struct gdb_point *points, size_
     }
     free(s->engine_points);
     s->engine_points = d;
-    s->step_armed = false;
+    s->step_armed = s->shown.run = false;
     s->points = points;
     s->npoints = (unsigned)n;
     return 0;
@@ -97,8 +103,13 @@ static enum timeline_verdict point_holds(void *opaque, unsigned point, enum time
     if (point >= s->npoints && s->back.waits)
         return debug_back_holds(s) ? TIMELINE_COUNTS : TIMELINE_IGNORED;
     if (point >= s->npoints)
-        return debug_step_holds(s, point) ? TIMELINE_COUNTS : TIMELINE_IGNORED;
-    if (scope_owns(&s->scope, point)) {
+        return debug_step_holds(s, point) || debug_process_holds(s, point) ? TIMELINE_COUNTS
+                                                                           : TIMELINE_IGNORED;
+    if (debug_process_on(s)) {
+        travel_process(s->tr, &now);
+        if (!debug_process_is(s, &now))
+            return TIMELINE_IGNORED;
+    } else if (scope_owns(&s->scope, point)) {
         travel_process(s->tr, &now);
         if (!scope_holds(&s->scope, point, &now))
             return TIMELINE_IGNORED;
@@ -148,6 +159,8 @@ static enum gdb_monitor target_monitor(void *opaque, const char *command, FILE *
     progress_end(s);
     s->tr->also = progress_poll;
     /* A place that could not be reached leaves the machine where it was. */
+    if (result == GDB_MONITOR_MOVED && debug_process_on(s))
+        debug_process_stopped(s, 0);
     if (result == GDB_MONITOR_MOVED && !branched && instant_equal(from, timeline_now(s->tr->t)))
         result = GDB_MONITOR_OK;
     return result == GDB_MONITOR_MOVED && s->child ? GDB_MONITOR_MOVED_HOOK : result;
@@ -200,6 +213,7 @@ struct debug_session *debug_listen(const char *endpoint, struct err *err)
                                     .seen = target_seen,
                                     .back = target_back,
                                     .warn = gdb_warn};
+    debug_process_serve(&s->target);
     int code = s->engine_points ? gdb_server_create(&s->server, endpoint, &s->target, err)
                                 : err_set(err, -ENOMEM, "out of memory");
     if (code) {
@@ -217,13 +231,14 @@ void debug_drop(struct debug_session *s)
         return;
     session_wakes_none();
     gdb_server_destroy(s->server);
+    debug_process_close(s);
     scope_free(&s->scope);
     watch_free(&s->watch);
     free(s->engine_points);
     free(s);
 }
 
-int debug_start(struct travel *tr, struct debug_session *s, struct err *err)
+int debug_start(struct travel *tr, struct debug_session *s, const char *process, struct err *err)
 {
     tr->opaque = s;
     s->tr = tr;
@@ -233,7 +248,7 @@ int debug_start(struct travel *tr, struct debug_session *s, struct err *err)
             "positions of this recording are branches, and gdb stops at each instruction; "
             "to make one that counts them: reprise replay --instructions -o DIR2 %s",
             timeline_recording(tr->t)->quoted);
-    return 0;
+    return process ? debug_process_open(s, process, err) : 0;
 }
 
 const char *debug_address(const struct debug_session *s)

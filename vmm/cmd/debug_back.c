@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cmd/debug_process.h"
 #include "cmd/debug_step.h"
 #include "cpu/vcpu.h"
 
@@ -120,6 +121,12 @@ int debug_back(struct debug_session *s, enum timeline_stop *what, struct gdb_sto
                bool *skipped, struct err *err)
 {
     const struct gdb_insn *insn = debug_steps_program(s) ? insn_here(s) : NULL;
+    struct process now;
+    if (insn && debug_process_on(s)) { /* another process may be there */
+        travel_process(s->tr, &now);
+        if (now.pid != s->shown.stopped)
+            insn = NULL;
+    }
     u32 group = insn ? insn->group : 0;
     if (insn && group != s->back.group) {
         s->back.group = group;

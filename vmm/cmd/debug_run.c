@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cmd/attach.h"
+#include "cmd/debug_process.h"
 #include "cmd/debug_progress.h"
 #include "cpu/vcpu.h"
 
@@ -31,6 +32,10 @@ static void describe(struct debug_session *s, enum timeline_stop what, struct gd
         scope_note(&s->scope, stop->text, sizeof(stop->text));
         break;
     case TIMELINE_END:
+        if (*stop->text) { /* of a process */
+            stop->reason = GDB_STOP_HISTORY_END;
+            break;
+        }
         set_end(s, stop);
         scope_note(&s->scope, stop->text, sizeof(stop->text));
         break;
@@ -120,8 +125,14 @@ static int run_backwards(struct debug_session *s, enum gdb_action action, enum t
     *searched = action == GDB_REVERSE_CONTINUE;
     if (action == GDB_REVERSE_STEP)
         return debug_back(s, what, stop, searched, err);
-    pos_t from = timeline_now(s->tr->t).position;
+    struct instant began = timeline_now(s->tr->t);
+    pos_t from = began.position;
     int code = timeline_backward(s->tr->t, what, err);
+    if (!code && *what == TIMELINE_BEGIN && debug_process_on(s)) {
+        snprintf(stop->text, sizeof(stop->text),
+                 "Nothing was hit from here back to where the process was made.");
+        return timeline_return(s->tr->t, began, err);
+    }
     pos_t now = timeline_now(s->tr->t).position;
     if (!code && *what == TIMELINE_INTERRUPTED && now < from)
         snprintf(stop->text, sizeof(stop->text),
@@ -139,11 +150,15 @@ int debug_run(struct debug_session *s, const struct gdb_resume *r, struct gdb_st
         r->action == GDB_STEP || r->action == GDB_RANGE_STEP || r->action == GDB_REVERSE_STEP;
     struct process now;
     memset(stop, 0, sizeof(*stop));
+    bool process = debug_process_on(s);
+    if (process && r->thread)
+        debug_process_stopped(s, r->thread);
     travel_process(s->tr, &now);
-    int code =
-        scope_run(&s->scope, s->points, s->npoints, timeline_machine(s->tr->t), &now, steps, err);
+    int code = process ? 0
+                       : scope_run(&s->scope, s->points, s->npoints, timeline_machine(s->tr->t),
+                                   &now, steps, err);
     if (!code && !steps)
-        code = debug_step_disarm(s, err);
+        code = process ? debug_process_arm(s, err) : debug_step_disarm(s, err);
     if (code)
         return code;
     bool searched = r->action == GDB_CONTINUE;
@@ -162,11 +177,17 @@ int debug_run(struct debug_session *s, const struct gdb_resume *r, struct gdb_st
         code = timeline_forward(s->tr->t, (struct instant){NEVER, 0}, false, &what, err);
         break;
     }
+    bool met =
+        process && !steps && what == TIMELINE_HIT && timeline_hit(s->tr->t)->point >= s->npoints;
+    if (!code && met)
+        code = debug_process_event(s, r->action == GDB_REVERSE_CONTINUE, &what, stop, err);
     travel_quiet(s->tr);
     progress_end(s);
+    if (!code && process)
+        debug_process_stopped(s, steps && what == TIMELINE_REACHED ? s->shown.stopped : 0);
     if (!code)
         describe(s, what, stop);
-    if (!code && searched)
+    if (!code && searched && !met)
         code = show_skipped(s, what, stop, err);
     return code;
 }

@@ -5,6 +5,8 @@
  */
 #include "cmd/debug_step.h"
 
+#include "cmd/debug_process.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -26,7 +28,7 @@ static int arm(struct debug_session *s, bool back, struct err *err)
     u64 end;
     unsigned n = s->npoints;
     const struct symbols *symbols = s->step_thread.task ? travel_symbols(s->tr) : NULL;
-    if (s->step_armed && s->step_back == back)
+    if (s->step_armed && s->step_by == (back ? STEP_BACK : STEP_ON))
         return 0;
     memset(s->engine_points + n, 0, STEP_POINTS * sizeof(*s->engine_points));
     s->engine_points[n++].kind = back ? DEBUG_FROM_USER : DEBUG_TO_USER;
@@ -37,7 +39,7 @@ static int arm(struct debug_session *s, bool back, struct err *err)
     }
     int code = timeline_set_points(s->tr->t, s->engine_points, n, err);
     s->step_armed = !code;
-    s->step_back = back;
+    s->step_by = back ? STEP_BACK : STEP_ON;
     return code;
 }
 
@@ -45,7 +47,7 @@ int debug_step_disarm(struct debug_session *s, struct err *err)
 {
     if (!s->step_armed)
         return 0;
-    s->step_armed = false;
+    s->step_armed = s->shown.run = false;
     return timeline_set_points(s->tr->t, s->engine_points, s->npoints, err);
 }
 
@@ -60,9 +62,10 @@ bool debug_step_holds(struct debug_session *s, unsigned point)
 
 /* The thread is in the kernel: to where it is back in ring 3, or was last. *own: it is there, or
  * has ended; else what happened is for gdb. */
-static int cross(struct debug_session *s, bool back, enum timeline_stop *what, bool *own,
-                 struct err *err)
+int debug_step_cross(struct debug_session *s, bool back, enum timeline_stop *what, bool *own,
+                     struct err *err)
 {
+    s->shown.run = false;
     int code = arm(s, back, err);
     *own = false;
     if (code)
@@ -95,9 +98,23 @@ bool debug_steps_program(struct debug_session *s)
     return !s->scope.machine && in_user(s);
 }
 
-/* Does the step have to do with threads at all? Then *thread is the one. */
-static bool begins(struct debug_session *s)
+/* Does the step have to do with threads at all? Then s->step_thread is the one, at *from. *there:
+ * it is in ring 3. */
+static bool begins(struct debug_session *s, struct place *from, bool *there)
 {
+    struct process now;
+    struct vcpu c;
+    *from = here(s);
+    *there = true;
+    if (debug_process_on(s)) {
+        travel_process(s->tr, &now);
+        if (!debug_process_thread(s, s->shown.stopped, &s->step_thread))
+            s->step_thread = now;
+        *there = in_user(s) && process_same_thread(&now, &s->step_thread, false);
+        if (!*there && debug_process_registers(s, s->step_thread.pid, &c))
+            *from = (struct place){c.rip, c.gpr[RSP]};
+        return true;
+    }
     if (!debug_steps_program(s))
         return false;
     travel_process(s->tr, &s->step_thread);
@@ -113,15 +130,19 @@ static bool by_itself(struct debug_session *s)
 int debug_step(struct debug_session *s, enum timeline_stop *what, struct gdb_stop *stop,
                struct err *err)
 {
-    bool user = begins(s), own = true;
-    struct place from = here(s);
+    struct place from;
+    bool there, user = begins(s, &from, &there), own = true;
     while (own) {
+        int code = 0;
         struct instant to = {timeline_now(s->tr->t).position + 1, 0};
-        int code = timeline_forward(s->tr->t, to, true, what, err);
-        if (code || *what != TIMELINE_REACHED || !user || in_user(s))
-            return code;
-        s->step_fs_base = by_itself(s);
-        code = cross(s, false, what, &own, err);
+        if (there) {
+            code = timeline_forward(s->tr->t, to, true, what, err);
+            if (code || *what != TIMELINE_REACHED || !user || in_user(s))
+                return code;
+        }
+        s->step_fs_base = there && by_itself(s);
+        there = true;
+        code = debug_step_cross(s, false, what, &own, err);
         if (code || !own)
             return code;
         *what = TIMELINE_REACHED;
@@ -139,15 +160,19 @@ int debug_step(struct debug_session *s, enum timeline_stop *what, struct gdb_sto
 int debug_step_back(struct debug_session *s, enum timeline_stop *what, struct gdb_stop *stop,
                     struct err *err)
 {
-    bool user = begins(s), own = true;
-    struct place from = here(s);
+    struct place from;
+    bool there, user = begins(s, &from, &there), own = true;
     while (own) {
         struct instant now = timeline_now(s->tr->t);
-        int code = timeline_step_back(s->tr->t, what, err);
-        if (code || *what != TIMELINE_REACHED || !user || in_user(s))
-            return code;
+        int code = 0;
+        if (there) {
+            code = timeline_step_back(s->tr->t, what, err);
+            if (code || *what != TIMELINE_REACHED || !user || in_user(s))
+                return code;
+        }
+        there = true;
         s->step_fs_base = false; /* how the kernel was entered is not known */
-        code = cross(s, true, what, &own, err);
+        code = debug_step_cross(s, true, what, &own, err);
         if (code)
             return code;
         if (*what == TIMELINE_BEGIN) {

@@ -13,6 +13,7 @@
 #include "cmd/scope.h"
 #include "cmd/travel.h"
 #include "cmd/watch.h"
+#include "inspect/program.h"
 #include "replay/gdb/gdb.h"
 
 #define STEP_POINTS 2u
@@ -25,8 +26,8 @@ struct debug_session {
     unsigned npoints;
     /* The same for the engine, and room for those of a step. */
     struct debug_point *engine_points;
-    bool step_armed; /* the engine has the latter too */
-    bool step_back;  /* ... backwards */
+    bool step_armed;                                   /* the engine has the latter too */
+    enum { STEP_ON, STEP_BACK, STEP_PROCESS } step_by; /* ... which */
     /* The thread that a step waits for. */
     bool step_waits, step_fs_base;
     struct process step_thread;
@@ -37,6 +38,16 @@ struct debug_session {
         bool waits;     /* for an instruction that is not of it */
         struct process thread;
     } back;
+    struct { /* the process that gdb is shown: debug_process.c; zeros: the machine */
+        struct program_layout layout;
+        struct program program;
+        bool looked;
+        struct instant at; /* where */
+        struct gdb_thread *list;
+        u32 room;
+        i32 stopped; /* the thread that a stop is of */
+        bool run;    /* where it ends or executes another program counts */
+    } shown;
     struct scope scope;
     struct watch watch;
     int child;           /* gdb itself, when we started it */
@@ -47,8 +58,9 @@ struct debug_session {
     } progress;
 };
 
-/* One step from where the machine is. `stop` gets a text where *what does not say it all: the
- * thread has ended (TIMELINE_INTERRUPTED), or not yet begun (TIMELINE_BEGIN). */
+/* One step from where the machine is; of a process that is shown, of its thread shown.stopped.
+ * `stop` gets a text where *what does not say it all: the thread has ended (TIMELINE_INTERRUPTED),
+ * or not yet begun (TIMELINE_BEGIN). */
 int debug_step(struct debug_session *s, enum timeline_stop *what, struct gdb_stop *stop,
                struct err *err);
 int debug_step_back(struct debug_session *s, enum timeline_stop *what, struct gdb_stop *stop,
@@ -61,6 +73,9 @@ int debug_back(struct debug_session *s, enum timeline_stop *what, struct gdb_sto
 bool debug_back_holds(struct debug_session *s);
 /* Does the thread run a program, and is a step to stay in that? */
 bool debug_steps_program(struct debug_session *s);
+/* To where s->step_thread is in ring 3 again, or ends; *own: so it is. */
+int debug_step_cross(struct debug_session *s, bool back, enum timeline_stop *what, bool *own,
+                     struct err *err);
 /* Only gdb's points count again. */
 int debug_step_disarm(struct debug_session *s, struct err *err);
 /* The hit of a point that is none of gdb's. */

@@ -16,7 +16,7 @@
 #include "inspect/elf_id.h"
 #include "replay/gdb/gdb.h"
 
-enum { O_TO = 256, O_SYMBOLS, O_BUDGET, O_GDB, O_CODE_CACHE };
+enum { O_TO = 256, O_SYMBOLS, O_BUDGET, O_GDB, O_CODE_CACHE, O_PROCESS };
 
 #define EXTRA_MAX 64
 
@@ -24,6 +24,7 @@ enum { O_TO = 256, O_SYMBOLS, O_BUDGET, O_GDB, O_CODE_CACHE };
 static const struct argp_option options[] = {
     {"to", O_TO, "POINT", 0, "Start there (default: the recording's end)", 0},
     {"symbols", O_SYMBOLS, "FILE", 0, "A vmlinux with debug information instead of the symbols that the guest's kernel has of itself", 0},
+    {"process", O_PROCESS, "PID|NAME[#K]", 0, "Show gdb this process of the guest only, as it is at the point of --to: its threads, its memory; K counts those of that name there", 0},
     {"program", O_GDB, "FILE", 0, "The gdb to start (default: gdb)", 0},
     {"checkpoint-memory", O_BUDGET, "SIZE", 0, "Memory for checkpoints (default: a quarter of what is free)", 0},
     {"code-cache", O_CODE_CACHE, "SIZE", 0, CODE_CACHE_HELP, 0},
@@ -37,7 +38,7 @@ static const char doc[] =
     "go to gdb. " POINT_HELP EXIT_HELP;
 
 struct gdb_args {
-    const char *dir, *symbols, *program;
+    const char *dir, *symbols, *program, *process;
     struct point to;
     u64 budget, code_cache;
     const char *extra[EXTRA_MAX];
@@ -52,6 +53,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_INIT: state->child_inputs[0] = &a->disks; break;
     case O_TO: option_point(state, arg, "--to", &a->to); break;
     case O_SYMBOLS: a->symbols = arg; break;
+    case O_PROCESS: a->process = arg; break;
     case O_GDB: a->program = arg; break;
     case O_BUDGET:
         a->budget = option_size(state, arg, "--checkpoint-memory");
@@ -69,7 +71,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         else
             a->extra[a->nextra++] = arg;
         break;
-    case ARGP_KEY_END: option_need_recording(state, a->dir); break;
+    case ARGP_KEY_END:
+        option_need_recording(state, a->dir);
+        if (a->process && a->symbols)
+            argp_error(state, "--symbols is the kernel's, and gdb is shown a process");
+        break;
     default: return ARGP_ERR_UNKNOWN;
     }
     return 0;
@@ -221,7 +227,7 @@ static _Noreturn void become_gdb(const struct gdb_args *a, const struct files *f
     /* The file that gdb runs says what the CPU is: a kernel of 64 bits is none of an i386. (Nor may
      * gdb be told by `set architecture`: it would take files of other CPUs for that one's.) */
     const char *how = own & GO_LONG && own & (GO_32 | GO_16) ? "add-symbol-file" : "file";
-    const char *symbols = own & GO_SYMBOLS ? f->symbols : a->symbols;
+    const char *symbols = own & GO_SYMBOLS ? f->symbols : a->process ? NULL : a->symbols;
     snprintf(file, sizeof(file), "%s %s", how, symbols ? symbols : "");
     snprintf(target, sizeof(target), "target remote %s", address);
     argv[n++] = a->program;
@@ -239,8 +245,10 @@ static _Noreturn void become_gdb(const struct gdb_args *a, const struct files *f
     argv[n++] = "-ex";
     argv[n++] = target;
     /* From here on the CPU is what the target says: gdb_session.py asks again. */
-    argv[n++] = "-ex";
-    argv[n++] = "exec-file";
+    if (!a->process) {
+        argv[n++] = "-ex";
+        argv[n++] = "exec-file";
+    }
     for (unsigned i = 0; i < a->nextra; i++)
         argv[n++] = a->extra[i];
     argv[n] = NULL;
@@ -256,6 +264,8 @@ static char what_gdb_gets(struct travel *tr, const struct gdb_args *a, const str
                           unsigned view)
 {
     const struct vcpu *c = machine_vcpu(timeline_machine(tr->t));
+    if (a->process) /* its symbols are no kernel's */
+        return 0;
     int own = !a->symbols && write_symbols(tr, f) ? GO_SYMBOLS : 0;
     own |= view & GDB_VIEW_16 ? GO_16 : view & GDB_VIEW_32 ? GO_32 : 0;
     return (char)(own | (c->efer & EFER_LMA ? GO_LONG : 0));
@@ -334,13 +344,14 @@ int cmd_gdb(int argc, char **argv)
     if (!code && a.symbols)
         code = check_symbols(&tr, a.symbols, &err);
     if (!code)
-        code = debug_start(&tr, session, &err);
+        code = debug_start(&tr, session, a.process, &err);
     else
         debug_drop(session);
     if (!code) {
         unsigned view = gdb_view(machine_vcpu(timeline_machine(tr.t)), false);
         char own = what_gdb_gets(&tr, &a, &f, view);
-        say_what_is_shown(view, own & GO_SYMBOLS || a.symbols);
+        if (!a.process)
+            say_what_is_shown(view, own & GO_SYMBOLS || a.symbols);
         interrupt_ignore();  /* Ctrl-C is gdb's, which tells us */
         tr.progress = false; /* the terminal is gdb's too */
         if (write(g.go, &own, 1) == 1)

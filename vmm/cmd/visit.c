@@ -92,7 +92,7 @@ int visit(const struct visit *v)
         debug_drop(session);
         cmd_fail(&err);
     } else if (v->gdb) {
-        code = debug_start(&tr, session, &err);
+        code = debug_start(&tr, session, NULL, &err);
         code = code ? cmd_fail(&err) : debug_serve(&tr, 0, &err);
         debug_end(&tr);
     } else if (v->json) {

@@ -31,8 +31,9 @@ struct debug_session *debug_listen(const char *endpoint, struct err *err);
 void debug_drop(struct debug_session *s);
 /* What to give gdb's `target remote`. */
 const char *debug_address(const struct debug_session *s);
-/* `tr` stands where the session starts. <0 with a text. The session is its, to debug_end(). */
-int debug_start(struct travel *tr, struct debug_session *s, struct err *err);
+/* `tr` stands where the session starts. `process`: the one that gdb is shown (debug_process.h);
+ * NULL: the machine. <0 with a text. The session is its, to debug_end(). */
+int debug_start(struct travel *tr, struct debug_session *s, const char *process, struct err *err);
 /* Serves gdb until the user ends it. `child`: the process of gdb itself, whose end ends the
  * session; 0: none. Exit code. */
 int debug_serve(struct travel *tr, int child, struct err *err);

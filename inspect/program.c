@@ -1,0 +1,345 @@
+/*
+ * See program.h. A thread that is not in ring 3 has its registers there in struct pt_regs at the
+ * upper end of its kernel stack (the same since there is x86-64);
+ * with CONFIG_X86_FRED two words are above it.
+ */
+#include "inspect/program.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "cpu/vcpu.h"
+#include "machine/machine.h"
+
+#define TASKS_MAX   100000u
+#define THREADS_MAX 10000u
+#define USER_END    0x0000800000000000ull
+
+/* struct pt_regs in words; gpr of each of the first. */
+enum { REGS_ORIG = 15, REGS_IP, REGS_CS, REGS_FLAGS, REGS_SP, REGS_SS, REGS_WORDS };
+static const u8 saved[REGS_ORIG] = {R15, R14, R13, R12, RBP, RBX, R11, R10,
+                                    R9,  R8,  RAX, RCX, RDX, RSI, RDI};
+#define FRED_PADDING 16u
+
+/* What user space has in CS and SS. */
+#define USER32_CS 0x23u
+#define USER_SS   0x2bu
+#define USER_CS   0x33u
+#define CODE_USER 0x00fbu /* present, ring 3, code, accessed */
+
+#define NEED_FPU_LOAD (1u << 14) /* TIF_NEED_FPU_LOAD: what the CPU has is not the thread's */
+#define CPU_ENTRY     0xfffffe0000000000ull /* stacks of the kernel's entries; half a TiB */
+#define CPU_ENTRY_END 0xfffffe8000000000ull
+
+#define XSAVE_LEGACY 512u
+#define XSAVE_MXCSR  24u
+#define XSAVE_XMM    160u
+#define XSAVE_YMM    576u
+
+static bool word_at(const struct program_layout *l, struct machine *m, u64 at, u64 *out)
+{
+    return process_kernel_bytes(&l->current, m, at, out, 8);
+}
+
+static bool number_at(const struct program_layout *l, struct machine *m, u64 at, void *out)
+{
+    return process_kernel_bytes(&l->current, m, at, out, 4);
+}
+
+/* ---- what the kernel says ---- */
+
+static bool learn_tasks(struct program_layout *l, const struct btf *b)
+{
+    const struct {
+        const char *type, *member;
+        u32 *to;
+    } members[] = {{"task_struct", "tasks", &l->tasks},
+                   {"task_struct", "pid", &l->pid},
+                   {"task_struct", "tgid", &l->tgid},
+                   {"task_struct", "comm", &l->comm},
+                   {"task_struct", "mm", &l->mm},
+                   {"mm_struct", "pgd", &l->pgd},
+                   {"task_struct", "stack", &l->stack},
+                   {"task_struct", "signal", &l->signal},
+                   {"signal_struct", "live", &l->live},
+                   {"signal_struct", "thread_head", &l->threads},
+                   {"task_struct", "thread_node", &l->node},
+                   {"task_struct", "start_time", &l->started},
+                   {"task_struct", "thread.fsbase", &l->fs_base},
+                   {"task_struct", "thread.gsbase", &l->gs_base},
+                   {"task_struct", "thread_info.flags", &l->thread_flags}};
+    for (size_t i = 0; i < ARRAY_SIZE(members); i++)
+        if (!btf_member(b, members[i].type, members[i].member, members[i].to, NULL))
+            return false;
+    l->fpu_pointer = btf_member(b, "task_struct", "thread.fpu.fpstate", &l->fpu, NULL) &&
+                     btf_member(b, "fpstate", "regs", &l->fpu_state, NULL);
+    l->has_fpu = l->fpu_pointer || btf_member(b, "task_struct", "thread.fpu.state", &l->fpu, NULL);
+    return true;
+}
+
+/* By what the linker script says of the first task's stack (INIT_TASK_DATA). */
+static bool learn_stack(struct program_layout *l, const struct symbols *s)
+{
+    static const char *const names[][2] = {{"__start_init_stack", "__end_init_stack"},
+                                           {"__start_init_task", "__end_init_task"}};
+    u64 start, end;
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+        if (symbols_address(s, names[i][0], &start) && symbols_address(s, names[i][1], &end) &&
+            end > start && end - start <= 1u << 20) {
+            l->stack_size = (u32)(end - start);
+            return true;
+        }
+    return false;
+}
+
+int program_learn(struct program_layout *l, struct machine *m, const struct symbols *s,
+                  struct err *err)
+{
+    struct guest_memory memory;
+    struct guest_linux g;
+    struct btf b = {0};
+    *l = (struct program_layout){0};
+    if (s->narrow)
+        return err_set(err, -ENOENT,
+                       "the guest's kernel has 32 bits: processes can be told apart (monitor "
+                       "scope), but not be shown by themselves");
+    guest_memory_init(&memory, m);
+    int code = guest_linux_open(&g, &memory, err);
+    if (!code)
+        code = btf_read(&b, &g, s, err);
+    if (code == -ENOENT) {
+        struct err why = *err;
+        code = err_set(err, code,
+                       "%s: where it keeps its processes, their threads and memory cannot be known",
+                       why.text);
+    }
+    if (!code && !(symbols_address(s, "init_task", &l->first_task) && learn_tasks(l, &b) &&
+                   learn_stack(l, s) && process_learn(&l->current, m, s)))
+        code = err_set(err, -ENOENT, "the guest's kernel does not say what its tasks look like");
+    btf_free(&b);
+    guest_linux_close(&g);
+    if (!symbols_address(s, "__entry_text_start", &l->entry_start) ||
+        !symbols_address(s, "__entry_text_end", &l->entry_end))
+        l->entry_start = l->entry_end = 0;
+    l->known = !code;
+    return code;
+}
+
+/* ---- finding it ---- */
+
+static int add_thread(struct program *p, const struct program_layout *l, struct machine *m,
+                      u64 task, const struct process *now, struct err *err)
+{
+    struct program_thread t = {.task = task, .running = now->task == task};
+    if (!number_at(l, m, task + l->pid, &t.tid) ||
+        !process_kernel_bytes(&l->current, m, task + l->comm, t.comm, sizeof(t.comm)))
+        return 0;
+    t.user = t.running && now->user;
+    t.comm[sizeof(t.comm) - 1] = 0;
+    text_ascii(t.comm);
+    if (p->count == p->room) {
+        u32 room = MAX(2 * p->room, 8u);
+        struct program_thread *list = realloc(p->threads, room * sizeof(*list));
+        if (!list)
+            return err_set(err, -ENOMEM, "no memory for the threads of a process");
+        p->threads = list;
+        p->room = room;
+    }
+    p->threads[p->count++] = t;
+    return 0;
+}
+
+/* Where its page tables are: of any thread that has not given them back. */
+static void find_tables(struct program *p, const struct program_layout *l, struct machine *m)
+{
+    u64 kernel = machine_vcpu(m)->cr3 & 0x000ffffffffff000ull, mm, pgd;
+    gpa_t page;
+    if (l->current.where.isolated)
+        kernel &= ~0x1000ull;
+    p->root = 0;
+    for (u32 i = 0; !p->root && i < p->count; i++)
+        if (word_at(l, m, p->threads[i].task + l->mm, &mm) && mm &&
+            word_at(l, m, mm + l->pgd, &pgd) && process_page(m, kernel, pgd, &page))
+            p->root = page;
+}
+
+/* The threads of the process whose first one is p->task. */
+static int look(struct program *p, const struct program_layout *l, struct machine *m,
+                struct err *err)
+{
+    u64 signal, at;
+    struct process now;
+    process_read(&l->current, m, &now);
+    p->count = 0;
+    int code = add_thread(p, l, m, p->task, &now, err);
+    if (code)
+        return code;
+    if (!word_at(l, m, p->task + l->signal, &signal))
+        signal = 0; /* ends the list at once */
+    u64 head = signal + l->threads;
+    at = head;
+    for (u32 i = 0; !code && i < THREADS_MAX && word_at(l, m, at, &at) && at != head; i++)
+        if (at - l->node != p->task)
+            code = add_thread(p, l, m, at - l->node, &now, err);
+    find_tables(p, l, m);
+    return code;
+}
+
+int program_find(struct program *out, const struct program_layout *l, struct machine *m, i32 pid,
+                 const char *name, u32 k, struct err *err)
+{
+    u64 task = l->first_task, mm;
+    u32 found = 0;
+    for (u32 i = 0; i < TASKS_MAX; i++) {
+        i32 number = 0;
+        char comm[17] = "";
+        if (!word_at(l, m, task + l->tasks, &task))
+            break;
+        task -= l->tasks;
+        if (task == l->first_task || !number_at(l, m, task + l->pid, &number) ||
+            !process_kernel_bytes(&l->current, m, task + l->comm, comm, 16) ||
+            !word_at(l, m, task + l->mm, &mm))
+            break;
+        if (pid ? number != pid : strncmp(comm, name, 15) != 0 || !mm)
+            continue;
+        u64 started;
+        if (!word_at(l, m, task + l->started, &started) || (++found != k && k))
+            continue;
+        out->started = started;
+        out->task = task;
+        out->pid = number;
+    }
+    if (!found && pid)
+        return err_set(err, -ENOENT, "there is no process %d here", pid);
+    if (!found || found < k)
+        return err_set(err, -ENOENT, "%u processes of the name %s run here", found, name);
+    if (!pid && !k && found > 1)
+        return err_set(err, -EINVAL, "%u processes of the name %s run here: which? %s#1 to %s#%u",
+                       found, name, name, name, found);
+    return look(out, l, m, err);
+}
+
+bool program_look(struct program *p, const struct program_layout *l, struct machine *m)
+{
+    struct err ignored;
+    u64 started;
+    struct program now = *p;
+    bool there = !program_find(&now, l, m, p->pid, NULL, 0, &ignored);
+    started = p->started;
+    *p = now;
+    if (there && now.started == started)
+        return true;
+    p->started = started;
+    p->count = 0;
+    p->root = 0;
+    return false;
+}
+
+void program_free(struct program *p)
+{
+    free(p->threads);
+    *p = (struct program){0};
+}
+
+/* ---- registers ---- */
+
+/* What XSTATE_BV lacks is as the CPU begins, whatever is in memory (SDM vol. 1, 13.6). */
+static bool read_fpu(const struct program_layout *l, struct machine *m, u64 task, struct vcpu *out)
+{
+    u64 at = task + l->fpu, have = 3;
+    u8 *x = out->xsave;
+    if (!l->has_fpu || (l->fpu_pointer && !word_at(l, m, at, &at)))
+        return false;
+    at += l->fpu_state;
+    memset(x, 0, XSAVE_SIZE);
+    if (!process_kernel_bytes(&l->current, m, at, x, XSAVE_LEGACY) ||
+        ((out->cr4 & CR4_OSXSAVE) && !word_at(l, m, at + XSAVE_LEGACY, &have)))
+        return false;
+    if ((have & 4) && !process_kernel_bytes(&l->current, m, at + XSAVE_YMM, x + XSAVE_YMM, 256))
+        return false;
+    if (!(have & 1)) {
+        memset(x, 0, XSAVE_MXCSR);
+        memset(x + 32, 0, XSAVE_XMM - 32);
+        x[0] = 0x7f;
+        x[1] = 0x03;
+    }
+    if (!(have & 2))
+        memset(x + XSAVE_XMM, 0, 256);
+    if (!(have & 6))
+        memcpy(x + XSAVE_MXCSR, "\x80\x1f\0\0", 4);
+    memset(x + 416, 0, XSAVE_LEGACY - 416);
+    have &= 7;
+    memcpy(x + XSAVE_LEGACY, &have, 8);
+    return true;
+}
+
+static bool read_saved(const struct program_layout *l, struct machine *m, u64 task, u64 *regs)
+{
+    u64 stack;
+    if (!word_at(l, m, task + l->stack, &stack))
+        return false;
+    u64 at = stack + l->stack_size - 8ull * REGS_WORDS;
+    for (unsigned padding = 0; padding <= FRED_PADDING; padding += FRED_PADDING)
+        if (process_kernel_bytes(&l->current, m, at - padding, regs, 8 * REGS_WORDS) &&
+            ((regs[REGS_CS] & 0xffff) == USER_CS || (regs[REGS_CS] & 0xffff) == USER32_CS) &&
+            (regs[REGS_SS] & 0xffff) == USER_SS)
+            return true;
+    return false;
+}
+
+/* The kernel is being entered: the thread's registers are in part the CPU's, in part saved. */
+static bool is_entering(const struct program_layout *l, const struct vcpu *c)
+{
+    return (c->rip >= l->entry_start && c->rip < l->entry_end) ||
+           (c->gpr[RSP] >= CPU_ENTRY && c->gpr[RSP] < CPU_ENTRY_END) || c->gpr[RSP] < USER_END;
+}
+
+bool program_registers(const struct program_layout *l, struct machine *m,
+                       const struct program_thread *t, struct vcpu *out, bool *fpu)
+{
+    u64 regs[REGS_WORDS];
+    u32 flags = 0;
+    memcpy(out, machine_vcpu(m), sizeof(*out));
+    *fpu = true;
+    if (t->user)
+        return true;
+    if ((t->running && is_entering(l, out)) || !read_saved(l, m, t->task, regs))
+        return false;
+    for (unsigned i = 0; i < ARRAY_SIZE(saved); i++)
+        out->gpr[saved[i]] = regs[i];
+    bool narrow = (regs[REGS_CS] & 0xffff) == USER32_CS;
+    out->gpr[RSP] = regs[REGS_SP];
+    out->rip = regs[REGS_IP];
+    out->rflags = regs[REGS_FLAGS];
+    out->seg_sel[SEG_CS] = (u16)regs[REGS_CS];
+    out->seg_sel[SEG_SS] = (u16)regs[REGS_SS];
+    out->seg_attr[SEG_CS] = (u16)(CODE_USER | (narrow ? ATTR_DB : ATTR_L));
+    out->seg_base[SEG_CS] = out->seg_base[SEG_SS] = 0;
+    out->halted = out->shadow = out->rep_resume = 0;
+    if (t->running) { /* the kernel leaves FS alone, and has exchanged GS */
+        out->seg_base[SEG_GS] = out->kernel_gs_base;
+        *fpu = number_at(l, m, t->task + l->thread_flags, &flags) &&
+               (!(flags & NEED_FPU_LOAD) || read_fpu(l, m, t->task, out));
+        return true;
+    }
+    *fpu = read_fpu(l, m, t->task, out);
+    return word_at(l, m, t->task + l->fs_base, &out->seg_base[SEG_FS]) &&
+           word_at(l, m, t->task + l->gs_base, &out->seg_base[SEG_GS]);
+}
+
+bool program_last(const struct program_layout *l, struct machine *m, u64 task)
+{
+    u64 signal;
+    i32 live;
+    return word_at(l, m, task + l->signal, &signal) && number_at(l, m, signal + l->live, &live) &&
+           live <= 1;
+}
+
+bool program_peek(const struct program *p, struct machine *m, u64 va, void *out, size_t len)
+{
+    gpa_t page;
+    return p->root && va < USER_END && process_page(m, p->root, va, &page) &&
+           machine_peek_physical(m, page | (va & (PAGE_SIZE - 1)), out, len);
+}
