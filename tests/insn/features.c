@@ -15,6 +15,7 @@ struct feature {
 
 /* clang-format off */
 static const struct feature
+    f_amd = {"AMD's SYSCALL", 0, 0, REG_B, 12}, /* the vendor: "Auth", not "Genu" */
     f_sse3 = {"sse3", 1, 0, REG_C, 0}, f_pclmul = {"pclmulqdq", 1, 0, REG_C, 1},
     f_monitor = {"monitor", 1, 0, REG_C, 3}, f_vmx = {"vmx", 1, 0, REG_C, 5},
     f_smx = {"smx", 1, 0, REG_C, 6}, f_ssse3 = {"ssse3", 1, 0, REG_C, 9},
@@ -74,6 +75,11 @@ static const struct feature *feature_of(const ZydisDecodedInstruction *in)
     case ZYDIS_ISA_SET_AES:
     case ZYDIS_ISA_SET_AVXAES: return &f_aes;
     case ZYDIS_ISA_SET_AMD:
+        /* Outside 64-bit code they are AMD's alone (APM vol. 3). */
+        return in->meta.category == ZYDIS_CATEGORY_SYSCALL ||
+                       in->meta.category == ZYDIS_CATEGORY_SYSRET
+                   ? &f_amd
+                   : &f_3dnow;
     case ZYDIS_ISA_SET_AMD3DNOW: return &f_3dnow;
     case ZYDIS_ISA_SET_AMD_INVLPGB: return &f_invlpgb;
     case ZYDIS_ISA_SET_AMX_BF16:

@@ -368,18 +368,21 @@ static void set_user_segments(struct core *d, unsigned cs, unsigned ss, bool wid
 HELPER(sysret)
 {
     struct vcpu *c = &d->cpu;
-    if (!(c->efer & EFER_SCE) || !is_64bit(d))
+    /* In compatibility mode on AMD's CPUs only, and there it leaves RFLAGS alone but for IF (APM
+     * vol. 3). */
+    bool compatible = core_has(d, FEAT_AMD) && long_mode(d) && !is_64bit(d);
+    if (!(c->efer & EFER_SCE) || !(is_64bit(d) || compatible))
         return raise_fault(d, EXC_UD);
     if (d->cpl != 0)
         return raise_error(d, EXC_GP, 0);
-    bool wide = in->opsize == 8;
+    bool wide = in->opsize == 8 && !compatible;
     if (wide && !is_canonical(c->gpr[RCX]))
         return raise_error(d, EXC_GP, 0);
     u16 sel = (u16)(c->star >> 48);
     set_user_segments(d, sel + (wide ? 16u : 0), sel + 8u, wide);
     d->next = wide ? c->gpr[RCX] : (u32)c->gpr[RCX];
     set_cpl(d, 3, d->next);
-    set_rflags(d, (c->gpr[R11] & 0x3c7fd7) | 2);
+    set_rflags(d, compatible ? get_rflags(d) | FL_IF : (c->gpr[R11] & 0x3c7fd7) | 2);
     mmu_mode_changed(d);
     return DONE;
 }

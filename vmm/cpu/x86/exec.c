@@ -359,7 +359,8 @@ HELPER(enter)
     unsigned size = in->stack, level = in->imm2 & 31, alloc = (u16)in->imm;
     u64 sp = get_sp(d), bp = low_bytes(d->cpu.gpr[RBP], stack_width(d)), v;
     TRY(stack_push(d, &sp, d->cpu.gpr[RBP], size));
-    u64 frame = sp;
+    /* All of ESP, also where the stack goes by SP (SDM vol. 2, ENTER: FrameTemp). */
+    u64 frame = stack_width(d) < size ? (d->cpu.gpr[RSP] & ~0xffffull) | sp : sp;
     for (unsigned i = 1; i < level; i++) {
         bp = sp_moved(d, bp, -(i64)size);
         v = 0;
