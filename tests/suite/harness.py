@@ -293,8 +293,8 @@ class Session:
                 self.out += data
         return got or not ready
 
-    def wait(self, pattern, seconds=30, start=0):
-        """Until the output has a match from `start` on; returns where it ends."""
+    def shown(self, pattern, seconds=30, start=0):
+        """Until the output has a match from `start` on; returns where it ends, None: there was none in time."""
         limit = time.monotonic() + seconds * self.t.slow
         expression = re.compile(pattern.encode(), re.M)
         while True:
@@ -307,8 +307,15 @@ class Session:
                                   expression.search(self.out, start)):
                 if left > 0 and self.child.poll() is None:
                     continue
-                self.close()
-                raise Failure(f"the console never showed /{pattern}/")
+                return None
+
+    def wait(self, pattern, seconds=30, start=0):
+        """The same; that there is none in time is a failure."""
+        end = self.shown(pattern, seconds, start)
+        if end is None:
+            self.close()
+            raise Failure(f"the console never showed /{pattern}/")
+        return end
 
     def send(self, text):
         data = text if isinstance(text, bytes) else text.encode()
