@@ -56,9 +56,6 @@ static bool learn_tasks(struct program_layout *l, const struct btf *b)
         const char *type, *member;
         u32 *to;
     } members[] = {{"task_struct", "tasks", &l->tasks},
-                   {"task_struct", "pid", &l->pid},
-                   {"task_struct", "tgid", &l->tgid},
-                   {"task_struct", "comm", &l->comm},
                    {"task_struct", "mm", &l->mm},
                    {"mm_struct", "pgd", &l->pgd},
                    {"task_struct", "stack", &l->stack},
@@ -123,7 +120,6 @@ int program_learn(struct program_layout *l, struct machine *m, const struct symb
     if (!symbols_address(s, "__entry_text_start", &l->entry_start) ||
         !symbols_address(s, "__entry_text_end", &l->entry_end))
         l->entry_start = l->entry_end = 0;
-    l->known = !code;
     return code;
 }
 
@@ -133,8 +129,8 @@ static int add_thread(struct program *p, const struct program_layout *l, struct 
                       u64 task, const struct process *now, struct err *err)
 {
     struct program_thread t = {.task = task, .running = now->task == task};
-    if (!number_at(l, m, task + l->pid, &t.tid) ||
-        !process_kernel_bytes(&l->current, m, task + l->comm, t.comm, sizeof(t.comm)))
+    if (!number_at(l, m, task + l->current.where.pid, &t.tid) ||
+        !process_kernel_bytes(&l->current, m, task + l->current.where.comm, t.comm, sizeof(t.comm)))
         return 0;
     t.user = t.running && now->user;
     t.comm[sizeof(t.comm) - 1] = 0;
@@ -151,13 +147,13 @@ static int add_thread(struct program *p, const struct program_layout *l, struct 
     return 0;
 }
 
-/* Where its page tables are: of any thread that has not given them back. */
-static void find_tables(struct program *p, const struct program_layout *l, struct machine *m)
+/* Where its page tables are: of any thread that has not given them back. `kernel`: the root of
+ * tables that have the kernel. */
+static void find_tables(struct program *p, const struct program_layout *l, struct machine *m,
+                        u64 kernel)
 {
-    u64 kernel = machine_vcpu(m)->cr3 & 0x000ffffffffff000ull, mm, pgd;
+    u64 mm, pgd;
     gpa_t page;
-    if (l->current.where.isolated)
-        kernel &= ~0x1000ull;
     p->root = 0;
     for (u32 i = 0; !p->root && i < p->count; i++)
         if (word_at(l, m, p->threads[i].task + l->mm, &mm) && mm &&
@@ -183,7 +179,7 @@ static int look(struct program *p, const struct program_layout *l, struct machin
     for (u32 i = 0; !code && i < THREADS_MAX && word_at(l, m, at, &at) && at != head; i++)
         if (at - l->node != p->task)
             code = add_thread(p, l, m, at - l->node, &now, err);
-    find_tables(p, l, m);
+    find_tables(p, l, m, now.root);
     return code;
 }
 
@@ -198,8 +194,8 @@ int program_find(struct program *out, const struct program_layout *l, struct mac
         if (!word_at(l, m, task + l->tasks, &task))
             break;
         task -= l->tasks;
-        if (task == l->first_task || !number_at(l, m, task + l->pid, &number) ||
-            !process_kernel_bytes(&l->current, m, task + l->comm, comm, 16) ||
+        if (task == l->first_task || !number_at(l, m, task + l->current.where.pid, &number) ||
+            !process_kernel_bytes(&l->current, m, task + l->current.where.comm, comm, 16) ||
             !word_at(l, m, task + l->mm, &mm))
             break;
         if (pid ? number != pid : strncmp(comm, name, 15) != 0 || !mm)
@@ -224,17 +220,15 @@ int program_find(struct program *out, const struct program_layout *l, struct mac
 bool program_look(struct program *p, const struct program_layout *l, struct machine *m)
 {
     struct err ignored;
-    u64 started;
     struct program now = *p;
-    bool there = !program_find(&now, l, m, p->pid, NULL, 0, &ignored);
-    started = p->started;
+    bool there = !program_find(&now, l, m, p->pid, NULL, 0, &ignored) && now.started == p->started;
+    if (!there) {
+        now.started = p->started;
+        now.count = 0;
+        now.root = 0;
+    }
     *p = now;
-    if (there && now.started == started)
-        return true;
-    p->started = started;
-    p->count = 0;
-    p->root = 0;
-    return false;
+    return there;
 }
 
 void program_free(struct program *p)

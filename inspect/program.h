@@ -12,12 +12,11 @@ struct vcpu;
 
 /* Where the kernel keeps what is asked here; zeros: not known. */
 struct program_layout {
-    bool known;
-    struct process_layout current;
-    u64 first_task;             /* init_task */
-    u64 entry_start, entry_end; /* the kernel's entries, where registers are still to be saved */
-    u32 stack_size;             /* bytes of a task's kernel stack */
-    u32 tasks, pid, tgid, comm, mm, pgd, stack, signal, live, threads, node, started;
+    struct process_layout current; /* also what it says of any task */
+    u64 first_task;                /* init_task */
+    u64 entry_start, entry_end;    /* the kernel's entries, where registers are still to be saved */
+    u32 stack_size;                /* bytes of a task's kernel stack */
+    u32 tasks, mm, pgd, stack, signal, live, threads, node, started;
     u32 fs_base, gs_base, thread_flags;
     bool has_fpu, fpu_pointer; /* saved FPU state: in the task, or where it points */
     u32 fpu, fpu_state;

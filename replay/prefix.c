@@ -77,8 +77,7 @@ static int idle(struct input_source *src, struct machine *m, vns_t deadline, vns
 static bool waits(struct input_source *src, vns_t deadline)
 {
     struct prefix *p = self(src);
-    return p->begun && p->config.live->ops->waits &&
-           p->config.live->ops->waits(p->config.live, deadline);
+    return p->begun && input_source_waits(p->config.live, deadline);
 }
 
 static const struct input_source_ops ops = {next_position, take, idle, NULL, waits};

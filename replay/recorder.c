@@ -179,9 +179,8 @@ static int idle(struct input_source *src, struct machine *m, vns_t deadline, vns
                 struct err *err)
 {
     struct recorder *r = self(src);
-    const struct input_source_ops *live = r->config.live->ops;
-    bool sleeps = deadline - machine_now(m) >= REACHED_SLEEP_NS && live->waits &&
-                  live->waits(r->config.live, deadline);
+    bool sleeps = deadline - machine_now(m) >= REACHED_SLEEP_NS &&
+                  input_source_waits(r->config.live, deadline);
     /* If the log fails here, take() ends the run. */
     if (sleeps && machine_position(m) != r->kept)
         keep_tail(r, m, host_ns_coarse());

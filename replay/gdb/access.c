@@ -18,9 +18,21 @@ static struct machine *machine(struct gdb_server *s)
     return s->target.machine(s->target.opaque);
 }
 
-bool access_threads(struct gdb_server *s, const struct gdb_thread **list, size_t *count, i32 *now)
+static bool of_process(struct gdb_server *s, const struct gdb_thread **list, size_t *count,
+                       i32 *now)
 {
     return s->target.threads && s->target.threads(s->target.opaque, list, count, now);
+}
+
+const struct gdb_thread *access_threads(struct gdb_server *s, size_t *count, i32 *now)
+{
+    static const struct gdb_thread cpu = {.id = THREAD};
+    const struct gdb_thread *list;
+    if (of_process(s, &list, count, now))
+        return list;
+    *count = 1;
+    *now = THREAD;
+    return &cpu;
 }
 
 static bool shows_process(struct gdb_server *s)
@@ -28,7 +40,7 @@ static bool shows_process(struct gdb_server *s)
     const struct gdb_thread *list;
     size_t count;
     i32 now;
-    return access_threads(s, &list, &count, &now);
+    return of_process(s, &list, &count, &now);
 }
 
 bool access_thread(struct gdb_server *s, i32 id, struct vcpu *out, bool *fpu)
@@ -37,21 +49,28 @@ bool access_thread(struct gdb_server *s, i32 id, struct vcpu *out, bool *fpu)
     size_t count;
     i32 now;
     *fpu = true;
-    if (access_threads(s, &list, &count, &now))
+    if (of_process(s, &list, &count, &now))
         return s->target.thread(s->target.opaque, id > 0 ? id : now, out, fpu);
     memcpy(out, machine_vcpu(machine(s)), sizeof(*out));
     return true;
+}
+
+/* Nothing of a process is written; the reply says so. */
+static bool only_looked_at(struct gdb_server *s)
+{
+    bool process = shows_process(s);
+    if (process)
+        reply_error(&s->reply, "a process that is shown by itself is only looked at; without "
+                               "--process a write begins a what-if branch");
+    return process;
 }
 
 /* The machine that a write goes to; NULL: refused, the reply says why. */
 static struct machine *machine_to_write(struct gdb_server *s)
 {
     struct err err = {0};
-    if (shows_process(s)) {
-        reply_error(&s->reply, "a process that is shown by itself is only looked at; without "
-                               "--process a write begins a what-if branch");
+    if (only_looked_at(s))
         return NULL;
-    }
     if (s->target.before_write && s->target.before_write(s->target.opaque, &err) < 0) {
         reply_error(&s->reply, err.text);
         return NULL;
@@ -156,10 +175,8 @@ void access_write_registers(struct gdb_server *s, const char *text, size_t len)
         fail(s);
         return;
     }
-    if (shows_process(s)) {
-        machine_to_write(s);
+    if (only_looked_at(s))
         return;
-    }
     memcpy(&c, machine_vcpu(machine(s)), sizeof(c));
     for (unsigned n = 0; n < GDB_REGISTERS; n++) {
         const struct gdb_reg *r = gdb_reg_find(n, s->view);
@@ -183,10 +200,8 @@ void access_write_register(struct gdb_server *s, const char *text)
         fail(s);
         return;
     }
-    if (shows_process(s)) {
-        machine_to_write(s);
+    if (only_looked_at(s))
         return;
-    }
     memcpy(&c, machine_vcpu(machine(s)), sizeof(c));
     if (set_register(s, &c, (unsigned)number, text) && commit(s, &c))
         reply_text(&s->reply, "OK");
@@ -197,8 +212,8 @@ bool access_jump(struct gdb_server *s, u64 address)
     struct vcpu c;
     struct gdb_beside beside = {0};
     struct err err;
-    if (shows_process(s))
-        return machine_to_write(s) != NULL;
+    if (only_looked_at(s))
+        return false;
     memcpy(&c, machine_vcpu(machine(s)), sizeof(c));
     if (gdb_reg_write(&c, &beside, GDB_RIP, (const u8 *)&address, &err) < 0) {
         reply_error(&s->reply, err.text);

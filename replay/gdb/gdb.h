@@ -65,9 +65,9 @@ struct gdb_process {
 
 /* A thread of the one process that gdb is shown. */
 struct gdb_thread {
-    i32 id;        /* the guest's number of it, at least 1 */
-    char name[16]; /* printable */
-    const char *where;
+    i32 id;            /* the guest's number of it, at least 1 */
+    char name[16];     /* printable */
+    const char *where; /* NULL: it is no thread of a process but the CPU */
 };
 
 /* MOVED: the machine is not where gdb thinks; MOVED_HOOK: and gdb finds out by "qreprise.Moved". */

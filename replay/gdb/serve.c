@@ -14,7 +14,6 @@
 
 #define SIGNAL_INT  2
 #define SIGNAL_TRAP 5
-#define THREAD      1 /* of the only vCPU there is */
 
 static void ok(struct gdb_server *s)
 {
@@ -55,10 +54,9 @@ void serve_stop_reply(struct gdb_server *s, const struct gdb_stop *stop)
 {
     static const u8 expedited[] = {GDB_RBP, GDB_RSP, GDB_RIP};
     const struct gdb_beside none = {0};
-    const struct gdb_thread *list;
     struct vcpu c;
     size_t count;
-    i32 now = THREAD;
+    i32 now;
     bool fpu;
     s->thread = 0;
     reply_clear(&s->reply);
@@ -70,7 +68,7 @@ void serve_stop_reply(struct gdb_server *s, const struct gdb_stop *stop)
         return;
     }
     reply_format(&s->reply, "T%02x", stop->reason == GDB_STOP_INTERRUPT ? SIGNAL_INT : SIGNAL_TRAP);
-    access_threads(s, &list, &count, &now);
+    access_threads(s, &count, &now);
     bool known = access_thread(s, 0, &c, &fpu);
     for (unsigned i = 0; known && i < ARRAY_SIZE(expedited); i++) {
         u8 bytes[GDB_REG_SIZE];
@@ -99,17 +97,13 @@ static bool parse_thread(const char **text, i64 *thread)
 
 static bool is_ours(struct gdb_server *s, i64 thread)
 {
-    const struct gdb_thread *list;
     size_t count;
     i32 now;
-    if (thread == 0 || thread == -1)
-        return true;
-    if (!access_threads(s, &list, &count, &now))
-        return thread == THREAD;
-    for (size_t i = 0; i < count; i++)
-        if (list[i].id == thread)
-            return true;
-    return false;
+    const struct gdb_thread *list = access_threads(s, &count, &now);
+    bool found = thread == 0 || thread == -1;
+    for (size_t i = 0; !found && i < count; i++)
+        found = list[i].id == thread;
+    return found;
 }
 
 /* 'T', and with `select` "Hg": whose registers are asked from now on. */
@@ -125,7 +119,7 @@ static void thread_packet(struct gdb_server *s, const char *text, bool select)
     ok(s);
 }
 
-static void describe_thread(struct gdb_server *s, char *out, size_t size)
+static void describe_cpu(struct gdb_server *s, char *out, size_t size)
 {
     const struct vcpu *c = machine_vcpu(machine(s));
     snprintf(out, size, "CPU %d (%s), CPL %u", THREAD - 1, c->halted ? "halted" : "running",
@@ -135,7 +129,6 @@ static void describe_thread(struct gdb_server *s, char *out, size_t size)
 static void thread_extra(struct gdb_server *s, const char *text)
 {
     char info[64] = "";
-    const struct gdb_thread *list;
     size_t count;
     i32 now;
     i64 thread;
@@ -143,12 +136,11 @@ static void thread_extra(struct gdb_server *s, const char *text)
         fail(s);
         return;
     }
-    if (!access_threads(s, &list, &count, &now)) {
-        count = 0;
-        describe_thread(s, info, sizeof(info));
-    }
+    const struct gdb_thread *list = access_threads(s, &count, &now);
     for (size_t i = 0; i < count; i++)
-        if (list[i].id == thread)
+        if (!list[i].where)
+            describe_cpu(s, info, sizeof(info));
+        else if (list[i].id == thread)
             snprintf(info, sizeof(info), "%s, %s", list[i].name, list[i].where);
     reply_hex(&s->reply, info, strlen(info));
 }
@@ -212,21 +204,21 @@ static void put_attribute(FILE *f, const char *text)
 static void transfer_threads(struct gdb_server *s, const char *text)
 {
     char info[64], *object = NULL;
-    const struct gdb_thread *list;
     size_t count, size;
     i32 now;
+    const struct gdb_thread *list = access_threads(s, &count, &now);
     FILE *f = open_memstream(&object, &size);
     if (!f) {
         fail(s);
         return;
     }
     fputs("<?xml version=\"1.0\"?><threads>", f);
-    if (!access_threads(s, &list, &count, &now)) {
-        count = 0;
-        describe_thread(s, info, sizeof(info));
-        fprintf(f, "<thread id=\"%x\" core=\"%d\">%s</thread>", THREAD, THREAD - 1, info);
-    }
     for (size_t i = 0; i < count; i++) {
+        if (!list[i].where) {
+            describe_cpu(s, info, sizeof(info));
+            fprintf(f, "<thread id=\"%x\" core=\"%d\">%s</thread>", THREAD, THREAD - 1, info);
+            continue;
+        }
         fprintf(f, "<thread id=\"%x\" name=\"", (unsigned)list[i].id);
         put_attribute(f, list[i].name);
         fprintf(f, "\">%s</thread>", list[i].where);
@@ -246,22 +238,17 @@ static void attached(struct gdb_server *s, const char *text)
 
 static void current_thread(struct gdb_server *s, const char *text)
 {
-    const struct gdb_thread *list;
     size_t count;
-    i32 now = THREAD;
-    access_threads(s, &list, &count, &now);
+    i32 now;
+    access_threads(s, &count, &now);
     reply_format(&s->reply, "QC%x", (unsigned)now);
 }
 
 static void first_threads(struct gdb_server *s, const char *text)
 {
-    const struct gdb_thread *list;
     size_t count;
     i32 now;
-    if (!access_threads(s, &list, &count, &now)) {
-        reply_format(&s->reply, "m%x", THREAD);
-        return;
-    }
+    const struct gdb_thread *list = access_threads(s, &count, &now);
     for (size_t i = 0; i < count && s->reply.len < GDB_PACKET_SIZE - 16; i++)
         reply_format(&s->reply, "%c%x", i ? ',' : 'm', (unsigned)list[i].id);
     if (!count)

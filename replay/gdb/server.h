@@ -80,8 +80,10 @@ bool access_jump(struct gdb_server *s, u64 address);
 void access_look(struct gdb_server *s);
 /* What it would be now. */
 unsigned access_view(struct gdb_server *s);
-/* The threads of the process that gdb is shown; false: it is shown the machine. */
-bool access_threads(struct gdb_server *s, const struct gdb_thread **list, size_t *count, i32 *now);
+#define THREAD 1 /* of the only vCPU there is */
+/* The threads that gdb is shown, of the process or, one, of the machine. *now: the one that a stop
+ * is of; 0: there is none. */
+const struct gdb_thread *access_threads(struct gdb_server *s, size_t *count, i32 *now);
 /* The registers of such a thread, or of the machine's CPU; false: not known. */
 bool access_thread(struct gdb_server *s, i32 id, struct vcpu *out, bool *fpu);
 

@@ -8,12 +8,35 @@
 
 #include "cpu/vcpu.h"
 
+/* Its threads as gdb is told of them: without memory for all, as many as there is room for. */
+static void list_threads(struct debug_session *s)
+{
+    const struct program *p = &s->shown.program;
+    if (s->shown.room < p->count) {
+        struct gdb_thread *bigger = realloc(s->shown.list, p->room * sizeof(*bigger));
+        if (bigger) {
+            s->shown.list = bigger;
+            s->shown.room = p->room;
+        }
+    }
+    s->shown.count = MIN(p->count, s->shown.room);
+    for (u32 i = 0; i < s->shown.count; i++) {
+        const struct program_thread *t = &p->threads[i];
+        s->shown.list[i] = (struct gdb_thread){.id = t->tid,
+                                               .where = t->user      ? "running"
+                                                        : t->running ? "in the kernel, running"
+                                                                     : "in the kernel"};
+        memcpy(s->shown.list[i].name, t->comm, sizeof(t->comm));
+    }
+}
+
 /* The process, looked at anew where the machine has moved. */
 static const struct program *look(struct debug_session *s)
 {
     struct instant now = timeline_now(s->tr->t);
     if (!s->shown.looked || !instant_equal(s->shown.at, now)) {
         program_look(&s->shown.program, &s->shown.layout, timeline_machine(s->tr->t));
+        list_threads(s);
         s->shown.looked = true;
         s->shown.at = now;
     }
@@ -35,23 +58,8 @@ static bool target_threads(void *opaque, const struct gdb_thread **list, size_t 
     if (!debug_process_on(s))
         return false;
     const struct program *p = look(s);
-    if (s->shown.room < p->count) {
-        struct gdb_thread *bigger = realloc(s->shown.list, p->room * sizeof(*bigger));
-        if (bigger) {
-            s->shown.list = bigger;
-            s->shown.room = p->room;
-        }
-    }
-    *count = MIN(p->count, s->shown.room);
+    *count = s->shown.count;
     *list = s->shown.list;
-    for (size_t i = 0; i < *count; i++) {
-        const struct program_thread *t = &p->threads[i];
-        s->shown.list[i] = (struct gdb_thread){.id = t->tid,
-                                               .where = t->user      ? "running"
-                                                        : t->running ? "in the kernel, running"
-                                                                     : "in the kernel"};
-        memcpy(s->shown.list[i].name, t->comm, sizeof(t->comm));
-    }
     *now = find(s, s->shown.stopped) ? s->shown.stopped : p->count ? p->threads[0].tid : 0;
     return true;
 }

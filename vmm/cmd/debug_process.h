@@ -1,13 +1,13 @@
 /*
- * The process that gdb is shown instead of the machine (`reprise gdb --process`): what the stub
- * asks of it, by inspect/program.h. Points at user addresses and steps are this process's.
+ * The process that gdb is shown instead of the machine (`reprise gdb --process`): what gdb's
+ * server asks of it, by inspect/program.h. Points at user addresses and steps are this process's.
  */
 #ifndef REPRISE_CMD_DEBUG_PROCESS_H
 #define REPRISE_CMD_DEBUG_PROCESS_H
 
 #include "cmd/debug_step.h"
 
-/* What the stub asks. */
+/* Answers of one to the server. */
 void debug_process_serve(struct gdb_target *t);
 /* "PID" or "NAME[#K]", where the machine stands. <0 with a text. */
 int debug_process_open(struct debug_session *s, const char *spec, struct err *err);

@@ -44,7 +44,7 @@ struct debug_session {
         bool looked;
         struct instant at; /* where */
         struct gdb_thread *list;
-        u32 room;
+        u32 count, room;
         i32 stopped; /* the thread that a stop is of */
         bool run;    /* where it ends or executes another program counts */
     } shown;

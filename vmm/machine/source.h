@@ -48,4 +48,9 @@ struct input_source {
     const struct input_source_ops *ops;
 };
 
+static inline bool input_source_waits(struct input_source *src, vns_t deadline)
+{
+    return src->ops->waits && src->ops->waits(src, deadline);
+}
+
 #endif
