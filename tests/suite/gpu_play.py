@@ -237,13 +237,16 @@ there.close()
 def back():
     while data := here.recv(65536):
         ours.sendall(data)
-    os._exit(0)
+    if not dying:
+        os._exit(0)
+dying = False
 threading.Thread(target=back, daemon=True).start()
 mark = struct.pack("<5I", 0x2001f, 24, 1, 0x10102, 25)
 kept = b""
 while data := ours.recv(65536):
     kept = kept[-64:] + data
     if mark in kept:
+        dying = True # not of its child's end
         child.kill()
         os.kill(os.getpid(), signal.SIGSEGV)
     here.sendall(data)
