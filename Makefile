@@ -38,7 +38,7 @@ SANDBOX_dev := -DREPRISE_SANDBOX_TRAP
 SANDBOX_cov := -DREPRISE_NO_SANDBOX
 CFLAGS       := $(CFLAGS_common) $(HARDEN) $(FORTIFY) $(SANDBOX_$(MODE)) $(CFLAGS_$(MODE)) $(EXTRA_CFLAGS)
 LDFLAGS      := $(CFLAGS_$(MODE)) $(HARDEN_LD)
-LDLIBS       := -lpng16 -lnbd -lZydis -lZycore -llz4 -lxxhash -lcrypto -lseccomp -lfdt -lz -llzma -lzstd -lpthread
+LDLIBS       := -lpng16 -lnbd -lZydis -lZycore -llz4 -lxxhash -lcrypto -lseccomp -lfdt -lz -llzma -lzstd -lmpfr -lgmp -lpthread
 
 # Code that runs between two pieces of translated code must not touch vector registers: they hold
 # the guest's (vmm/cpu/dbt/README.md). So libc's memcpy and memset are not for it: gcc puts them in
@@ -46,7 +46,7 @@ LDLIBS       := -lpng16 -lnbd -lZydis -lZycore -llz4 -lxxhash -lcrypto -lseccomp
 GPRONLY := -mgeneral-regs-only -mno-red-zone -fno-sanitize=all -fno-stack-protector -fno-profile-arcs \
 	-fno-test-coverage -U_FORTIFY_SOURCE -O2 $(if $(CLANG),,-minline-all-stringops \
 	-mstringop-strategy=rep_8byte -fno-tree-loop-distribute-patterns)
-GPR_SRC := accesses x86/debug x86/except x86/exec x86/far x86/flags x86/fpu x86/gate x86/icache x86/legacy x86/memory x86/msr x86/msr_named x86/park x86/pmu x86/real x86/run x86/seg x86/step x86/string x86/sys x86/task x86/tlb x86/trace x86/vector x86/walk dbt/cache dbt/paranoid_tape dbt/regions dbt/run dbt/slow
+GPR_SRC := accesses x86/approx x86/canon x86/debug x86/except x86/exec x86/far x86/flags x86/fpu x86/gate x86/icache x86/legacy x86/memory x86/msr x86/msr_named x86/park x86/pmu x86/real x86/run x86/seg x86/step x86/string x86/sys x86/task x86/tlb x86/trace x86/vector x86/walk x86/x87_own dbt/cache dbt/paranoid_tape dbt/regions dbt/run dbt/slow
 define gpr_only
 CFLAGS_$(1) := $$(GPRONLY)
 OWN_MEM_$(1) := $$(CLANG)
@@ -56,7 +56,7 @@ RENAME_MEM := objcopy $(foreach f,memcpy memset,--redefine-sym $f=own_$f)
 
 LIB_SRC := $(wildcard vmm/base/*.c vmm/board/*.c vmm/boot/*.c vmm/cpu/*.c vmm/cpu/dbt/*.c vmm/cpu/x86/*.c vmm/cpu/kvm/*.c vmm/dev/*.c vmm/dev/virtio/*.c vmm/host/*.c vmm/live/*.c \
 	vmm/machine/*.c inspect/*.c replay/*.c replay/gdb/*.c virtio-gpu-log/*.c virtio-gpu-log/play/*.c)
-CMD_SRC := vmm/main.c $(wildcard vmm/cmd/*.c)
+CMD_SRC := vmm/main.c $(wildcard vmm/cmd/*.c vmm/cmd/hunt/*.c)
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o) $(if $(CLANG),$(B)/vmm/cpu/dbt/own_mem.o)
 CMD_OBJ := $(CMD_SRC:%.c=$(B)/%.o)
 

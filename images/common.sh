@@ -84,6 +84,42 @@ from_generic() {
     done
 }
 
+# An image that is the generic one with more in its initramfs. begin_more MODULE...: what comes besides goes to
+# $root, modules to $root/lib/modules/$release; the kernel is the package $kernel of $version.
+begin_more() {
+    work="$(pwd)/$out.tmp"
+    rm -rf "$work"
+    mkdir -p "$work"
+    read -r kernel version _ <build/images/generic/version
+    release=${kernel#linux-image-}
+    root="$work/initramfs"
+    from_generic "$root/lib/modules/$release" "$@"
+}
+
+# of_that_kernel WHAT: what was fetched last has the kernel's version; another one's modules it does not load.
+of_that_kernel() {
+    [ "$(awk 'END { print $2 }' "$work/version")" = "$version" ] ||
+        die "apt's $1 is not of the generic image's kernel, $version: make images-clean images"
+}
+
+# end_more WHAT [FILE...]: $out is there, with the initrd and FILE... of $work, and nothing else.
+end_more() {
+    what=$1
+    shift
+    initramfs "$root" "$work/more"
+    cat build/images/generic/initrd "$work/more" >"$work/initrd"
+    (cd "$work" && sha256sum vmlinuz initrd "$@") >>"$work/version"
+    for file in "$work"/*; do
+        case " vmlinuz initrd version $* " in
+        *" ${file##*/} "*) ;;
+        *) rm -rf "$file" ;;
+        esac
+    done
+    rm -rf "$out"
+    mv "$work" "$out"
+    say "$out: $(head -n 1 "$out/version" | cut -d' ' -f1,2), with $what"
+}
+
 # kernel_image META [MODULE...]: the whole recipe. Makes $out/{vmlinuz,config,initrd,version}, and
 # modules/ with those of the initrd and MODULE..., which it has not, for images made of this one.
 kernel_image() {
@@ -126,7 +162,7 @@ kernel_image() {
         drivers/net/virtio_net.ko drivers/virtio/virtio_dma_buf.ko drivers/gpu/drm/drm.ko \
         drivers/gpu/drm/drm_kms_helper.ko drivers/gpu/drm/drm_shmem_helper.ko \
         drivers/gpu/drm/virtio/virtio-gpu.ko drivers/char/virtio_console.ko \
-        drivers/virtio/virtio_input.ko; do
+        drivers/virtio/virtio_input.ko fs/fuse/fuse.ko fs/fuse/virtiofs.ko; do
         # What is not there is built in, or of no use to the cloud's kernel.
         module "$tree/$module" "$root/lib/modules/$release" || true
     done

@@ -17,7 +17,7 @@ packages_of() {
     case $1 in
     # reprise itself, with keysyms by their names in libvncserver's header, and reprise-net.
     reprise) echo "gcc libc6-dev make pkg-config libzydis-dev liblz4-dev libxxhash-dev libssl-dev
-        libfdt-dev zlib1g-dev liblzma-dev libzstd-dev libslirp-dev libpng-dev libnbd-dev libseccomp-dev
+        libfdt-dev zlib1g-dev liblzma-dev libzstd-dev libmpfr-dev libslirp-dev libpng-dev libnbd-dev libseccomp-dev
         libvncserver-dev acpica-tools" ;;
     # reprise-gpu; reprise-display.
     gpu) echo "libvirglrenderer-dev libepoxy-dev libseccomp-dev" ;;

@@ -223,6 +223,14 @@ bool btf_member(const struct btf *b, const char *type, const char *member, u32 *
     return false;
 }
 
+bool btf_members(const struct btf *b, const struct btf_place *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!btf_member(b, list[i].type, list[i].member, list[i].offset, NULL))
+            return false;
+    return true;
+}
+
 /* ---- modules ---- */
 
 static bool module_layout(const struct btf *b, struct module_layout *l)
@@ -441,11 +449,26 @@ static bool has_isolation(const struct guest_linux *g, const struct symbols *s, 
            read_u32(g, cpu + words + sizeof(word) * PTI_WORD, &word) && word >> PTI_BIT & 1;
 }
 
+int guest_current_of(struct guest_current *out, const struct guest_linux *g,
+                     const struct symbols *s, const struct btf *b, struct err *err)
+{
+    struct task_layout l;
+    *out = (struct guest_current){.narrow = false};
+    if (!task_layout(b, &l) || !current_variable(s, b, &out->offsets, &out->variable) ||
+        !btf_member(b, "task_struct", "mm", &out->mm, NULL))
+        return err_set(err, -ENOENT, "the guest's kernel does not say what its tasks look like");
+    out->has_space = btf_member(b, "mm_struct", "context.ctx_id", &out->space, NULL);
+    out->isolated = has_isolation(g, s, b);
+    out->pid = l.pid;
+    out->tgid = l.tgid;
+    out->comm = l.comm;
+    return 0;
+}
+
 int guest_current_find(struct guest_current *out, const struct guest_linux *g,
                        const struct symbols *s, struct err *err)
 {
     struct btf b;
-    struct task_layout l;
     *out = (struct guest_current){.narrow = s->narrow};
     if (s->narrow)
         return task_code_find(out, g, s)
@@ -455,16 +478,7 @@ int guest_current_find(struct guest_current *out, const struct guest_linux *g,
     int code = btf_read(&b, g, s, err);
     if (code)
         return code;
-    if (task_layout(&b, &l) && current_variable(s, &b, &out->offsets, &out->variable) &&
-        btf_member(&b, "task_struct", "mm", &out->mm, NULL)) {
-        out->has_space = btf_member(&b, "mm_struct", "context.ctx_id", &out->space, NULL);
-        out->isolated = has_isolation(g, s, &b);
-        out->pid = l.pid;
-        out->tgid = l.tgid;
-        out->comm = l.comm;
-    } else {
-        code = err_set(err, -ENOENT, "the guest's kernel does not say what its tasks look like");
-    }
+    code = guest_current_of(out, g, s, &b, err);
     btf_free(&b);
     return code;
 }

@@ -25,6 +25,12 @@ void btf_free(struct btf *b); /* safe on zeros */
  * counts as its own. `size`, unless NULL: bytes of the struct that it is (of an array: of one
  * element), 0 for other types. false if there is none. */
 bool btf_member(const struct btf *b, const char *type, const char *member, u32 *offset, u32 *size);
+/* The same of each; false: one is not there, and those after it are as they were. */
+struct btf_place {
+    const char *type, *member;
+    u32 *offset;
+};
+bool btf_members(const struct btf *b, const struct btf_place *list, size_t n);
 
 /* What stays of a module, and what is given back. */
 #define OLD_PARTS 2u
@@ -75,5 +81,8 @@ struct guest_current {
 /* -ENOENT with a text where the kernel has no BTF or another form; of 32 bits by its code. */
 int guest_current_find(struct guest_current *out, const struct guest_linux *g,
                        const struct symbols *s, struct err *err);
+/* The same of a kernel of 64 bits whose BTF was read already. */
+int guest_current_of(struct guest_current *out, const struct guest_linux *g,
+                     const struct symbols *s, const struct btf *b, struct err *err);
 
 #endif

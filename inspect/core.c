@@ -264,14 +264,17 @@ static void find_current(const struct core *c, struct machine *m, const struct s
     struct err none;
     if (!s->count)
         return;
-    if (guest_tasks_read(&tasks, &c->kernel, s, &none)) {
+    bool listed = !guest_tasks_read(&tasks, &c->kernel, s, &none);
+    report->tasks = listed ? tasks.count : 0;
+    if (!listed || report->cpus > 1) { /* of several vCPUs the one whose turn it is */
         process_learn(&layout, m, s);
         process_read(&layout, m, &now);
         report->pid = now.pid;
         memcpy(report->comm, now.comm, sizeof(report->comm));
+        if (listed)
+            guest_tasks_free(&tasks);
         return;
     }
-    report->tasks = tasks.count;
     for (u32 i = 0; i < tasks.count; i++)
         if (tasks.list[i].current) {
             report->pid = tasks.list[i].pid;
@@ -293,9 +296,10 @@ static void add_note(FILE *f, const char *name, u32 type, const void *data, size
     fwrite(zeros, -size & 3, 1, f);
 }
 
-static void add_prstatus(FILE *f, const struct vcpu *v)
+/* `thread`: its number to gdb, where vCPU 0 is 1. */
+static void add_prstatus(FILE *f, const struct vcpu *v, i32 thread)
 {
-    struct elf_prstatus status = {.pr_pid = 1}; /* a thread's number to gdb: vCPU 0 is 1 */
+    struct elf_prstatus status = {.pr_pid = thread};
     const u64 regs[] = {
         v->gpr[R15],
         v->gpr[R14],
@@ -341,10 +345,10 @@ struct narrow_prstatus {
 };
 _Static_assert(sizeof(struct narrow_prstatus) == 144, "as an i386 has it");
 
-static void add_narrow_prstatus(FILE *f, const struct vcpu *v)
+static void add_narrow_prstatus(FILE *f, const struct vcpu *v, i32 thread)
 {
     const struct narrow_prstatus status = {
-        .pid = {1},
+        .pid = {(u32)thread},
         .reg = {(u32)v->gpr[RBX], (u32)v->gpr[RCX], (u32)v->gpr[RDX], (u32)v->gpr[RSI],
                 (u32)v->gpr[RDI], (u32)v->gpr[RBP], (u32)v->gpr[RAX], v->seg_sel[SEG_DS],
                 v->seg_sel[SEG_ES], v->seg_sel[SEG_FS], v->seg_sel[SEG_GS], UINT32_MAX, (u32)v->rip,
@@ -428,18 +432,25 @@ static void add_qemu(FILE *f, const struct vcpu *v)
     add_note(f, "QEMU", 0, &q, sizeof(q));
 }
 
-static int make_notes(struct core *c, const struct core_note *more, struct err *err)
+/* All vCPUs, in order: a reader counts the notes to know whose they are. */
+static int make_notes(struct core *c, struct machine *m, const struct core_note *more,
+                      struct err *err)
 {
     FILE *f = open_memstream(&c->notes, &c->notes_size);
     if (f) {
-        if (c->narrow)
-            add_narrow_prstatus(f, c->cpu);
-        else
-            add_prstatus(f, c->cpu);
-        add_floating_point(f, c->cpu, c->narrow);
+        for (unsigned i = 0; i < machine_cpus(m); i++) {
+            machine_look_at(m, i);
+            const struct vcpu *v = machine_vcpu(m);
+            (c->narrow ? add_narrow_prstatus : add_prstatus)(f, v, (i32)i + 1);
+            add_floating_point(f, v, c->narrow);
+        }
         if (c->kernel.vmcoreinfo_size)
             add_note(f, "VMCOREINFO", 0, c->kernel.vmcoreinfo, c->kernel.vmcoreinfo_size);
-        add_qemu(f, c->cpu);
+        for (unsigned i = 0; i < machine_cpus(m); i++) {
+            machine_look_at(m, i);
+            add_qemu(f, machine_vcpu(m));
+        }
+        machine_look_at(m, machine_turn(m));
         if (more)
             add_note(f, "REPRISE", more->type, more->data, more->size);
         if (!fclose(f))
@@ -566,7 +577,7 @@ int core_write(struct machine *m, int fd, const struct core_note *note, struct c
     struct symbols symbols;
     struct err no_linux = {0};
     struct core *c = calloc(1, sizeof(*c));
-    *report = (struct core_report){0};
+    *report = (struct core_report){.cpus = machine_cpus(m), .turn = machine_turn(m)};
     if (!c)
         return err_set(err, -ENOMEM, "no memory for the core");
     guest_memory_init(&mem, m);
@@ -582,7 +593,7 @@ int core_write(struct machine *m, int fd, const struct core_note *note, struct c
         snprintf(report->release, sizeof(report->release), "%s", symbols.release);
         find_current(c, m, &symbols, report);
         symbols_free(&symbols);
-        code = make_notes(c, note, err);
+        code = make_notes(c, m, note, err);
     }
     if (!code)
         code = write_file(c, fd, report, err);

@@ -21,8 +21,9 @@ struct core_report {
     bool vmcoreinfo;   /* VMCOREINFO was there */
     bool direct_map;   /* segments are at the kernel's virtual addresses, else at physical ones */
     bool cut;          /* more mappings than segments fit: the last ones are left out */
+    u32 cpus, turn;    /* vCPUs, each with its registers, and whose turn it is */
     u32 tasks;         /* of the kernel; 0 if unknown */
-    i32 pid;           /* of the task on vCPU 0, if comm is not "" */
+    i32 pid;           /* of the task on that vCPU, if comm is not "" */
     char comm[16];
     char release[128]; /* of the kernel, "" if unknown */
 };

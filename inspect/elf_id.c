@@ -7,8 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <xxhash.h>
 
-#define NOTES_MAX (64u << 10)
+#define NOTES_MAX      (64u << 10)
+#define NT_GO_BUILD_ID 4 /* of "Go": what its linker writes, and by itself no other */
 
 static bool read_at(int fd, void *out, size_t size, u64 offset)
 {
@@ -31,12 +33,8 @@ static bool read_section(int fd, bool narrow, u64 at, unsigned i, Elf64_Shdr *h)
     return true;
 }
 
-static void read_notes(struct elf_id *id, int fd, const Elf64_Shdr *h)
+void elf_id_notes(struct elf_id *id, const u8 *notes, size_t size)
 {
-    u8 notes[NOTES_MAX];
-    size_t size = MIN(h->sh_size, sizeof(notes));
-    if (!read_at(fd, notes, size, h->sh_offset))
-        return;
     for (size_t at = 0; at + sizeof(Elf64_Nhdr) <= size;) {
         Elf64_Nhdr n;
         memcpy(&n, notes + at, sizeof(n));
@@ -44,6 +42,13 @@ static void read_notes(struct elf_id *id, int fd, const Elf64_Shdr *h)
         u64 next = data + ((n.n_descsz + 3ull) & ~3ull);
         if (next > size)
             return;
+        if (n.n_type == NT_GO_BUILD_ID && n.n_namesz == 4 && !memcmp(notes + name, "Go\0", 4)) {
+            XXH128_canonical_t hash; /* it is a text, longer than there is room for */
+            XXH128_canonicalFromHash(&hash, XXH3_128bits(notes + data, n.n_descsz));
+            memcpy(id->build_id, &hash, sizeof(hash));
+            id->size = sizeof(hash);
+            return;
+        }
         if (n.n_type == NT_GNU_BUILD_ID && n.n_namesz == 4 && !memcmp(notes + name, "GNU", 4) &&
             n.n_descsz <= sizeof(id->build_id)) {
             memcpy(id->build_id, notes + data, n.n_descsz);
@@ -52,6 +57,14 @@ static void read_notes(struct elf_id *id, int fd, const Elf64_Shdr *h)
         }
         at = (size_t)next;
     }
+}
+
+static void read_notes(struct elf_id *id, int fd, const Elf64_Shdr *h)
+{
+    u8 notes[NOTES_MAX];
+    size_t size = MIN(h->sh_size, sizeof(notes));
+    if (read_at(fd, notes, size, h->sh_offset))
+        elf_id_notes(id, notes, size);
 }
 
 int elf_id_read(struct elf_id *id, const char *path, struct err *err)

@@ -762,7 +762,7 @@ static void describe(struct guest_linux *g, struct symbols *s)
                  (int)strcspn(banner + sizeof(begins) - 1, " \n"), banner + sizeof(begins) - 1);
 }
 
-int guest_linux_symbols(struct guest_linux *g, struct symbols *out, struct err *err)
+int guest_linux_kernel(struct guest_linux *g, struct symbols *out, struct err *err)
 {
     struct tables t;
     int code = 0;
@@ -780,6 +780,14 @@ int guest_linux_symbols(struct guest_linux *g, struct symbols *out, struct err *
                            "neither VMCOREINFO (kernel not booted far enough?) nor its symbol "
                            "table; try a later point");
     }
+    if (code)
+        symbols_free(out);
+    return code;
+}
+
+int guest_linux_symbols(struct guest_linux *g, struct symbols *out, struct err *err)
+{
+    int code = guest_linux_kernel(g, out, err);
     if (!code) {
         describe(g, out);
         code = out->narrow ? frames_read(out, g, err) : orc_read(out, g, err);

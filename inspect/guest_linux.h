@@ -56,7 +56,11 @@ bool guest_linux_word(const struct guest_linux *g, gva_t va, u64 *out);
  * or before Linux 6.0, by searching RAM for the tables. -ENOENT with a text: no Linux here. */
 int guest_linux_symbols(struct guest_linux *g, struct symbols *out, struct err *err);
 
-/* All of the above for a machine, where it stands. */
+/* The same of the kernel itself only: without modules and unwind tables, which take most of the
+ * time. */
+int guest_linux_kernel(struct guest_linux *g, struct symbols *out, struct err *err);
+
+/* All of guest_linux_symbols() for a machine, where it stands. */
 int guest_symbols_read(struct symbols *out, struct machine *m, struct err *err);
 
 #endif

@@ -25,23 +25,29 @@ static bool is_narrow(const struct vcpu *c)
     return !(c->efer & EFER_LMA);
 }
 
-bool process_page(struct machine *m, u64 root, u64 va, gpa_t *page)
+enum page_state process_page_state(struct machine *m, u64 root, u64 va, gpa_t *page)
 {
     bool five = machine_vcpu(m)->cr4 & CR4_LA57;
     u64 table = root;
     for (int shift = five ? 48 : 39; shift >= 12; shift -= 9) {
         u64 entry;
-        if (!machine_peek_physical(m, table + (va >> shift & 511) * 8, &entry, 8) ||
-            !(entry & PAGE_PRESENT))
-            return false;
+        if (!machine_peek_physical(m, table + (va >> shift & 511) * 8, &entry, 8))
+            return PAGE_AWAY;
+        if (!(entry & PAGE_PRESENT))
+            return entry ? PAGE_AWAY : PAGE_UNTOUCHED;
         u64 offset = shift > 12 && entry & PAGE_LARGE ? (1ull << shift) - 1 : PAGE_SIZE - 1;
         table = entry & ROOT_MASK & ~offset;
         if (shift == 12 || (shift <= 30 && entry & PAGE_LARGE)) {
             *page = table + (va & offset & ~(u64)(PAGE_SIZE - 1));
-            return true;
+            return PAGE_THERE;
         }
     }
-    return false;
+    return PAGE_AWAY;
+}
+
+bool process_page(struct machine *m, u64 root, u64 va, gpa_t *page)
+{
+    return process_page_state(m, root, va, page) == PAGE_THERE;
 }
 
 /* Within one page. */
@@ -94,7 +100,7 @@ static bool read_base(const struct process_layout *l, struct machine *m, u64 *ba
 {
     u8 descriptor[8];
     if (!l->where.narrow)
-        return process_kernel_bytes(l, m, l->where.offsets, base, 8);
+        return process_kernel_bytes(l, m, l->where.offsets + 8 * machine_seen(m), base, 8);
     if (!is_narrow(machine_vcpu(m)) ||
         !process_kernel_bytes(l, m, machine_vcpu(m)->gdt_base + KERNEL_CODE_PERCPU, descriptor, 8))
         return false;

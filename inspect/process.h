@@ -48,6 +48,9 @@ bool process_kernel_bytes(const struct process_layout *l, struct machine *m, u64
                           size_t len);
 /* The physical page at a linear address, by the 64-bit page tables that begin at `root`. */
 bool process_page(struct machine *m, u64 root, u64 va, gpa_t *page);
+/* The same, with what else it may be: nothing was ever there, or it is not in memory. */
+enum page_state { PAGE_AWAY, PAGE_UNTOUCHED, PAGE_THERE };
+enum page_state process_page_state(struct machine *m, u64 root, u64 va, gpa_t *page);
 
 /* Is it the same address space, as far as can be known? */
 bool process_same_space(const struct process *a, const struct process *b);

@@ -11,6 +11,9 @@
 
 #include "base/text.h"
 #include "cpu/vcpu.h"
+#include "inspect/program_file.h"
+#include "inspect/program_maps.h"
+#include "inspect/program_proc.h"
 #include "machine/machine.h"
 
 #define TASKS_MAX   100000u
@@ -29,6 +32,9 @@ static const u8 saved[REGS_ORIG] = {R15, R14, R13, R12, RBP, RBX, R11, R10,
 #define USER_CS   0x33u
 #define CODE_USER 0x00fbu /* present, ring 3, code, accessed */
 
+#define ENDS 12u /* PF_EXITING, PF_POSTCOREDUMP */
+
+#define GROUP_EXIT    4u         /* SIGNAL_GROUP_EXIT */
 #define NEED_FPU_LOAD (1u << 14) /* TIF_NEED_FPU_LOAD: what the CPU has is not the thread's */
 #define CPU_ENTRY     0xfffffe0000000000ull /* stacks of the kernel's entries; half a TiB */
 #define CPU_ENTRY_END 0xfffffe8000000000ull
@@ -37,11 +43,6 @@ static const u8 saved[REGS_ORIG] = {R15, R14, R13, R12, RBP, RBX, R11, R10,
 #define XSAVE_MXCSR  24u
 #define XSAVE_XMM    160u
 #define XSAVE_YMM    576u
-
-static bool word_at(const struct program_layout *l, struct machine *m, u64 at, u64 *out)
-{
-    return process_kernel_bytes(&l->current, m, at, out, 8);
-}
 
 static bool number_at(const struct program_layout *l, struct machine *m, u64 at, void *out)
 {
@@ -52,24 +53,29 @@ static bool number_at(const struct program_layout *l, struct machine *m, u64 at,
 
 static bool learn_tasks(struct program_layout *l, const struct btf *b)
 {
-    const struct {
-        const char *type, *member;
-        u32 *to;
-    } members[] = {{"task_struct", "tasks", &l->tasks},
-                   {"task_struct", "mm", &l->mm},
-                   {"mm_struct", "pgd", &l->pgd},
-                   {"task_struct", "stack", &l->stack},
-                   {"task_struct", "signal", &l->signal},
-                   {"signal_struct", "live", &l->live},
-                   {"signal_struct", "thread_head", &l->threads},
-                   {"task_struct", "thread_node", &l->node},
-                   {"task_struct", "start_time", &l->started},
-                   {"task_struct", "thread.fsbase", &l->fs_base},
-                   {"task_struct", "thread.gsbase", &l->gs_base},
-                   {"task_struct", "thread_info.flags", &l->thread_flags}};
-    for (size_t i = 0; i < ARRAY_SIZE(members); i++)
-        if (!btf_member(b, members[i].type, members[i].member, members[i].to, NULL))
-            return false;
+    const struct btf_place members[] = {{"task_struct", "tasks", &l->tasks},
+                                        {"task_struct", "mm", &l->mm},
+                                        {"mm_struct", "pgd", &l->pgd},
+                                        {"task_struct", "stack", &l->stack},
+                                        {"task_struct", "signal", &l->signal},
+                                        {"signal_struct", "live", &l->live},
+                                        {"task_struct", "flags", &l->flags},
+                                        {"signal_struct", "thread_head", &l->threads},
+                                        {"task_struct", "thread_node", &l->node},
+                                        {"task_struct", "start_time", &l->started},
+                                        {"task_struct", "thread.fsbase", &l->fs_base},
+                                        {"task_struct", "thread.gsbase", &l->gs_base},
+                                        {"task_struct", "thread_info.flags", &l->thread_flags}};
+    if (!btf_members(b, members, ARRAY_SIZE(members)))
+        return false;
+    program_file_learn(l, b);
+    program_maps_learn(l, b);
+    program_proc_learn(l, b);
+    if (!btf_member(b, "task_struct", "vfork_done", &l->vfork_done, NULL))
+        l->vfork_done = 0;
+    l->has_signal = btf_member(b, "ksignal", "sig", &l->signal_number, NULL) &&
+                    btf_member(b, "ksignal", "info", &l->signal_info, NULL) &&
+                    btf_member(b, "signal_struct", "flags", &l->signal_flags, NULL);
     l->fpu_pointer = btf_member(b, "task_struct", "thread.fpu.fpstate", &l->fpu, NULL) &&
                      btf_member(b, "fpstate", "regs", &l->fpu_state, NULL);
     l->has_fpu = l->fpu_pointer || btf_member(b, "task_struct", "thread.fpu.state", &l->fpu, NULL);
@@ -115,6 +121,8 @@ int program_learn(struct program_layout *l, struct machine *m, const struct symb
     if (!code && !(symbols_address(s, "init_task", &l->first_task) && learn_tasks(l, &b) &&
                    learn_stack(l, s) && process_learn(&l->current, m, s)))
         code = err_set(err, -ENOENT, "the guest's kernel does not say what its tasks look like");
+    if (!code)
+        page_cache_learn(&l->cache, &b, m, &l->current, s);
     btf_free(&b);
     guest_linux_close(&g);
     if (!symbols_address(s, "__entry_text_start", &l->entry_start) ||
@@ -125,14 +133,30 @@ int program_learn(struct program_layout *l, struct machine *m, const struct symb
 
 /* ---- finding it ---- */
 
-static int add_thread(struct program *p, const struct program_layout *l, struct machine *m,
-                      u64 task, const struct process *now, struct err *err)
+/* What each vCPU runs. */
+static void read_current(const struct program_layout *l, struct machine *m,
+                         struct process now[MACHINE_CPUS_MAX])
 {
-    struct program_thread t = {.task = task, .running = now->task == task};
+    for (unsigned i = 0; i < machine_cpus(m); i++) {
+        machine_look_at(m, i);
+        process_read(&l->current, m, &now[i]);
+    }
+    machine_look_at(m, machine_turn(m));
+}
+
+static int add_thread(struct program *p, const struct program_layout *l, struct machine *m,
+                      u64 task, const struct process now[MACHINE_CPUS_MAX], struct err *err)
+{
+    struct program_thread t = {.task = task};
     if (!number_at(l, m, task + l->current.where.pid, &t.tid) ||
         !process_kernel_bytes(&l->current, m, task + l->current.where.comm, t.comm, sizeof(t.comm)))
         return 0;
-    t.user = t.running && now->user;
+    for (unsigned i = 0; i < machine_cpus(m) && !t.running; i++)
+        if (now[i].task == task) {
+            t.running = true;
+            t.user = now[i].user;
+            t.cpu = i;
+        }
     t.comm[sizeof(t.comm) - 1] = 0;
     text_ascii(t.comm);
     if (p->count == p->room) {
@@ -154,11 +178,13 @@ static void find_tables(struct program *p, const struct program_layout *l, struc
 {
     u64 mm, pgd;
     gpa_t page;
-    p->root = 0;
+    p->root = p->mm = 0;
     for (u32 i = 0; !p->root && i < p->count; i++)
-        if (word_at(l, m, p->threads[i].task + l->mm, &mm) && mm &&
-            word_at(l, m, mm + l->pgd, &pgd) && process_page(m, kernel, pgd, &page))
+        if (program_word(l, m, p->threads[i].task + l->mm, &mm) && mm &&
+            program_word(l, m, mm + l->pgd, &pgd) && process_page(m, kernel, pgd, &page)) {
             p->root = page;
+            p->mm = mm;
+        }
 }
 
 /* The threads of the process whose first one is p->task. */
@@ -166,20 +192,20 @@ static int look(struct program *p, const struct program_layout *l, struct machin
                 struct err *err)
 {
     u64 signal, at;
-    struct process now;
-    process_read(&l->current, m, &now);
+    struct process now[MACHINE_CPUS_MAX];
+    read_current(l, m, now);
     p->count = 0;
-    int code = add_thread(p, l, m, p->task, &now, err);
+    int code = add_thread(p, l, m, p->task, now, err);
     if (code)
         return code;
-    if (!word_at(l, m, p->task + l->signal, &signal))
+    if (!program_word(l, m, p->task + l->signal, &signal))
         signal = 0; /* ends the list at once */
     u64 head = signal + l->threads;
     at = head;
-    for (u32 i = 0; !code && i < THREADS_MAX && word_at(l, m, at, &at) && at != head; i++)
+    for (u32 i = 0; !code && i < THREADS_MAX && program_word(l, m, at, &at) && at != head; i++)
         if (at - l->node != p->task)
-            code = add_thread(p, l, m, at - l->node, &now, err);
-    find_tables(p, l, m, now.root);
+            code = add_thread(p, l, m, at - l->node, now, err);
+    find_tables(p, l, m, now[machine_turn(m)].root);
     return code;
 }
 
@@ -191,17 +217,17 @@ int program_find(struct program *out, const struct program_layout *l, struct mac
     for (u32 i = 0; i < TASKS_MAX; i++) {
         i32 number = 0;
         char comm[17] = "";
-        if (!word_at(l, m, task + l->tasks, &task))
+        if (!program_word(l, m, task + l->tasks, &task))
             break;
         task -= l->tasks;
         if (task == l->first_task || !number_at(l, m, task + l->current.where.pid, &number) ||
             !process_kernel_bytes(&l->current, m, task + l->current.where.comm, comm, 16) ||
-            !word_at(l, m, task + l->mm, &mm))
+            !program_word(l, m, task + l->mm, &mm))
             break;
         if (pid ? number != pid : strncmp(comm, name, 15) != 0 || !mm)
             continue;
         u64 started;
-        if (!word_at(l, m, task + l->started, &started) || (++found != k && k))
+        if (!program_word(l, m, task + l->started, &started) || (++found != k && k))
             continue;
         out->started = started;
         out->task = task;
@@ -225,7 +251,7 @@ bool program_look(struct program *p, const struct program_layout *l, struct mach
     if (!there) {
         now.started = p->started;
         now.count = 0;
-        now.root = 0;
+        now.root = now.mm = 0;
     }
     *p = now;
     return there;
@@ -244,12 +270,12 @@ static bool read_fpu(const struct program_layout *l, struct machine *m, u64 task
 {
     u64 at = task + l->fpu, have = 3;
     u8 *x = out->xsave;
-    if (!l->has_fpu || (l->fpu_pointer && !word_at(l, m, at, &at)))
+    if (!l->has_fpu || (l->fpu_pointer && !program_word(l, m, at, &at)))
         return false;
     at += l->fpu_state;
     memset(x, 0, XSAVE_SIZE);
     if (!process_kernel_bytes(&l->current, m, at, x, XSAVE_LEGACY) ||
-        ((out->cr4 & CR4_OSXSAVE) && !word_at(l, m, at + XSAVE_LEGACY, &have)))
+        ((out->cr4 & CR4_OSXSAVE) && !program_word(l, m, at + XSAVE_LEGACY, &have)))
         return false;
     if ((have & 4) && !process_kernel_bytes(&l->current, m, at + XSAVE_YMM, x + XSAVE_YMM, 256))
         return false;
@@ -272,7 +298,7 @@ static bool read_fpu(const struct program_layout *l, struct machine *m, u64 task
 static bool read_saved(const struct program_layout *l, struct machine *m, u64 task, u64 *regs)
 {
     u64 stack;
-    if (!word_at(l, m, task + l->stack, &stack))
+    if (!program_word(l, m, task + l->stack, &stack))
         return false;
     u64 at = stack + l->stack_size - 8ull * REGS_WORDS;
     for (unsigned padding = 0; padding <= FRED_PADDING; padding += FRED_PADDING)
@@ -291,12 +317,15 @@ static bool is_entering(const struct program_layout *l, const struct vcpu *c)
 }
 
 bool program_registers(const struct program_layout *l, struct machine *m,
-                       const struct program_thread *t, struct vcpu *out, bool *fpu)
+                       const struct program_thread *t, struct vcpu *out, bool *fpu, u64 *call)
 {
     u64 regs[REGS_WORDS];
     u32 flags = 0;
+    machine_look_at(m, t->running ? t->cpu : machine_turn(m));
     memcpy(out, machine_vcpu(m), sizeof(*out));
+    machine_look_at(m, machine_turn(m));
     *fpu = true;
+    *call = ~0ull;
     if (t->user)
         return true;
     if ((t->running && is_entering(l, out)) || !read_saved(l, m, t->task, regs))
@@ -304,6 +333,7 @@ bool program_registers(const struct program_layout *l, struct machine *m,
     for (unsigned i = 0; i < ARRAY_SIZE(saved); i++)
         out->gpr[saved[i]] = regs[i];
     bool narrow = (regs[REGS_CS] & 0xffff) == USER32_CS;
+    *call = regs[REGS_ORIG];
     out->gpr[RSP] = regs[REGS_SP];
     out->rip = regs[REGS_IP];
     out->rflags = regs[REGS_FLAGS];
@@ -319,21 +349,87 @@ bool program_registers(const struct program_layout *l, struct machine *m,
         return true;
     }
     *fpu = read_fpu(l, m, t->task, out);
-    return word_at(l, m, t->task + l->fs_base, &out->seg_base[SEG_FS]) &&
-           word_at(l, m, t->task + l->gs_base, &out->seg_base[SEG_GS]);
+    return program_word(l, m, t->task + l->fs_base, &out->seg_base[SEG_FS]) &&
+           program_word(l, m, t->task + l->gs_base, &out->seg_base[SEG_GS]);
+}
+
+u64 program_call(const struct program_layout *l, struct machine *m, u64 task)
+{
+    u64 regs[REGS_WORDS];
+    return read_saved(l, m, task, regs) ? regs[REGS_ORIG] : ~0ull;
+}
+
+bool program_is_ending(const struct program_layout *l, struct machine *m, u64 task)
+{
+    u64 signal;
+    u32 flags;
+    return l->has_signal && program_word(l, m, task + l->signal, &signal) &&
+           number_at(l, m, signal + l->signal_flags, &flags) && flags & GROUP_EXIT;
 }
 
 bool program_last(const struct program_layout *l, struct machine *m, u64 task)
 {
-    u64 signal;
+    u64 signal, at;
     i32 live;
-    return word_at(l, m, task + l->signal, &signal) && number_at(l, m, signal + l->live, &live) &&
-           live <= 1;
+    if (!program_word(l, m, task + l->signal, &signal) || !number_at(l, m, signal + l->live, &live))
+        return false;
+    if (live <= 1)
+        return true;
+    /* While one dumps core the others wait in do_exit(), and count as alive. */
+    u64 head = signal + l->threads;
+    at = head;
+    for (u32 i = 0; i < THREADS_MAX && program_word(l, m, at, &at) && at != head; i++) {
+        u32 flags;
+        if (at - l->node != task &&
+            (!number_at(l, m, at - l->node + l->flags, &flags) || !(flags & ENDS)))
+            return false;
+    }
+    return at == head;
 }
 
-bool program_peek(const struct program *p, struct machine *m, u64 va, void *out, size_t len)
+/* The kernel's own library: a copy in the kernel is what is mapped. */
+static bool peek_vdso(const struct program *p, const struct program_layout *l, struct machine *m,
+                      u64 offset, u64 start, void *out, size_t len)
+{
+    u64 at, image, data, size;
+    return l->has_vdso && program_word(l, m, p->mm + l->vdso, &at) && at == start &&
+           program_word(l, m, p->mm + l->vdso_image, &image) &&
+           program_word(l, m, image + l->vdso_data, &data) &&
+           program_word(l, m, image + l->vdso_size, &size) && offset + len <= size &&
+           process_kernel_bytes(&l->current, m, data + offset, out, len);
+}
+
+/* Of a page that its page tables have nothing of. */
+static bool peek_untouched(const struct program *p, const struct program_layout *l,
+                           struct machine *m, u64 va, void *out, size_t len)
+{
+    struct program_map map;
+    struct page_cache_file file;
+    gpa_t page;
+    if (!program_map_at(p, l, m, va, &map) || !(map.flags & (PROGRAM_READ | PROGRAM_EXEC)))
+        return false;
+    if (!map.file && !map.ops) {
+        memset(out, 0, len);
+        return true;
+    }
+    if (!map.file)
+        return peek_vdso(p, l, m, va - map.start, map.start, out, len);
+    u64 at = map.offset + (va - map.start);
+    return page_cache_file(&l->cache, &l->current, m, map.file, &file) && at < file.size &&
+           page_cache_page(&l->cache, &l->current, m, file.mapping, at / PAGE_SIZE, &page) &&
+           machine_peek_physical(m, page | (va & (PAGE_SIZE - 1)), out, len);
+}
+
+bool program_peek(const struct program *p, const struct program_layout *l, struct machine *m,
+                  u64 va, void *out, size_t len)
 {
     gpa_t page;
-    return p->root && va < USER_END && process_page(m, p->root, va, &page) &&
-           machine_peek_physical(m, page | (va & (PAGE_SIZE - 1)), out, len);
+    if (!p->root || va >= USER_END)
+        return false;
+    switch (process_page_state(m, p->root, va, &page)) {
+    case PAGE_THERE: return machine_peek_physical(m, page | (va & (PAGE_SIZE - 1)), out, len);
+    case PAGE_UNTOUCHED: return peek_untouched(p, l, m, va, out, len);
+    case PAGE_AWAY: break;
+    }
+    return false;
 }

@@ -40,9 +40,13 @@ static bool look_base(struct running *r, struct machine *m, u64 *base)
         r->gdt = machine_vcpu(m)->gdt_base;
         r->offsets = NULL;
     }
+    if (machine_seen(m) != r->cpu) {
+        r->cpu = machine_seen(m);
+        r->offsets = NULL;
+    }
+    gva_t offsets = r->where.narrow ? r->gdt + KERNEL_CODE_PERCPU : r->where.offsets + 8 * r->cpu;
     if (!r->offsets)
-        r->offsets =
-            bytes_at(m, r->where.narrow ? r->gdt + KERNEL_CODE_PERCPU : r->where.offsets, 8, NULL);
+        r->offsets = bytes_at(m, offsets, 8, NULL);
     if (!r->offsets)
         return false;
     memcpy(base, r->offsets, 8);

@@ -18,6 +18,7 @@ struct running {
     /* As last looked up; NULL: not mapped then. */
     const u8 *offsets, *variable;
     u64 gdt; /* where a kernel of 32 bits says what `offsets` does else */
+    unsigned cpu;
     gpa_t variable_at, comm_at;
     u64 base, task;
     const u8 *pid, *tgid, *comm;

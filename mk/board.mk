@@ -1,14 +1,15 @@
-# Firmware tables generated at build time: vmm/board/dsdt.asl -> $(B)/gen/dsdt.h (a C array of AML).
+# Firmware tables generated at build time: vmm/board/NAME.asl -> $(B)/gen/NAME.h (a C array of AML, NAME_aml).
 # iasl's remarks go to a log that is shown only if it fails. Its table compiler id and version are
 # in the AML header (bytes 28 to 35): acpi.c replaces them, so that two hosts' machines are equal.
-$(B)/gen/dsdt.h: vmm/board/dsdt.asl | $(B)/needs/reprise
+AML := dsdt generation
+$(AML:%=$(B)/gen/%.h): $(B)/gen/%.h: vmm/board/%.asl mk/board.mk | $(B)/needs/reprise
 	@mkdir -p $(@D)
-	@iasl -p $(@D)/dsdt $< >$(@D)/dsdt.log 2>&1 || { cat $(@D)/dsdt.log >&2; exit 1; }
-	@{ echo '/* Generated from $< by iasl. */'; echo 'static const unsigned char dsdt_aml[] = {'; \
-	   od -An -v -tx1 $(@D)/dsdt.aml | sed 's/ \([0-9a-f][0-9a-f]\)/0x\1,/g'; echo '};'; } >$@.tmp
+	@iasl -p $(@D)/$* $< >$(@D)/$*.log 2>&1 || { cat $(@D)/$*.log >&2; exit 1; }
+	@{ echo '/* Generated from $< by iasl. */'; echo 'static const unsigned char $*_aml[] = {'; \
+	   od -An -v -tx1 $(@D)/$*.aml | sed 's/ \([0-9a-f][0-9a-f]\)/0x\1,/g'; echo '};'; } >$@.tmp
 	@mv -f $@.tmp $@
 
-$(B)/vmm/board/acpi.o: $(B)/gen/dsdt.h
+$(B)/vmm/board/acpi.o: $(AML:%=$(B)/gen/%.h)
 
 # The firmware of 16 bits: vmm/board/bios_image.S -> $(B)/gen/bios_image.h, 4 KiB that end at 1 MiB.
 $(B)/gen/bios_image.h: vmm/board/bios_image.S mk/board.mk | $(B)/needs/reprise

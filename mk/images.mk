@@ -17,12 +17,26 @@ $(GPU_RAW_FILES:%=build/images/gpu-raw/%) &: images/common.sh $(wildcard images/
 	@images/gpu-raw/build.sh
 image-gpu-raw: build/images/gpu-raw/initrd
 
+# What `reprise run` runs programs in.
+RUN_FILES := vmlinuz initrd version
+$(RUN_FILES:%=build/images/run/%) &: images/common.sh images/run/build.sh $(wildcard guest-agent/agent/*.[ch]) \
+		build/images/generic/initrd | deps-image
+	@images/run/build.sh
+image-run: build/images/run/initrd
+
 # The module for guests without a TSC of their own, for the generic image's kernel. 14 MB from the network.
 GENERIC_TSC_FILES := vmlinuz initrd reprise_tsc.ko tsc-test version
 $(GENERIC_TSC_FILES:%=build/images/generic-tsc/%) &: images/common.sh $(wildcard images/generic-tsc/*) \
 		$(wildcard guest-agent/tsc/*.[ch] guest-agent/tsc/Kbuild) build/images/generic/initrd | deps-image
 	@images/generic-tsc/build.sh
 image-tsc: build/images/generic-tsc/initrd
+
+# 9p beside virtiofs, for `bench.py --part share`. 70 MB from the network: made only when asked for.
+GENERIC_9P_FILES := vmlinuz initrd version
+$(GENERIC_9P_FILES:%=build/images/generic-9p/%) &: images/common.sh images/generic-9p/build.sh \
+		build/images/generic/initrd | deps-image
+	@images/generic-9p/build.sh
+image-9p: build/images/generic-9p/initrd
 
 # Not made by `make images`: a minute, 150 MB from the network, 600 MB on the disk.
 DISK_COMMON := images/common.sh images/disk.sh
@@ -94,9 +108,9 @@ $(foreach i,$(OPTIONAL_IMAGES),$(eval $(call if_possible,$(i))))
 image-gpu-mesa-if-possible image-gpu-desktop-if-possible image-tsc-if-possible: images
 images-if-possible: $(OPTIONAL_IMAGES:%=image-%-if-possible)
 
-images: $(IMAGES:%=build/images/%/vmlinuz) image-gpu-raw
+images: $(IMAGES:%=build/images/%/vmlinuz) image-gpu-raw image-run
 
 images-clean:
-	rm -rf $(addprefix build/images/,$(IMAGES) gpu-raw generic-tsc programs counters kernels i386 $(DISK_IMAGES))
+	rm -rf $(addprefix build/images/,$(IMAGES) run gpu-raw generic-tsc generic-9p programs counters kernels i386 $(DISK_IMAGES))
 
-.PHONY: images image-gpu-raw image-programs images-if-possible images-clean
+.PHONY: images image-run image-gpu-raw image-9p image-programs images-if-possible images-clean

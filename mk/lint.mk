@@ -1,6 +1,6 @@
 # Suppressed: checks that lose track of out-parameters and of unsigned char arithmetic.
 # `make fmt` lays out the sources, `make lint` checks layout and runs cppcheck where it is installed.
-FMT_FILES := $(shell git ls-files '*.c' '*.h' 2>/dev/null | grep -v '^images/tiny/')
+FMT_FILES := $(shell git ls-files -co --exclude-standard '*.c' '*.h' 2>/dev/null | grep -v '^images/tiny/')
 
 fmt:
 	@clang-format -i $(FMT_FILES)

@@ -34,13 +34,15 @@ $(B)/tests/tools/gpu_log_sample: $(GPU_OBJ)
 $(TOOLS): $(B)/tests/tools/%: $(B)/tests/tools/%.o $(B)/libreprise.a
 	@$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libreprise.a $(LDLIBS)
 
-GUEST_BIN := $(addprefix build/images/guest/,check heap lines many steps echod frames modeset compat asks parts)
+GUEST_BIN := $(addprefix build/images/guest/,check heap lines many steps echod frames modeset compat asks parts deaths cpus planted)
 # For gdb: lines, at addresses where no other program of the guest is.
 build/images/guest/heap: GUEST_FLAGS := -g -Wl,-Ttext-segment=0x10000000
 build/images/guest/lines: GUEST_FLAGS := -g -O0 -Wl,-Ttext-segment=0x20000000
 build/images/guest/steps: GUEST_FLAGS := -g -O0 -Wl,-Ttext-segment=0x30000000
 build/images/guest/parts: GUEST_FLAGS := -g -O1 -Wl,-Ttext-segment=0x50000000
 build/images/guest/many: GUEST_FLAGS := -g -O1 -Wl,-Ttext-segment=0x40000000
+build/images/guest/planted: GUEST_FLAGS := -g
+build/images/guest/deaths: GUEST_FLAGS := -g -O1 -Wl,-Ttext-segment=0x60000000
 # Of 32 bits, without a C library: Debian's gcc has none for it.
 build/images/guest/compat: tests/guest/compat.c
 	@mkdir -p $(@D)
@@ -61,6 +63,7 @@ FUZZ_VIRTIO := $(filter virtio-%,$(FUZZ_NAMES))
 FUZZ_SRC    := $(filter-out $(FUZZ_VIRTIO),$(FUZZ_NAMES)) virtio $(FUZZ_VIRTIO:virtio-%=virtio_%)
 FUZZ_HELP   := fake_renderer gpu_commands walk_gpu_log
 FUZZ_BIN    := $(FUZZ_NAMES:%=$(B)/tests/fuzz/fuzz_%)
+$(B)/tests/fuzz/fuzz_agent_start: $(B)/guest-agent/agent/start.o
 $(B)/tests/fuzz/fuzz_log: $(TOY_OBJ)
 $(B)/tests/fuzz/fuzz_gpu_decode $(B)/tests/fuzz/fuzz_gpu_log: $(GPU_OBJ)
 $(B)/tests/fuzz/fuzz_gpu_log $(B)/tests/fuzz/fuzz_gpu_play: $(B)/tests/fuzz/gpu_repair.o
@@ -68,6 +71,9 @@ $(filter-out $(FUZZ_VIRTIO:%=$(B)/tests/fuzz/fuzz_%),$(FUZZ_BIN)): %: %.o
 $(FUZZ_VIRTIO:%=$(B)/tests/fuzz/fuzz_%): $(B)/tests/fuzz/fuzz_virtio-%: \
 	$(B)/tests/fuzz/fuzz_virtio_%.o $(B)/tests/fuzz/fuzz_virtio.o
 $(B)/tests/fuzz/fuzz_gpu_log: $(B)/tests/fuzz/walk_gpu_log.o
+$(B)/tests/fuzz/fuzz_agent_frames: $(B)/vmm/cmd/agent_frames.o
+$(B)/tests/fuzz/fuzz_run_write: $(B)/vmm/cmd/run_write.o
+$(B)/tests/fuzz/fuzz_hunt_state: $(B)/vmm/cmd/hunt/state.o
 $(B)/tests/fuzz/fuzz_virtio-gpu: $(FUZZ_HELP:%=$(B)/tests/fuzz/%.o)
 $(B)/tests/fuzz/fuzz_recording $(B)/tests/tools/checkpoint_forge: $(B)/tests/fuzz/checkpoint_edit.o
 $(FUZZ_BIN): $(B)/tests/fuzz/mutate.o $(B)/libreprise.a
@@ -76,7 +82,8 @@ $(FUZZ_BIN): $(B)/tests/fuzz/mutate.o $(B)/libreprise.a
 fuzz-build: $(FUZZ_BIN)
 
 # Random code in ring 0, run twice with different slices (tests/fuzz/fuzz_guest.c).
-$(B)/tests/fuzz/fuzz_guest: $(B)/tests/fuzz/fuzz_guest.o $(B)/tests/fuzz/guest_stub.o $(B)/tests/fuzz/guest_stub32.o $(B)/libreprise.a
+$(B)/tests/fuzz/fuzz_guest: $(B)/tests/fuzz/fuzz_guest.o $(B)/tests/fuzz/guest_stub.o $(B)/tests/fuzz/guest_stub32.o \
+	$(B)/tests/fuzz/guest_cpus.o $(B)/tests/fuzz/guest_stub_cpus.o $(B)/libreprise.a
 	@echo "  LD $@"
 	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
@@ -128,7 +135,7 @@ bench: deps-all
 TEST_OBJ := $(UNIT_NAMES:%=$(B)/tests/unit/%.o) $(TOY_OBJ) $(GPU_OBJ) \
 	$(FUZZ_SRC:%=$(B)/tests/fuzz/fuzz_%.o) $(FUZZ_HELP:%=$(B)/tests/fuzz/%.o) $(B)/tests/fuzz/gpu_repair.o \
 	$(B)/tests/fuzz/checkpoint_edit.o \
-	$(B)/tests/fuzz/mutate.o $(B)/tests/fuzz/fuzz_guest.o $(B)/tests/bench/nolog.o $(B)/tests/bench/travel.o \
+	$(B)/tests/fuzz/mutate.o $(B)/tests/fuzz/fuzz_guest.o $(B)/tests/fuzz/guest_cpus.o $(B)/tests/bench/nolog.o $(B)/tests/bench/travel.o \
 	$(TOOLS:=.o)
 -include $(TEST_OBJ:.o=.d)
 .SECONDARY: $(TEST_OBJ)

@@ -51,8 +51,6 @@ void checkpoint_destroy(struct checkpoint *c); /* NULL is safe */
 
 /* ---- writing ---- */
 
-#define CHECKPOINT_DIR "checkpoints"
-
 /*
  * Pages are numbered: those of RAM (board/ram.h), then those of each of its images (machine_image),
  * in order.
@@ -97,9 +95,10 @@ struct checkpoint_writer {
     struct err not_noted;           /* code 0: all of them are */
 };
 
-/* An empty directory `name` in the recording for new files; what is in it is removed. */
+/* A directory `name` in the recording for new files; of what is in it the first `keep` files stay.
+ * The next one follows them: parent and link are the owner's to set. */
 int checkpoint_writer_open(struct checkpoint_writer *w, const struct recording *r, const char *name,
-                           struct err *err);
+                           u32 keep, struct err *err);
 /* Writes the next file, whole or not at all. Any thread, one at a time. */
 int checkpoint_write(struct checkpoint_writer *w, const struct checkpoint_part *part,
                      struct err *err);
@@ -119,7 +118,8 @@ struct checkpoint_file {
     struct player_place place;
     u64 output_bytes[OUT_COUNT];
     u64 size;
-    u8 *meta; /* unpacked: the pointers below lead into it */
+    u64 check; /* of its header: the parent of the next one */
+    u8 *meta;  /* unpacked: the pointers below lead into it */
     const u8 *state, *output[OUT_COUNT];
     size_t output_len[OUT_COUNT];
     u32 *pages; /* CHECKPOINT_ZERO marks a page of zeros */
@@ -133,7 +133,7 @@ struct checkpoint_file {
 #define CHECKPOINT_ZERO 0x80000000u
 
 struct checkpoint_set {
-    int dir;
+    const struct recording *rec; /* its reader's; NULL: there are none */
     u64 total_pages;
     struct checkpoint_file *file;
     u32 count;
@@ -153,6 +153,9 @@ int checkpoints_bound(const struct recording *r, struct log_reader *log, u32 *co
  */
 u32 checkpoint_set_bind(struct checkpoint_set *s, struct log_reader *log, const struct sha256 *root,
                         bool *beyond);
+/* How many of the files, whose links are known, are noted. A note of one is a note of those before
+ * it, too: their links are in its link. */
+u32 checkpoint_set_believed(const struct checkpoint_set *s, const struct checkpoint_notes *notes);
 /* Reads on in `log` to the place: what comes before it. false: there is no such place. */
 bool checkpoint_log_before(struct log_reader *log, const struct log_place *place,
                            struct sha256 *out);

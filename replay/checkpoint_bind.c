@@ -35,47 +35,36 @@ int checkpoints_bound(const struct recording *r, struct log_reader *log, u32 *co
     int code = 0;
     *count = 0;
     *old = false;
-    int dir = openat(r->dir, CHECKPOINT_DIR, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (dir < 0)
-        return errno == ENOENT ? 0 : err_errno(err, "cannot open %s/" CHECKPOINT_DIR, r->path);
     while (!code) {
         struct checkpoint_header h;
-        char name[16];
+        char name[32];
         const char *why = "it was cut short";
+        struct blob blob;
         struct err none;
-        snprintf(name, sizeof(name), "%06u", *count);
-        int fd = file_open_regular(dir, name, NEVER, NULL, &none);
-        if (fd == -ENOENT)
+        snprintf(name, sizeof(name), CHECKPOINT_DIR "/%06u", *count);
+        int opened = recording_file(r, name, NEVER, &blob, &none);
+        if (opened == -ENOENT)
             break;
-        if (fd >= 0 && file_read_at(fd, &h, sizeof(h), 0))
-            why = bound(&h, r, log, *count, parent);
-        else if (fd < 0)
+        if (opened)
             why = none.text;
+        else if (blob_read_at(&blob, &h, sizeof(h), 0))
+            why = bound(&h, r, log, *count, parent);
         *old = why == checkpoint_older && !*count;
         if (*old) {
-            close(fd);
+            blob_close(&blob);
             break;
         }
         if (why) {
-            code = err_set(err, -EINVAL, "the checkpoint %s/%s/%s is of no use: %s", r->path,
-                           CHECKPOINT_DIR, name, why);
+            code =
+                err_set(err, -EINVAL, "the checkpoint %s/%s is of no use: %s", r->path, name, why);
         } else {
             parent = h.header_check;
             ++*count;
         }
-        if (fd >= 0)
-            close(fd);
+        blob_close(&blob);
     }
-    close(dir);
     log_rewind(log);
     return code;
-}
-
-static bool same_place(const struct log_place *a, const struct log_place *b)
-{
-    return a->offset == b->offset && a->taken == b->taken && a->seed == b->seed &&
-           a->index == b->index && a->position == b->position && a->time == b->time &&
-           a->sequence == b->sequence && a->last_type == b->last_type;
 }
 
 u32 checkpoint_set_bind(struct checkpoint_set *s, struct log_reader *log, const struct sha256 *root,
@@ -91,7 +80,7 @@ u32 checkpoint_set_bind(struct checkpoint_set *s, struct log_reader *log, const 
     do {
         struct instant before = {rec.position, rec.time};
         log_tell(log, &place);
-        for (first = n; n < s->count && same_place(&file[n].place.log, &place) &&
+        for (first = n; n < s->count && log_place_equal(&file[n].place.log, &place) &&
                         file[n].place.inputs == inputs && file[n].at.position >= before.position &&
                         file[n].at.time >= before.time;
              n++) {
@@ -110,7 +99,15 @@ u32 checkpoint_set_bind(struct checkpoint_set *s, struct log_reader *log, const 
             }
         rec = next;
         inputs += rec.type && record_input(&rec, NULL);
-    } while (rec.type);
+    } while (rec.type && n < s->count);
+    return n;
+}
+
+u32 checkpoint_set_believed(const struct checkpoint_set *s, const struct checkpoint_notes *notes)
+{
+    u32 n = s->count;
+    while (n && !checkpoint_noted(notes, &s->file[n - 1].link))
+        n--;
     return n;
 }
 
@@ -121,7 +118,7 @@ bool checkpoint_log_before(struct log_reader *log, const struct log_place *place
     struct log_place here;
     for (;;) {
         log_tell(log, &here);
-        if (same_place(&here, place))
+        if (log_place_equal(&here, place))
             break;
         if (!log_next(log, &rec))
             return false;

@@ -15,9 +15,12 @@
 
 #define BLOCK_BYTES (BLOCK_PAGES * PAGE_SIZE)
 
-static void file_name(u32 sequence, char out[16])
+#define FILE_NAME 32 /* bytes */
+
+/* In the recording. */
+static void file_name(u32 sequence, char out[FILE_NAME])
 {
-    snprintf(out, 16, "%06u", sequence);
+    snprintf(out, FILE_NAME, CHECKPOINT_DIR "/%06u", sequence);
 }
 
 const char checkpoint_older[] = "it was written by an older version";
@@ -83,16 +86,13 @@ static const char *check_tables(struct checkpoint_file *f, u64 total_pages, u64 
 }
 
 /* Header, meta and tables of one file into *f. NULL, or what is wrong. */
-static const char *read_file(struct checkpoint_set *s, int fd, struct checkpoint_file *f,
-                             u32 sequence, u64 *parent, const struct hash128 *machine,
-                             size_t state_size)
+static const char *read_file(struct checkpoint_set *s, const struct blob *blob,
+                             struct checkpoint_file *f, u32 sequence, u64 *parent,
+                             const struct hash128 *machine, size_t state_size)
 {
-    struct stat st;
     struct checkpoint_header h;
-    if (fstat(fd, &st) || !S_ISREG(st.st_mode))
-        return "it is not a regular file";
-    f->size = (u64)st.st_size;
-    if (f->size < sizeof(h) || !file_read_at(fd, &h, sizeof(h), 0))
+    f->size = blob_size(blob);
+    if (f->size < sizeof(h) || !blob_read_at(blob, &h, sizeof(h), 0))
         return "it was cut short";
     const char *why = checkpoint_header_wrong(&h, sequence, *parent, machine);
     if (!why)
@@ -113,7 +113,7 @@ static const char *read_file(struct checkpoint_set *s, int fd, struct checkpoint
     f->pages = malloc((h.pages + 1) * sizeof(*f->pages));
     if (!packed || !f->meta || !f->pages)
         why = "no memory for it";
-    else if (!file_read_at(fd, packed, h.meta_packed, meta_at))
+    else if (!blob_read_at(blob, packed, h.meta_packed, meta_at))
         why = "it cannot be read";
     else if (XXH3_64bits(packed, h.meta_packed) != h.meta_check)
         why = "wrong checksum";
@@ -138,7 +138,7 @@ static const char *read_file(struct checkpoint_set *s, int fd, struct checkpoint
     memcpy(f->pages, p, h.pages * sizeof(*f->pages));
     f->blocks = p + h.pages * sizeof(*f->pages);
     f->data = sizeof(h);
-    *parent = h.header_check;
+    *parent = f->check = h.header_check;
     return check_tables(f, s->total_pages, meta_at);
 }
 
@@ -148,52 +148,46 @@ static void free_file(struct checkpoint_file *f)
     free(f->pages);
 }
 
-/* The file cannot be opened. That is the end, unless there are later ones. */
-static void note_gap(struct checkpoint_set *s, const char *name, struct err *problem)
+/* The file cannot be opened, `code` and *why say why. That is the end, unless there are later ones.
+ */
+static void note_gap(struct checkpoint_set *s, const char *name, int code, const struct err *why,
+                     struct err *problem)
 {
-    struct stat st;
-    char next[16];
-    bool gone = errno == ENOENT;
-    const char *why = gone ? "it is missing" : strerror(errno);
+    char next[FILE_NAME];
+    bool gone = code == -ENOENT;
     file_name(s->count + 1, next);
-    if (!gone || !fstatat(s->dir, next, &st, AT_SYMLINK_NOFOLLOW))
+    if (!gone || recording_has(s->rec, next))
         err_set(problem, -EINVAL,
-                "the checkpoint %s/%s is of no use (%s); it and later ones are ignored",
-                CHECKPOINT_DIR, name, why);
+                "the checkpoint %s is of no use (%s); it and later ones are ignored", name,
+                gone ? "it is missing" : why->text);
 }
 
 void checkpoint_set_open(struct checkpoint_set *s, const struct recording *r, u64 total_pages,
                          size_t state_size, struct err *problem)
 {
     u64 parent = 0;
-    char name[16];
-    *s = (struct checkpoint_set){.dir = -1};
-    s->total_pages = total_pages;
+    char name[FILE_NAME];
+    *s = (struct checkpoint_set){.rec = r, .total_pages = total_pages};
     err_set(problem, 0, "%s", "");
-    s->dir = openat(r->dir, CHECKPOINT_DIR, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (s->dir < 0) {
-        if (errno != ENOENT)
-            err_errno(problem, "cannot open %s/%s; going on without checkpoints", r->path,
-                      CHECKPOINT_DIR);
-        return;
-    }
     for (;; s->count++) {
+        struct blob blob;
+        struct err wrong;
         file_name(s->count, name);
-        int fd = openat(s->dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-        if (fd < 0) {
-            note_gap(s, name, problem);
+        int code = recording_file(r, name, NEVER, &blob, &wrong);
+        if (code) {
+            note_gap(s, name, code, &wrong, problem);
             return;
         }
         struct checkpoint_file *bigger = realloc(s->file, (s->count + 1) * sizeof(*s->file));
         if (!bigger) {
-            close(fd);
+            blob_close(&blob);
             return;
         }
         s->file = bigger;
         struct checkpoint_file *f = &s->file[s->count];
         memset(f, 0, sizeof(*f));
-        const char *why = read_file(s, fd, f, s->count, &parent, &r->machine_hash, state_size);
-        close(fd);
+        const char *why = read_file(s, &blob, f, s->count, &parent, &r->machine_hash, state_size);
+        blob_close(&blob);
         if (why == checkpoint_older && !s->count) {
             free_file(f);
             s->old = true;
@@ -206,8 +200,8 @@ void checkpoint_set_open(struct checkpoint_set *s, const struct recording *r, u6
         if (why) {
             free_file(f);
             err_set(problem, -EINVAL,
-                    "the checkpoint %s/%s/%s is of no use (%s); it and later ones are ignored",
-                    r->path, CHECKPOINT_DIR, name, why);
+                    "the checkpoint %s/%s is of no use (%s); it and later ones are ignored",
+                    r->path, name, why);
             return;
         }
         s->bytes += f->size;
@@ -217,14 +211,14 @@ void checkpoint_set_open(struct checkpoint_set *s, const struct recording *r, u6
 u32 checkpoint_count(const struct recording *r, u64 *bytes)
 {
     u32 n = 0;
-    struct stat st;
-    char name[40] = CHECKPOINT_DIR "/";
+    u64 size;
+    char name[FILE_NAME];
     *bytes = 0;
     for (;; n++) {
-        file_name(n, name + strlen(CHECKPOINT_DIR "/"));
-        if (fstatat(r->dir, name, &st, AT_SYMLINK_NOFOLLOW))
+        file_name(n, name);
+        if (!recording_size(r, name, &size))
             return n;
-        *bytes += (u64)st.st_size;
+        *bytes += size;
     }
 }
 
@@ -238,9 +232,7 @@ void checkpoint_set_close(struct checkpoint_set *s)
 {
     checkpoint_set_cut(s, 0);
     free(s->file);
-    if (s->dir >= 0)
-        close(s->dir);
-    *s = (struct checkpoint_set){.dir = -1};
+    *s = (struct checkpoint_set){.rec = NULL};
 }
 
 /* The pages of file n that `newest` says are its own, to `put`. NULL, or what is wrong. */
@@ -250,10 +242,11 @@ static const char *load_file(struct checkpoint_set *s, u32 n, const u32 *newest,
 {
     static const u8 zeros[PAGE_SIZE];
     const struct checkpoint_file *f = &s->file[n];
-    char name[16];
+    char name[FILE_NAME];
+    struct blob blob;
+    struct err ignored;
     file_name(n, name);
-    int fd = openat(s->dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
+    if (recording_file(s->rec, name, NEVER, &blob, &ignored))
         return "it has gone";
     const char *why = NULL;
     u64 at = f->data;
@@ -271,7 +264,7 @@ static const char *load_file(struct checkpoint_set *s, u32 n, const u32 *newest,
             if (k == 0)
                 loaded = false;
             if (wanted && !loaded) {
-                if (!file_read_at(fd, packed, b.packed, at))
+                if (!blob_read_at(&blob, packed, b.packed, at))
                     why = "it was cut short";
                 else if (hash = sha256_bytes(packed, b.packed), !sha256_equal(&hash, &b.hash))
                     why = "wrong checksum of a block of pages";
@@ -287,7 +280,7 @@ static const char *load_file(struct checkpoint_set *s, u32 n, const u32 *newest,
         if (wanted && !why && put(opaque, index, page))
             why = "no memory for it";
     }
-    close(fd);
+    blob_close(&blob);
     return why;
 }
 

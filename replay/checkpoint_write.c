@@ -29,7 +29,16 @@ void checkpoint_destroy(struct checkpoint *c)
     free(c);
 }
 
-static void empty(int dir)
+/* Is it the name of one of the first `n` files? */
+static bool among(const char *entry, u32 n)
+{
+    char name[16];
+    unsigned long k = strtoul(entry, NULL, 10);
+    snprintf(name, sizeof(name), "%06lu", k);
+    return k < n && !strcmp(entry, name);
+}
+
+static void empty(int dir, u32 keep)
 {
     DIR *d = fdopendir(dup(dir));
     struct dirent *e;
@@ -37,7 +46,7 @@ static void empty(int dir)
         return;
     rewinddir(d);
     while ((e = readdir(d)))
-        if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && !among(e->d_name, keep))
             unlinkat(dir, e->d_name, 0);
     closedir(d);
 }
@@ -47,7 +56,7 @@ void checkpoint_remove(const struct recording *r, const char *name)
     int dir = openat(r->dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (dir < 0)
         return;
-    empty(dir);
+    empty(dir, 0);
     close(dir);
     unlinkat(r->dir, name, AT_REMOVEDIR);
 }
@@ -61,15 +70,18 @@ int checkpoint_replace(const struct recording *r, const char *name, struct err *
 }
 
 int checkpoint_writer_open(struct checkpoint_writer *w, const struct recording *r, const char *name,
-                           struct err *err)
+                           u32 keep, struct err *err)
 {
-    *w = (struct checkpoint_writer){.dir = -1, .machine = r->machine_hash};
+    *w = (struct checkpoint_writer){.dir = -1, .machine = r->machine_hash, .sequence = keep};
+    int code = recording_writable(r, err);
+    if (code)
+        return code;
     if (mkdirat(r->dir, name, DIRECTORY_PRIVATE) && errno != EEXIST)
         return err_errno(err, "cannot create %s/%s", r->path, name);
     w->dir = openat(r->dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (w->dir < 0)
         return err_errno(err, "cannot open %s/%s", r->path, name);
-    empty(w->dir);
+    empty(w->dir, keep);
     return 0;
 }
 

@@ -12,6 +12,8 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "replay/disk_search.h"
+#include "replay/pack_disk.h"
 
 struct sources {
     struct opened *o;
@@ -55,6 +57,22 @@ static int open_named(struct disk *d, const struct description_disk *k,
     return disk_open(d, &config, err);
 }
 
+/* The blocks of it that came with the recording. */
+static int open_packed(struct sources *s, unsigned i, struct blob image, struct err *err)
+{
+    const struct description_disk *k = &s->o->desc.disk[i];
+    char *path;
+    if (asprintf(&path, "%s/" RECORDING_DISKS "/%u", s->o->rec.path, i) < 0) {
+        blob_close(&image);
+        return err_set(err, -ENOMEM, "no memory");
+    }
+    const struct disk_config config = {
+        .file = path, .blob = image, .serial = k->serial, .readonly = k->readonly, .again = true};
+    int code = disk_open(&s->o->disks[i], &config, err);
+    free(path);
+    return code ? code : 1;
+}
+
 /* 1: it is there, and open. 0: it is not. */
 static int open_inside(struct sources *s, unsigned i, struct err *err)
 {
@@ -62,6 +80,9 @@ static int open_inside(struct sources *s, unsigned i, struct err *err)
     const struct description_disk *k = &o->desc.disk[i];
     char name[16], *path;
     struct stat st;
+    struct blob packed;
+    if (!pack_disk_blob(&o->rec, i, k->size, &packed, err))
+        return open_packed(s, i, packed, err);
     int dir = openat(o->rec.dir, RECORDING_DISKS, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (dir < 0)
         return 0;
@@ -106,6 +127,26 @@ static int open_noted(struct disk *d, const struct description_disk *k, const st
     return disk_open(d, &config, err);
 }
 
+/* Looks for it elsewhere. 1: something is open, and what it is shows behind the door. */
+static int open_found(struct sources *s, unsigned i, struct err *err)
+{
+    struct opened *o = s->o;
+    const struct description_disk *k = &o->desc.disk[i];
+    struct disk_candidates *c = &o->candidates[i];
+    int code = disk_search(o, i, c, err);
+    if (code)
+        return code;
+    const struct disk_config config = {.file = c->path[0],
+                                       .fd = fcntl(c->fd[0], F_DUPFD_CLOEXEC, 3),
+                                       .serial = k->serial,
+                                       .readonly = k->readonly,
+                                       .again = true};
+    if (config.fd < 0)
+        return err_errno(err, "cannot open %s", c->path[0]);
+    disk_close(&o->disks[i]);
+    return disk_open(&o->disks[i], &config, err);
+}
+
 static int nobody_says(const struct sources *s, unsigned i, struct err *err)
 {
     const struct description_disk *k = &s->o->desc.disk[i];
@@ -126,22 +167,32 @@ static int open_disk(struct sources *s, unsigned i, const struct disk_note **not
     struct opened *o = s->o;
     struct disk *d = &o->disks[i];
     const struct description_disk *k = &o->desc.disk[i];
-    const struct disk_spec *named = o->named && o->named[i].file ? &o->named[i] : NULL;
+    const struct disk_spec *named = o->named && o->named->spec[i].file ? &o->named->spec[i] : NULL;
     int code = named ? open_named(d, k, named, err) : open_inside(s, i, err);
     *note = NULL;
     if (named || code)
         return code < 0 ? err_prefix(err, "disk %u of the recording", i) : 0;
     *note = note_of(s, i);
-    if (!*note)
-        return nobody_says(s, i, err);
-    code = open_noted(d, k, *note, err);
-    if (code) {
-        size_t n = strlen(err->text);
-        snprintf(err->text + n, sizeof(err->text) - n, "; if it is elsewhere now: --disk %u=FILE",
-                 i);
-        err_prefix(err, "disk %u of the recording", i);
+    struct err found = {0};
+    code = *note ? open_noted(d, k, *note, err) : nobody_says(s, i, err);
+    bool there = !code && d->size == k->size;
+    if (there)
+        return 0;
+    if (!open_found(s, i, &found)) {
+        *note = NULL;
+        return 0;
     }
-    return code;
+    if (!code)
+        return 0; /* its size is said */
+    size_t n = strlen(err->text);
+    char elsewhere[80] = "";
+    if (*note)
+        snprintf(elsewhere, sizeof(elsewhere),
+                 "; if it is elsewhere now: --disk %u=FILE, or --disk-path DIR", i);
+    snprintf(err->text + n, sizeof(err->text) - n, "%s%s%s", elsewhere,
+             o->named && o->named->npaths ? ". In --disk-path: " : "",
+             o->named && o->named->npaths ? found.text : "");
+    return *note ? err_prefix(err, "disk %u of the recording", i) : code;
 }
 
 /* ---- has it changed? ---- */
@@ -182,9 +233,9 @@ int disk_sources_open(struct opened *o, struct disk **disks, unsigned *n, struct
     while (count < DESCRIPTION_DISKS && o->desc.disk[count].size)
         count++;
     for (unsigned i = count; o->named && i < DESCRIPTION_DISKS; i++)
-        if (o->named[i].file)
+        if (o->named->spec[i].file)
             return err_set(err, -EINVAL, "--disk %u=%s: the recording has %u disk%s", i,
-                           o->named[i].file, count, count == 1 ? "" : "s");
+                           o->named->spec[i].file, count, count == 1 ? "" : "s");
     for (*n = 0; *n < count; ++*n) {
         const struct description_disk *k = &o->desc.disk[*n];
         const struct disk_note *note;
@@ -239,6 +290,10 @@ int disk_sources_note(const struct recording *r, const struct machine_descriptio
     struct disk_notes notes = {.n = 0};
     struct sha256 identity;
     int code = 0;
+    /* What lies in the recording is found there. */
+    for (unsigned i = 0; i < DESCRIPTION_DISKS && d->disk[i].size; i++)
+        if (disks[i].base.ops)
+            return 0;
     while (!code && notes.n < DESCRIPTION_DISKS && d->disk[notes.n].size) {
         code = note_disk(&notes.disk[notes.n], &disks[notes.n], err);
         notes.n++;

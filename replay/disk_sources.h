@@ -15,8 +15,6 @@
 #include "replay/disk_notes.h"
 #include "replay/opened.h"
 
-#define RECORDING_DISKS "disks" /* the folder of 2. */
-
 /* Opens them into o->disks. *n: how many there are. o->seen says which one looks changed since it
  * was recorded. */
 int disk_sources_open(struct opened *o, struct disk **disks, unsigned *n, struct err *err);

@@ -30,6 +30,7 @@ struct keeper {
     struct checkpoint_writer writer;
     struct checkpoint_notes notes;
     u64 every_ns, last_ns;
+    bool gap; /* something is missing: there are no more of them */
     struct pending output[OUT_COUNT];
     struct page_space space;
     struct page_image *image[MACHINE_IMAGES]; /* as they were at the last checkpoint */
@@ -40,18 +41,26 @@ struct keeper {
     struct err failed; /* the thread's; read when not busy */
 };
 
-int keeper_create(struct keeper **out, const struct recording *r,
-                  const struct machine_description *d, u64 every_ns, u64 keep_free,
-                  struct checkpoint_notes *notes, struct machine *m, struct err *err)
+/* Its files are to follow those that are there. */
+static void follow(struct keeper *k, const struct checkpoint_file *last)
+{
+    k->writer.parent = last->check;
+    k->writer.link = last->link;
+    for (int i = 0; i < OUT_COUNT; i++)
+        k->output[i].total = last->output_bytes[i];
+}
+
+int keeper_create(struct keeper **out, const struct keeper_config *config, struct machine *m,
+                  struct err *err)
 {
     struct keeper *k = calloc(1, sizeof(*k));
     if (!k) {
-        checkpoint_notes_close(notes);
+        checkpoint_notes_close(config->notes);
         return err_set(err, -ENOMEM, "no memory for checkpoints");
     }
-    k->notes = *notes;
-    *notes = (struct checkpoint_notes)CHECKPOINT_NOTES_NONE;
-    k->every_ns = every_ns;
+    k->notes = *config->notes;
+    *config->notes = (struct checkpoint_notes)CHECKPOINT_NOTES_NONE;
+    k->every_ns = config->every_ns;
     k->last_ns = host_ns_coarse();
     k->job.state = malloc(machine_state_size(m));
     page_space_init(&k->space, m);
@@ -63,12 +72,15 @@ int keeper_create(struct keeper **out, const struct recording *r,
     if (!good)
         code = err_set(err, -ENOMEM, "no memory for checkpoints");
     if (!code)
-        code = checkpoint_writer_open(&k->writer, r, CHECKPOINT_DIR, err);
-    if (!code)
-        code = checkpoint_root(r, d, &k->writer.link, err);
+        code = checkpoint_writer_open(&k->writer, config->recording, CHECKPOINT_DIR, config->files,
+                                      err);
+    if (!code && config->last)
+        follow(k, config->last);
+    else if (!code)
+        code = checkpoint_root(config->recording, config->is, &k->writer.link, err);
     if (k->notes.fd >= 0)
         k->writer.notes = &k->notes;
-    k->writer.room = (struct room){.keep = keep_free};
+    k->writer.room = (struct room){.keep = config->keep_free};
     if (code) {
         keeper_destroy(k);
         return code;
@@ -84,7 +96,7 @@ void keeper_output(struct keeper *k, enum dev_output channel, const void *data, 
         size_t room = MAX(2 * p->room, p->len + len + 4096);
         char *bigger = realloc(p->data, room);
         if (!bigger) {
-            k->every_ns = NEVER; /* a gap in the output would make later files useless */
+            k->gap = true; /* in the output, which would make later files useless */
             return;
         }
         p->data = bigger;
@@ -98,7 +110,7 @@ void keeper_output(struct keeper *k, enum dev_output channel, const void *data, 
 bool keeper_due(const void *keeper, u64 host_ns)
 {
     const struct keeper *k = keeper;
-    return k->every_ns != NEVER && host_ns - k->last_ns >= k->every_ns && !k->busy;
+    return k->every_ns && !k->gap && host_ns - k->last_ns >= k->every_ns && !k->busy;
 }
 
 static const u8 *job_page(void *opaque, size_t i)
@@ -212,15 +224,15 @@ void keeper_take(void *keeper, struct machine *m, const struct player_place *pla
     sigset_t all, before;
     join(k);
     k->last_ns = host_ns;
-    if (k->failed.code || !copy_pages(k, m)) {
-        k->every_ns = NEVER;
+    if (k->failed.code || k->gap || !copy_pages(k, m)) {
+        k->gap = true;
         return;
     }
     machine_written_reset(m);
     machine_state_save(m, j->state);
     struct err lost;
     if (machine_lost(m, &lost)) {
-        k->every_ns = NEVER;
+        k->gap = true;
         return;
     }
     j->part.at = (struct instant){machine_position(m), machine_now(m)};

@@ -10,11 +10,19 @@
 
 struct keeper;
 
-/* The machine, `d`, is at power-on. So much of the file system stays free (room.h). `notes`, taken
- * over also on error: where they are noted. */
-int keeper_create(struct keeper **out, const struct recording *r,
-                  const struct machine_description *d, u64 every_ns, u64 keep_free,
-                  struct checkpoint_notes *notes, struct machine *m, struct err *err);
+struct keeper_config {
+    const struct recording *recording;
+    const struct machine_description *is;
+    u64 every_ns;                   /* 0: only when told to */
+    u64 keep_free;                  /* so much of the file system stays free (room.h) */
+    struct checkpoint_notes *notes; /* where they are noted; taken over also on error */
+    /* The machine stands where the last of so many files is that are there already; NULL: at
+     * power-on. */
+    const struct checkpoint_file *last;
+    u32 files;
+};
+int keeper_create(struct keeper **out, const struct keeper_config *config, struct machine *m,
+                  struct err *err);
 /* What the machine prints, all of it. */
 void keeper_output(struct keeper *k, enum dev_output channel, const void *data, size_t len);
 /* Is it time, and is the last one on disk? */

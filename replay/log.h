@@ -50,13 +50,25 @@ struct log_place {
     u32 last_seen; /* the chunk before was marked as the last */
 };
 struct log_writer;
+struct log_reader;
 
 /* Writes the file header to `fd`, an empty file; the writer owns it from now on, also on error. */
 int log_writer_create(struct log_writer **out, int fd, struct err *err);
+/* The same, and first all that `from` has before `place`, which was reached at that position and
+ * time: byte for byte, so that places in it are the same in both. (Of a log of an older version,
+ * which has no seals, the records.) Marks that follow at that instant come too. Leaves `from`
+ * there. *host_ns: of its last progress record. */
+int log_writer_follow(struct log_writer **out, int fd, struct log_reader *from,
+                      const struct log_place *place, pos_t position, vns_t time, u64 *host_ns,
+                      struct err *err);
 /* Adds a record; may write a chunk. After an error every further call fails with the same text. */
 int log_add(struct log_writer *w, const struct record *rec, struct err *err);
 /* Closes the chunk, if there is anything in it. */
 int log_flush(struct log_writer *w, bool last, struct err *err);
+/* Before records are written `ready` is called: what they name elsewhere has to be there. Where it
+ * fails they are not, and its error is the log's. */
+void log_writer_after(struct log_writer *w, int (*ready)(void *opaque, struct err *err),
+                      void *opaque);
 /* From now on log_keep() keeps what is pending in the file LOG_TAIL_NAME of directory `dir`. */
 int log_writer_tail(struct log_writer *w, int dir, struct err *err);
 /* Were there records since the last log_keep()? */
@@ -76,13 +88,14 @@ bool log_low(const struct log_writer *w);
  * whole chunk. */
 int log_writer_close(struct log_writer *w, struct err *err);
 
-struct log_reader;
-
-/* Takes over `fd`. <0 when it is no log, of another version, or its file header is damaged. */
+/* Takes over `blob`, also on error. <0 when it is no log, of another version, or its file header
+ * is damaged. */
+int log_reader_open(struct log_reader **out, struct blob blob, struct err *err);
+/* The same of a file. */
 int log_reader_create(struct log_reader **out, int fd, struct err *err);
-/* Takes over `fd`, the log's tail: when the log was not ended its records follow the last chunk. A
+/* Takes over `tail`, the log's: when the log was not ended its records follow the last chunk. A
  * tail that belongs to another log, or to a chunk that is there, is nothing. */
-void log_reader_tail(struct log_reader *r, int fd);
+void log_reader_tail(struct log_reader *r, struct blob tail);
 /* The seal of what was read so far. false: the log has none, it was made by an older version. */
 bool log_seal(const struct log_reader *r, struct sha256 *out);
 /* 1: the next record, valid until the next call; 0: there are no more, log_damage says why. */
@@ -115,7 +128,11 @@ struct log_summary {
     u64 modes;   /* 0: not noted */
     u64 host_ns; /* of the last progress or end record */
 };
+bool log_place_equal(const struct log_place *a, const struct log_place *b);
 /* Reads the rest of `r` and rewinds it. */
 void log_summarise(struct log_reader *r, struct log_summary *out);
+/* The same, and `each` hears of every record. */
+void log_pass(struct log_reader *r, struct log_summary *out,
+              void (*each)(void *opaque, const struct record *rec), void *opaque);
 
 #endif

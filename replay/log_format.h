@@ -49,12 +49,26 @@ bool log_tail_put(struct log_tail *t, const struct log_tail_header *h, const u8 
 bool log_tail_end(struct log_tail *t, const u8 *last, size_t size, u8 *scratch);
 /* Reads the tail for the chunk at `offset` with `seed` into raw (LOG_CHUNK_MAX bytes) and fills
  * what its header can know in *h. false: there is none. */
-bool log_tail_get(int fd, u64 offset, u64 seed, struct log_chunk_header *h, u8 *raw);
+bool log_tail_get(const struct blob *tail, u64 offset, u64 seed, struct log_chunk_header *h,
+                  u8 *raw);
 /* For tests: makes the checks of any bytes right, as far as batches can be found. */
 void log_tail_repair(u8 *data, size_t size, u64 offset, u64 seed);
 
 _Static_assert(sizeof(struct log_chunk_header) == 64, "part of the format");
 extern const struct chunk_format log_format;
+
+/* What a writer has to know to go on where a reader is (log_writer_follow). */
+struct log_prefix {
+    const struct blob *blob;        /* the reader's */
+    bool sealed;                    /* else the chunks cannot be taken over */
+    struct log_place chunk;         /* what comes next, or what the records below are part of */
+    struct sha256 seal;             /* of the chunks before it */
+    struct record_base first, base; /* before the first of the records; after the last one */
+    const u8 *raw;
+    size_t raw_size;
+    u32 records;
+};
+void log_prefix(const struct log_reader *r, struct log_prefix *out);
 
 /* The seal before the first chunk, and that of a chunk. */
 struct sha256 log_file_seal(struct sha256_stream *s, const struct chunk_file_header *h);

@@ -14,9 +14,9 @@
 
 struct log_reader {
     struct chunk_reader file;
-    int tail;     /* -1: none */
-    bool in_tail; /* the current chunk is the tail */
-    int sealed;   /* the chunks have seals: 1, 0, or not known yet: -1 */
+    struct blob tail; /* closed: none */
+    bool in_tail;     /* the current chunk is the tail */
+    int sealed;       /* the chunks have seals: 1, 0, or not known yet: -1 */
     struct sha256 start_seal, seal;
     struct sha256 seal_before; /* the current chunk */
     struct sha256_stream *sha;
@@ -34,18 +34,18 @@ struct log_reader {
     u8 packed[LZ4_COMPRESSBOUND(LOG_CHUNK_MAX)];
 };
 
-int log_reader_create(struct log_reader **out, int fd, struct err *err)
+int log_reader_open(struct log_reader **out, struct blob blob, struct err *err)
 {
     struct log_reader *r = calloc(1, sizeof(*r));
     if (!r) {
-        close(fd);
+        blob_close(&blob);
         return err_set(err, -ENOMEM, "no memory to read the log");
     }
-    r->file.fd = fd;
-    r->tail = -1;
+    r->file.blob = blob;
+    r->tail = (struct blob)BLOB_CLOSED;
     r->sha = sha256_create();
     struct chunk_file_header h;
-    int code = r->sha ? chunks_open(&r->file, &log_format, fd, &h, err)
+    int code = r->sha ? chunks_open(&r->file, &log_format, blob, &h, err)
                       : err_set(err, -ENOMEM, "no memory to read the log");
     if (code) {
         log_reader_destroy(r);
@@ -57,11 +57,15 @@ int log_reader_create(struct log_reader **out, int fd, struct err *err)
     return 0;
 }
 
-void log_reader_tail(struct log_reader *r, int fd)
+int log_reader_create(struct log_reader **out, int fd, struct err *err)
 {
-    if (r->tail >= 0)
-        close(r->tail);
-    r->tail = fd;
+    return log_reader_open(out, blob_of(fd), err);
+}
+
+void log_reader_tail(struct log_reader *r, struct blob tail)
+{
+    blob_close(&r->tail);
+    r->tail = tail;
 }
 
 bool log_seal(const struct log_reader *r, struct sha256 *out)
@@ -88,9 +92,8 @@ void log_reader_destroy(struct log_reader *r)
 {
     if (!r)
         return;
-    close(r->file.fd);
-    if (r->tail >= 0)
-        close(r->tail);
+    blob_close(&r->file.blob);
+    blob_close(&r->tail);
     sha256_destroy(r->sha);
     free(r);
 }
@@ -166,11 +169,34 @@ void log_tell(const struct log_reader *r, struct log_place *out)
     out->taken = r->h.records - r->left;
 }
 
+bool log_place_equal(const struct log_place *a, const struct log_place *b)
+{
+    return a->offset == b->offset && a->taken == b->taken && a->seed == b->seed &&
+           a->index == b->index && a->position == b->position && a->time == b->time &&
+           a->sequence == b->sequence && a->last_type == b->last_type;
+}
+
 struct sha256 log_before(const struct log_reader *r)
 {
     if (!r->left && !r->in_tail)
         return r->seal;
     return log_part_seal(&r->seal_before, r->h.first_position, r->h.first_time, r->raw, r->at);
+}
+
+void log_prefix(const struct log_reader *r, struct log_prefix *out)
+{
+    bool within = r->left || r->in_tail;
+    *out = (struct log_prefix){.blob = &r->file.blob,
+                               .sealed = r->sealed != 0,
+                               .chunk = within ? r->chunk : border(r),
+                               .seal = within ? r->seal_before : r->seal};
+    if (!within)
+        return;
+    out->first = (struct record_base){r->h.first_position, r->h.first_time};
+    out->base = r->base;
+    out->raw = r->raw;
+    out->raw_size = r->at;
+    out->records = r->h.records - r->left;
 }
 
 int log_seek(struct log_reader *r, const struct log_place *place, struct err *err)
@@ -189,7 +215,7 @@ int log_seek(struct log_reader *r, const struct log_place *place, struct err *er
     /* The seal before stands right there. That the first one follows from the file's start only a
      * pass over all of it can say (log_seal). */
     if (place->sequence && place->offset - r->file.start >= sizeof(r->seal) &&
-        !file_read_at(r->file.fd, &r->seal, sizeof(r->seal), place->offset - sizeof(r->seal)))
+        !blob_read_at(&r->file.blob, &r->seal, sizeof(r->seal), place->offset - sizeof(r->seal)))
         return err_set(err, -EINVAL, "the log cannot be read before offset %" PRIu64,
                        place->offset);
     for (u32 i = 0; i < place->taken; i++)
@@ -218,10 +244,9 @@ static bool check_seal(struct log_reader *r)
         r->seal = is;
         return true;
     }
-    if (!file_read_at(r->file.fd, &seal, sizeof(seal),
+    if (!blob_read_at(&r->file.blob, &seal, sizeof(seal),
                       r->file.offset + sizeof(r->h) + r->h.packed_size))
-        return chunks_stop(&r->file, CHUNKS_DAMAGED, "cannot be read: %s",
-                           errno ? strerror(errno) : "file changed");
+        return chunks_stop(&r->file, CHUNKS_DAMAGED, "cannot be read: %s", blob_why(&r->file.blob));
     if (!sha256_equal(&seal, &is))
         return chunks_stop(&r->file, CHUNKS_DAMAGED, "wrong seal");
     r->seal = seal;
@@ -250,8 +275,9 @@ static bool read_chunk(struct log_reader *r)
 /* A log that was not ended goes on in its tail. */
 static bool read_tail(struct log_reader *r)
 {
-    if (r->tail < 0 || r->last_seen || r->last_type == REC_END || r->last_type == REC_CUT ||
-        !log_tail_get(r->tail, r->file.offset, r->file.seed, &r->h, r->raw))
+    if (!blob_is_open(&r->tail) || r->last_seen || r->last_type == REC_END ||
+        r->last_type == REC_CUT ||
+        !log_tail_get(&r->tail, r->file.offset, r->file.seed, &r->h, r->raw))
         return false;
     memset(&r->file.damage, 0, sizeof(r->file.damage));
     r->in_tail = true;
@@ -295,10 +321,18 @@ int log_next(struct log_reader *r, struct record *rec)
 
 void log_summarise(struct log_reader *r, struct log_summary *out)
 {
+    log_pass(r, out, NULL, NULL);
+}
+
+void log_pass(struct log_reader *r, struct log_summary *out,
+              void (*each)(void *opaque, const struct record *rec), void *opaque)
+{
     struct record rec;
     memset(out, 0, sizeof(*out));
     _Static_assert(LOG_COUNTS >= 32, "room for the types of records.def");
     while (log_next(r, &rec)) {
+        if (each)
+            each(opaque, &rec);
         out->records++;
         out->tail += r->in_tail;
         out->last_position = rec.position;

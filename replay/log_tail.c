@@ -70,21 +70,22 @@ bool log_tail_end(struct log_tail *t, const u8 *last, size_t size, u8 *scratch)
     return file_write_at(t->fd, scratch, (size_t)(to - scratch), t->at);
 }
 
-bool log_tail_get(int fd, u64 offset, u64 seed, struct log_chunk_header *h, u8 *raw)
+bool log_tail_get(const struct blob *tail, u64 offset, u64 seed, struct log_chunk_header *h,
+                  u8 *raw)
 {
     struct log_tail_header header;
     struct log_tail_batch b;
     u64 at = sizeof(header);
     size_t size = 0;
     u32 records = 0;
-    if (!file_read_at(fd, &header, sizeof(header), 0) ||
+    if (!blob_read_at(tail, &header, sizeof(header), 0) ||
         memcmp(header.magic, LOG_TAIL_MAGIC, sizeof(header.magic)) ||
         header.check != header_check(&header) || header.offset != offset || header.seed != seed)
         return false;
     u64 check = header.check;
-    while (file_read_at(fd, &b, sizeof(b), at) && b.size && b.size <= LOG_CHUNK_MAX - size &&
+    while (blob_read_at(tail, &b, sizeof(b), at) && b.size && b.size <= LOG_CHUNK_MAX - size &&
            b.records && b.records <= b.size &&
-           file_read_at(fd, raw + size, b.size, at + sizeof(b)) &&
+           blob_read_at(tail, raw + size, b.size, at + sizeof(b)) &&
            b.check == batch_check(&b, raw + size, check)) {
         at += sizeof(b) + b.size;
         size += b.size;

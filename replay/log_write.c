@@ -35,7 +35,9 @@ struct log_writer {
     struct sha256_stream *sha;
     struct log_tail tail;             /* fd -1: none */
     struct record_base kept, reached; /* of its last record; how far it says that the machine is */
-    struct err failed;                /* code 0: none */
+    int (*ready)(void *opaque, struct err *err); /* NULL: records name nothing elsewhere */
+    void *opaque;
+    struct err failed; /* code 0: none */
     u8 raw[LOG_CHUNK_MAX];
     /* A chunk as it is in the file, or all of it for the tail. */
     u8 out[sizeof(struct log_chunk_header) + LZ4_COMPRESSBOUND(LOG_CHUNK_MAX) +
@@ -116,7 +118,8 @@ static int write_all(struct log_writer *w, const void *data, size_t len)
 /* Cuts back what a failed write left behind. */
 static int fail(struct log_writer *w, struct err *err)
 {
-    err_errno(&w->failed, "cannot write the log; it ends at its last whole chunk");
+    if (!w->failed.code)
+        err_errno(&w->failed, "cannot write the log; it ends at its last whole chunk");
     if (ftruncate(w->fd, (off_t)w->good))
         err_errno(&w->failed, "cannot write the log, nor cut it back to its last whole chunk");
     *err = w->failed;
@@ -148,9 +151,121 @@ int log_writer_create(struct log_writer **out, int fd, struct err *err)
     return 0;
 }
 
+static int copy_bytes(struct log_writer *w, const struct blob *from, u64 size)
+{
+    static const size_t piece = sizeof(w->out);
+    for (u64 at = 0, n; at < size; at += n) {
+        n = MIN(size - at, (u64)piece);
+        if (!blob_read_at(from, w->out, n, at) || !file_write_at(w->fd, w->out, n, at))
+            return -1;
+    }
+    return 0;
+}
+
+/* The writer becomes what it was, or would have been, when it had written that. */
+static int take_over(struct log_writer *w, const struct log_prefix *p, u64 last_type)
+{
+    if (copy_bytes(w, p->blob, p->chunk.offset))
+        return -1;
+    w->good = p->chunk.offset;
+    w->sequence = p->chunk.sequence;
+    w->seed = p->chunk.seed;
+    w->seal = p->seal;
+    w->index = p->chunk.index + p->records;
+    w->before = (struct record_base){p->chunk.position, p->chunk.time};
+    w->first = p->records ? p->first : w->before;
+    w->base = p->records ? p->base : w->before;
+    w->before_type = p->chunk.last_type;
+    w->last_type = last_type;
+    w->records = p->records;
+    w->raw_size = p->raw_size;
+    if (p->raw_size)
+        memcpy(w->raw, p->raw, p->raw_size);
+    log_room_grow(&w->room, w->fd, w->good);
+    return 0;
+}
+
+struct follow {
+    const struct log_place *place;
+    struct record_base at; /* the instant there */
+    u64 last_type, host_ns;
+    bool sealed;
+};
+
+/* Reads up to the place and past the marks there; with `to` adds what it reads. */
+static int read_to(struct log_reader *from, struct follow *f, struct log_writer *to,
+                   struct err *err)
+{
+    struct log_place here, good;
+    struct log_prefix p;
+    struct record rec;
+    bool there = false, more;
+    log_rewind(from);
+    for (;;) {
+        log_tell(from, &here);
+        there = there || log_place_equal(&here, f->place);
+        if (there)
+            good = here;
+        more = log_next(from, &rec);
+        if (!there && !more)
+            return err_set(err, -EINVAL, "the log cannot be read up to there: %s",
+                           log_damage(from)->text);
+        bool mark = more && rec.type == REC_MARK && rec.position == f->at.position &&
+                    rec.time == f->at.time;
+        if (there && !mark)
+            break;
+        if (rec.type == REC_PROGRESS)
+            f->host_ns = rec.progress.host_ns;
+        int code = to && record_desc(rec.type) ? log_add(to, &rec, err) : 0;
+        if (code)
+            return code;
+        f->last_type = rec.type;
+    }
+    log_prefix(from, &p);
+    f->sealed = p.sealed;
+    return log_seek(from, &good, err);
+}
+
+int log_writer_follow(struct log_writer **out, int fd, struct log_reader *from,
+                      const struct log_place *place, pos_t position, vns_t time, u64 *host_ns,
+                      struct err *err)
+{
+    struct follow f = {.place = place, .at = {position, time}};
+    struct log_prefix p;
+    struct err ignored;
+    int code = log_writer_create(out, fd, err);
+    if (code)
+        return code;
+    code = read_to(from, &f, NULL, err);
+    if (!code && !f.sealed)
+        code = read_to(from, &f, *out, err);
+    log_prefix(from, &p);
+    if (!code && f.sealed && take_over(*out, &p, f.last_type))
+        code = fail(*out, err);
+    *host_ns = f.host_ns;
+    if (code)
+        log_writer_close(*out, &ignored);
+    return code;
+}
+
+void log_writer_after(struct log_writer *w, int (*ready)(void *opaque, struct err *err),
+                      void *opaque)
+{
+    w->ready = ready;
+    w->opaque = opaque;
+}
+
+/* May what was added be written? Where it failed once, what is written after that is its end. */
+static bool ready(struct log_writer *w)
+{
+    return w->failed.code || !w->ready || !w->ready(w->opaque, &w->failed);
+}
+
 /* Makes the chunk in w->out and writes it. On failure the state is as before. */
 static int write_chunk(struct log_writer *w, bool last)
 {
+    if (!ready(w))
+        return -1;
     struct log_chunk_header h = {
         .magic = LOG_CHUNK_MAGIC,
         .sequence = w->sequence,
@@ -263,6 +378,8 @@ bool log_pending(const struct log_writer *w)
 static bool put_tail(struct log_writer *w, const struct record *reached)
 {
     u8 bytes[LOG_TAIL_ROOM];
+    if (!ready(w))
+        return false;
     struct record_base base = w->records ? w->base : w->first, kept = base;
     struct log_tail_header h = {
         .offset = w->good, .seed = w->seed, .position = w->first.position, .time = w->first.time};
@@ -285,7 +402,7 @@ int log_keep(struct log_writer *w, const struct record *reached, struct err *err
         return 0;
     /* No room. The chunk takes less, and the tail then starts again. */
     int why = errno;
-    if (!w->records || !write_chunk(w, false)) {
+    if (!w->failed.code && (!w->records || !write_chunk(w, false))) {
         if (put_tail(w, reached))
             return 0;
         if (w->room.end) { /* still takes the end */

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "board/kernel.h"
 #include "host/sandbox.h"
+#include "replay/disk_search.h"
 #include "replay/disk_sources.h"
 
 char *text_quoted(const char *name)
@@ -69,6 +70,7 @@ void close_recording(struct opened *o)
     o->log = NULL;
     for (unsigned i = 0; i < DESCRIPTION_DISKS; i++) {
         disk_close(&o->disks[i]);
+        disk_candidates_close(&o->candidates[i]);
         free(o->seen[i].changed);
         o->seen[i] = (struct player_disk){.same = false};
     }
@@ -77,18 +79,23 @@ void close_recording(struct opened *o)
     recording_close(&o->rec);
 }
 
-/* A recording's instructions have this maker's results in them (docs/determinism.md). */
+/* The instructions of some recordings have this maker's results in them (docs/determinism.md). */
 static int check_host(const struct machine_description *d, enum cpu_model model, struct err *err)
 {
     struct machine_description host;
     description_init(&host);
     /* For tests, of recordings that have none of these instructions. */
     const char *maker = getenv("REPRISE_TEST_MAKER");
-    if (strcmp(maker ? maker : host.host_cpu, d->host_cpu))
-        return err_set(err, -ENOTSUP,
-                       "recorded on a CPU by %s, this host's is by %s: some floating-point "
-                       "instructions give other results there, so that a replay would differ",
-                       d->host_cpu, host.host_cpu);
+    if (!description_canonical(d) && strcmp(maker ? maker : host.host_cpu, d->host_cpu))
+        return err_set(
+            err, -ENOTSUP,
+            "recorded on a CPU by %s, this host's is by %s: some instructions give other "
+            "results there, so that a replay would differ. (%s)",
+            d->host_cpu, host.host_cpu,
+            d->revision < 4 ? "Versions that make the same of them on every host record "
+                              "what replays anywhere"
+                            : "With --engine dbt, or --counter step, what is recorded "
+                              "replays anywhere");
     if (model == CPU_MODEL_NONE)
         return err_set(err, -ENOTSUP, "the CPU model %s is unknown to this program", d->cpu_model);
     const char *lacks = cpu_model_host_lacks(model);
@@ -129,6 +136,8 @@ int build_machine(struct opened *o, struct machine **m, struct err *err)
     /* All that it names is open. What it holds is looked at behind the door only. */
     if (!code)
         code = sandbox_enter(err);
+    if (!code)
+        code = disk_search_settle(o, err);
     if (!code && !o->log)
         code = recording_open_log(&o->rec, &o->log, err);
     if (!code)

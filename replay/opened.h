@@ -10,6 +10,22 @@
 #include "replay/player.h"
 #include "replay/recording.h"
 
+/* Where the user says that the images of its disks are. */
+#define DISK_PATHS 16u
+struct disk_named {
+    struct disk_spec spec[DESCRIPTION_DISKS]; /* file NULL: not named. Theirs until the end */
+    const char *path[DISK_PATHS];             /* directories to look in */
+    unsigned npaths;
+};
+
+/* Files that a disk's image could be (disk_search.h). */
+#define DISK_CANDIDATES 64u
+struct disk_candidates {
+    unsigned n, asked; /* the first `asked` lie where the user says */
+    int fd[DISK_CANDIDATES];
+    char *path[DISK_CANDIDATES];
+};
+
 /* A recording, opened for reading. */
 struct opened {
     struct recording rec;
@@ -22,8 +38,9 @@ struct opened {
     enum engine_kind engine; /* for build_machine(), whatever it was recorded with */
     u64 code_cache;          /* for build_machine(): of the engine; 0: default */
     struct engine_paranoid paranoid;
-    /* For build_machine(): the images that the user named, DESCRIPTION_DISKS of them. NULL: none */
-    const struct disk_spec *named;
+    /* For build_machine(): what the user says of the images. NULL: nothing */
+    const struct disk_named *named;
+    struct disk_candidates candidates[DESCRIPTION_DISKS];
 };
 /* What has to be before sandbox_enter(): reads machine.dtb, which says what else is to be opened,
  * and opens the log. build_machine() reads of it, behind the door; `log` is NULL until then. */

@@ -90,6 +90,21 @@ static pos_t next_position(struct input_source *src, struct machine *m)
     return (p->rec.position > now ? p->rec.position : now + 1) + ahead;
 }
 
+/* What the record names is got from beside the log. */
+static int get_contents(struct player *p, const struct hash128 *hash, u32 size, struct err *err)
+{
+    struct err why;
+    if (!p->config.contents)
+        err_set(&why, -ENODATA, "the recording has lost its file " CONTENTS_NAME);
+    else if (!contents_get(p->config.contents, hash, size, p->data, &why))
+        return 0;
+    p->result = PLAYER_DAMAGE;
+    err_set(&p->failed, why.code, "replayed up to the damage, position %" PRIu64 ": %.900s",
+            p->rec.position, why.text);
+    *err = p->failed;
+    return err->code;
+}
+
 static int give_input(struct player *p, struct machine *m, struct input *in, struct err *err)
 {
     record_input(&p->rec, in);
@@ -98,12 +113,16 @@ static int give_input(struct player *p, struct machine *m, struct input *in, str
     if (code)
         return code;
     u32 room = machine_room(m, in->kind, in->unit);
-    if (MAX(in->len, 1u) > room) {
+    const struct hash128 *hash = record_input_hash(&p->rec);
+    u32 size = hash ? in->arg : in->len;
+    if (MAX(size, 1u) > room) {
         char what[96];
         player_name_record(&p->rec, what);
         return player_diverge(p, m, err, "the machine has room for %u bytes of it, not %u, at %s",
-                              room, in->len, what);
+                              room, size, what);
     }
+    if (hash && (code = get_contents(p, hash, size, err)))
+        return code;
     /* The record's bytes go with its chunk. */
     if (in->len)
         memcpy(p->data, in->data, in->len);
@@ -226,6 +245,12 @@ bool player_due(struct player *p, struct machine *m)
     return p->result == PLAYER_SAME && p->have && record_input(&p->rec, NULL) &&
            p->rec.type != REC_PLACE && p->rec.position == player_position(p, m) &&
            p->rec.time == machine_now(m);
+}
+
+bool player_quits(struct player *p, struct machine *m)
+{
+    struct input in;
+    return player_due(p, m) && record_input(&p->rec, &in) && in.kind == INPUT_QUIT;
 }
 
 static int idle(struct input_source *src, struct machine *m, vns_t deadline, vns_t *until,
@@ -372,6 +397,14 @@ enum player_result player_finish(struct player *p, struct machine *m, const stru
 const char *player_report(const struct player *p)
 {
     return p->report ? p->report : "";
+}
+
+struct log_reader *player_release(struct player *p)
+{
+    struct log_reader *log = p->log;
+    p->log = NULL;
+    player_destroy(p);
+    return log;
 }
 
 void player_destroy(struct player *p)

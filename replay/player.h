@@ -13,9 +13,13 @@
 #include "board/description.h"
 #include "host/disk.h"
 #include "machine/source.h"
+#include "replay/contents.h"
 #include "replay/log.h"
 
 struct player;
+
+/* "poweroff", "exit with 3", "quit (user)". */
+void run_end_text(u64 reason, u64 arg, char out[64]);
 
 enum player_result {
     PLAYER_SAME,     /* nothing differed up to the end of the recording */
@@ -37,6 +41,7 @@ struct player_config {
     const char *dir;                 /* the recording, for the commands that reports suggest */
     const struct player_disk *disks; /* they outlive the player; NULL: none */
     unsigned ndisks;                 /* at most DESCRIPTION_DISKS */
+    struct contents *contents;       /* of shares; outlive the player; NULL: none */
     bool verify;
     bool by_branch; /* the log's positions are branches, the machine's are instructions */
     /* Test only: alters the N-th input (from 1; 0: none), so that a divergence must be found: a
@@ -61,6 +66,8 @@ void player_tell(const struct player *p, struct player_place *out);
 int player_seek(struct player *p, const struct player_place *place, bool unsure, struct err *err);
 /* The next record is an input of this very instant: a run up to here would have taken it. */
 bool player_due(struct player *p, struct machine *m);
+/* The next record is the wish to quit, of this very instant. */
+bool player_quits(struct player *p, struct machine *m);
 /* No progress record has been compared since such a seek. */
 bool player_unsure(const struct player *p);
 
@@ -75,6 +82,8 @@ enum player_result player_finish(struct player *p, struct machine *m, const stru
 /* Several lines about a divergence: the last events, what to do next. "" if there is none. */
 const char *player_report(const struct player *p);
 
+/* Destroys the player, but not its log, which is the caller's from now on. */
+struct log_reader *player_release(struct player *p);
 void player_destroy(struct player *p); /* NULL is safe */
 
 #endif

@@ -224,17 +224,26 @@ int player_check_progress(struct player *p, struct machine *m, struct err *err)
     return code;
 }
 
-static u64 digest_of(const struct player *p, struct machine *m, unsigned index)
+static u64 cpu_digest(const struct player *p, struct machine *m)
 {
-    return p->config.by_branch ? machine_branch_digest(m, index)
-                               : machine_component_digest(m, index);
+    return p->config.by_branch ? machine_branch_digest(m, 0) : machine_cpu_digest(m);
+}
+
+/* The vCPU, or all of them, whose digest is one: then whose turn it is. */
+static const char *cpus_name(struct machine *m, char out[48])
+{
+    if (machine_cpus(m) == 1)
+        return component_name(m, 0);
+    snprintf(out, 48, "cpu0 to cpu%u (it is cpu%u's turn)", machine_cpus(m) - 1, machine_turn(m));
+    return out;
 }
 
 int player_check_cpu(struct player *p, struct machine *m, u64 recorded, struct err *err)
 {
-    if (digest_of(p, m, 0) != recorded)
+    char name[48];
+    if (cpu_digest(p, m) != recorded)
         return player_diverge(p, m, err, "the state of %s differs before input %" PRIu64,
-                              component_name(m, 0), p->inputs);
+                              cpus_name(m, name), p->inputs);
     agree(p, m);
     return 0;
 }
@@ -242,10 +251,11 @@ int player_check_cpu(struct player *p, struct machine *m, u64 recorded, struct e
 int player_check_reached(struct player *p, struct machine *m, struct err *err)
 {
     const struct rec_reached *r = &p->rec.reached;
+    char name[48];
     digests_outputs(m, &p->now);
-    if (digest_of(p, m, 0) != r->cpu)
+    if (cpu_digest(p, m) != r->cpu)
         return player_diverge(p, m, err, "the state of %s differs where the recorder was killed",
-                              component_name(m, 0));
+                              cpus_name(m, name));
     int code =
         check_output(p, m, r->console, r->console_bytes, p->now.debug, p->now.debug_bytes, err);
     if (!code)

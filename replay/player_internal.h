@@ -41,7 +41,7 @@ struct player {
         struct engine_place place;
     } still;
     struct digests now;
-    u8 data[INPUT_MAX]; /* of the input handed out last */
+    u8 data[INPUT_CONTENT_MAX]; /* of the input handed out last */
 };
 
 /* Where the machine is, as the log counts. */
@@ -60,8 +60,6 @@ int player_check_cpu(struct player *p, struct machine *m, u64 recorded, struct e
 int player_check_end(struct player *p, struct machine *m, const struct run_end *end,
                      struct err *err);
 void player_remember(struct player *p);
-/* "poweroff", "exit with 3", "quit (user)". */
-void run_end_text(u64 reason, u64 arg, char out[64]);
 /* A record in a sentence: "console input", "the end (poweroff)". */
 void player_name_record(const struct record *rec, char out[96]);
 

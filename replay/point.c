@@ -51,15 +51,15 @@ static bool duration(const char *s, u64 *out)
     return false;
 }
 
-/* TEXT with its escapes, and #K. */
-static int console_text(const char *s, struct point *p, struct err *err)
+/* TEXT with its escapes, and #K; `what` is asked for. */
+static int counted_text(const char *s, const char *what, struct point *p, struct err *err)
 {
     const char *hash = strrchr(s, '#'), *end = s + strlen(s);
     p->n = 1;
     if (hash && hash > s && hash[-1] != '\\' && hash[1] &&
         !hash[1 + strspn(hash + 1, "0123456789")]) {
         if (!number(hash + 1, &p->n) || !p->n)
-            return err_set(err, -EINVAL, "%s: the first text is #1", hash);
+            return err_set(err, -EINVAL, "%s: the first %s is #1", hash, what);
         end = hash;
     }
     for (; s < end; s++) {
@@ -77,7 +77,40 @@ static int console_text(const char *s, struct point *p, struct err *err)
             return err_set(err, -EINVAL, "the text is longer than %zu bytes", sizeof(p->text));
         p->text[p->len++] = c;
     }
-    return p->len ? 0 : err_set(err, -EINVAL, "console: which text?");
+    return p->len ? 0 : err_set(err, -EINVAL, "which %s?", what);
+}
+
+/* The rest of crash[#K] and exit:PID[#K]; "" or the #K. */
+static bool count(const char *s, u64 *k)
+{
+    *k = 1;
+    return !*s || (*s == '#' && number(s + 1, k) && *k);
+}
+
+static bool process(const char *s, struct point *p)
+{
+    char digits[16];
+    size_t n = strspn(s, "0123456789");
+    u64 pid;
+    snprintf(digits, sizeof(digits), "%.*s", (int)MIN(n, sizeof(digits) - 1), s);
+    if (n >= sizeof(digits) || !number(digits, &pid) || pid > INT32_MAX || !count(s + n, &p->n))
+        return false;
+    p->pid = (i32)pid;
+    return true;
+}
+
+static int program(const char *s, struct point *p, struct err *err)
+{
+    int code = counted_text(s, "program", p, err);
+    if (code || p->len < sizeof(p->text))
+        return code;
+    return err_set(err, -EINVAL, "the name is longer than %zu bytes", sizeof(p->text) - 1);
+}
+
+bool point_is_life(const struct point *p)
+{
+    return p->kind == POINT_EXEC || p->kind == POINT_EXIT || p->kind == POINT_CRASH ||
+           p->kind == POINT_PANIC;
 }
 
 static int bad(struct err *err, const char *text, const char *why)
@@ -87,8 +120,8 @@ static int bad(struct err *err, const char *text, const char *why)
 
 int point_parse(const char *text, struct point *p, struct err *err)
 {
-    static const char *const names[] = {"insn:",    "time:", "event:", "",
-                                        "console:", "mark:", "frame:", "gpu:"};
+    static const char *const names[] = {"insn:",  "time:", "event:", "",      "console:", "mark:",
+                                        "frame:", "gpu:",  "exec:",  "exit:", "crash",    "panic"};
     memset(p, 0, sizeof(*p));
     if (number(text, &p->n))
         return 0;
@@ -109,7 +142,13 @@ int point_parse(const char *text, struct point *p, struct err *err)
     switch (p->kind) {
     case POINT_TIME:
         return duration(arg, &p->n) ? 0 : bad(err, text, "time: takes a time like 1.5s or 20ms");
-    case POINT_CONSOLE: return console_text(arg, p, err);
+    case POINT_CONSOLE: return counted_text(arg, "text", p, err);
+    case POINT_EXEC: return program(arg, p, err);
+    case POINT_EXIT:
+        return process(arg, p) ? 0 : bad(err, text, "exit: takes the number of a process");
+    case POINT_CRASH:
+        return count(arg, &p->n) ? 0 : bad(err, text, "crash#K takes a number from 1 on");
+    case POINT_PANIC: return !*arg ? 0 : bad(err, text, "nothing follows panic");
     case POINT_MARK:
         if (!*arg || strlen(arg) >= sizeof(p->text))
             return bad(err, text, "mark: takes a name");
@@ -137,15 +176,18 @@ int mark_add(const struct recording *r, struct instant at, const char *name, str
     if (!point_in_log(&p, r->path, &there, &none))
         return err_set(err, -EEXIST, "there is a mark '%s' already, at position %" PRIu64, name,
                        there.position);
+    int code = recording_writable(r, err);
+    if (code)
+        return code;
     int fd = openat(r->dir, MARKS_FILE, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC,
                     FILE_PRIVATE);
     if (fd < 0)
         return err_errno(err, "cannot open %s/%s", r->path, MARKS_FILE);
     int n =
         snprintf(line, sizeof(line), "%" PRIu64 " %" PRIu64 " %s\n", at.position, at.time, name);
-    int code = write(fd, line, (size_t)n) == n
-                   ? 0
-                   : err_errno(err, "cannot write %s/%s", r->path, MARKS_FILE);
+    code = write(fd, line, (size_t)n) == n
+               ? 0
+               : err_errno(err, "cannot write %s/%s", r->path, MARKS_FILE);
     if (close(fd) && !code)
         code = err_errno(err, "cannot write %s/%s", r->path, MARKS_FILE);
     return code;
@@ -155,13 +197,19 @@ static int marks_in_file(const struct recording *r,
                          void (*fn)(void *opaque, struct instant at, const char *name, size_t len),
                          void *opaque, struct err *err)
 {
-    int fd = file_open_regular(r->dir, MARKS_FILE, MARKS_MAX, NULL, err);
-    if (fd == -ENOENT)
+    struct blob blob;
+    int code = recording_file(r, MARKS_FILE, MARKS_MAX, &blob, err);
+    if (code == -ENOENT)
         return 0;
-    if (fd < 0)
+    if (code)
         return err_prefix(err, "%s", r->path);
-    FILE *f = fdopen(fd, "r");
-    char line[512];
+    char line[512], *text = malloc(blob.size + 1);
+    if (text && !blob_read_at(&blob, text, blob.size, 0))
+        code = err_set(err, -EIO, "cannot read %s/%s: %s", r->path, MARKS_FILE, blob_why(&blob));
+    FILE *f = text && !code && blob.size ? fmemopen(text, blob.size, "r") : NULL;
+    if (!text || (!f && !code && blob.size))
+        code = err_set(err, -ENOMEM, "no memory to read %s/%s", r->path, MARKS_FILE);
+    blob_close(&blob);
     while (f && fgets(line, sizeof(line), f)) {
         struct instant at;
         int used = 0;
@@ -169,12 +217,10 @@ static int marks_in_file(const struct recording *r,
             continue;
         fn(opaque, at, line + used, strcspn(line + used, "\n"));
     }
-    if (!f) {
-        close(fd);
-        return err_set(err, -ENOMEM, "no memory to read %s/%s", r->path, MARKS_FILE);
-    }
-    fclose(f);
-    return 0;
+    if (f)
+        fclose(f);
+    free(text);
+    return code;
 }
 
 int marks_each(const char *dir,
@@ -247,15 +293,15 @@ static int gpu_command_at(const char *dir, u64 n, struct instant *at, struct err
     code = recording_open(&r, dir, err);
     if (code)
         return code;
-    int fd = file_open_regular(r.dir, GPU_LOG_NAME, NEVER, NULL, err);
-    if (fd == -ENOENT)
+    struct blob blob;
+    code = recording_file(&r, GPU_LOG_NAME, NEVER, &blob, err);
+    if (code == -ENOENT)
         err_set(err, -ENOENT, "there is no " GPU_LOG_NAME " in %s; `reprise gpu extract` makes it",
                 dir);
-    else if (fd < 0)
+    else if (code)
         err_prefix(err, "%s", dir);
-    code = MIN(fd, 0);
     recording_close(&r);
-    if (!code && (code = gpu_log_open(&log, fd, err)))
+    if (!code && (code = gpu_log_open_blob(&log, blob, err)))
         err_prefix(err, "%s/" GPU_LOG_NAME, dir);
     if (code)
         return code;
@@ -305,6 +351,11 @@ int point_in_log(const struct point *p, const char *dir, struct instant *at, str
         return code;
     case POINT_CONSOLE:
     case POINT_FRAME: return err_set(err, -EINVAL, "what the guest shows is not in the log");
+    case POINT_EXEC:
+    case POINT_EXIT:
+    case POINT_CRASH:
+    case POINT_PANIC:
+        return err_set(err, -EINVAL, "what the guest's programs do is not in the log");
     default: break;
     }
     code = open_recording(&o, dir, err);

@@ -9,8 +9,17 @@
  *     mark:NAME          where that mark was set
  *     frame:N            where the N-th frame had just been shown on the screen
  *     gpu:N              in front of the instruction that hands command N of gpu.log to the GPU
+ *     exec:NAME[#K]      the K-th (default: first) program NAME that was executed: its first
+ *                        instruction comes next
+ *     exit:PID[#K]       where the last thread of process PID begins to end, in its kernel's
+ *                        do_exit(); K counts processes of that number
+ *     crash[#K]          where the kernel begins to end a process for a signal (do_coredump(), or
+ *                        do_group_exit()), or to report a fault of its own (oops_begin())
+ *     panic              where the kernel panics (panic())
  *
- * N may end in k, M or G (thousands), or be hexadecimal with 0x. TEXT may hold \n, \r, \t, \\, \#.
+ * The last four are of a Linux that says what it is made of, and found by a replay with
+ * inspect/lives.h: the commands go there (cmd/history.h). N may end in k, M or G (thousands), or be
+ * hexadecimal with 0x. TEXT may hold \n, \r, \t, \\, \#.
  */
 #ifndef REPRISE_POINT_H
 #define REPRISE_POINT_H
@@ -25,24 +34,33 @@ enum point_kind {
     POINT_CONSOLE,
     POINT_MARK,
     POINT_FRAME,
-    POINT_GPU
+    POINT_GPU,
+    POINT_EXEC,
+    POINT_EXIT,
+    POINT_CRASH,
+    POINT_PANIC
 };
 
 struct point {
     enum point_kind kind;
     u64 n;          /* positions, ns, record, K, frame, command */
-    char text[256]; /* console, mark */
+    char text[256]; /* console, mark; exec: with a NUL */
     size_t len;
+    i32 pid; /* exit */
 };
 
-#define POINT_HELP                                                                                 \
-    "A POINT is insn:N, time:T (1.5s, 20ms), event:N, end, end-N, console:TEXT[#K], "              \
-    "mark:NAME, frame:N or gpu:N."
+#define POINT_FORMS                                                                                \
+    "insn:N, time:T (1.5s, 20ms), event:N, end, end-N, console:TEXT[#K], mark:NAME, frame:N, "     \
+    "gpu:N, exec:NAME[#K], exit:PID[#K], crash[#K] or panic"
+#define POINT_HELP "A POINT is " POINT_FORMS "."
 
 /* -EINVAL with a text that says what is wrong. */
 int point_parse(const char *text, struct point *out, struct err *err);
 
-/* A point that the log alone knows (all but console: and frame:): its instant. Outside the
+/* Is it one in a process' life, or of the kernel's end? Nothing here goes there. */
+bool point_is_life(const struct point *p);
+
+/* A point that the log alone knows (all but console:, frame: and those): its instant. Outside the
  * recording, or no such event or mark: an error that says so. */
 int point_in_log(const struct point *p, const char *dir, struct instant *at, struct err *err);
 

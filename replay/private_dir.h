@@ -5,7 +5,8 @@
  *     $XDG_STATE_HOME/reprise/FOLDER   (without it: $HOME/.local/state)
  *
  * Directories and files are this user's, and nobody else can write them; what is not so is not
- * believed. Files have SHA-256 hashes as names. For disk_notes.h and checkpoint_notes.h.
+ * believed. Files have SHA-256 hashes as names. For disk_notes.h, checkpoint_notes.h and
+ * vmm/cmd/history.h.
  */
 #ifndef REPRISE_PRIVATE_DIR_H
 #define REPRISE_PRIVATE_DIR_H

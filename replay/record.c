@@ -174,6 +174,7 @@ static const struct input_row *row_of(u64 type)
 struct parts {
     u64 *unit, *arg;
     struct log_bytes *data;
+    struct hash128 *hash; /* of contents that are kept elsewhere */
 };
 
 static struct parts parts_of(struct record *rec)
@@ -185,6 +186,8 @@ static struct parts parts_of(struct record *rec)
         void *at = (u8 *)rec + f->offset;
         if (f->kind == FIELD_bytes)
             p.data = at;
+        else if (f->kind == FIELD_hash)
+            p.hash = at;
         else if (!strcmp(f->name, "unit"))
             p.unit = at;
         else
@@ -228,6 +231,11 @@ u64 record_input_cpu(const struct record *rec)
 struct log_bytes *record_input_bytes(struct record *rec)
 {
     return row_of(rec->type) ? parts_of(rec).data : NULL;
+}
+
+struct hash128 *record_input_hash(struct record *rec)
+{
+    return row_of(rec->type) ? parts_of(rec).hash : NULL;
 }
 
 void record_from_input(struct record *rec, const struct input *in, u64 cpu)

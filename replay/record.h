@@ -135,6 +135,8 @@ bool record_input(const struct record *rec, struct input *in);
 u64 record_input_cpu(const struct record *rec);
 /* Its bytes; NULL: it has none. */
 struct log_bytes *record_input_bytes(struct record *rec);
+/* The hash of contents that are not in the log (contents.h), `arg` bytes; NULL: it has none. */
+struct hash128 *record_input_hash(struct record *rec);
 /* The record of an input; bytes stay where they are. */
 void record_from_input(struct record *rec, const struct input *in, u64 cpu);
 

@@ -35,6 +35,7 @@ struct recorder {
     u64 log_bytes;        /* once the log is closed */
     u64 inputs;           /* given so far */
     bool quit_given;
+    bool full;         /* there is no room for contents */
     bool ending;       /* an INPUT_QUIT was recorded */
     bool lost;         /* the machine is, `failed` says why */
     struct err failed; /* the log's; code 0: none */
@@ -89,18 +90,26 @@ static int keep_tail(struct recorder *r, struct machine *m, u64 now)
     struct record rec = {.type = REC_REACHED};
     rec.position = r->kept = machine_position(m);
     rec.time = machine_now(m);
-    rec.reached.cpu = machine_component_digest(m, 0);
+    rec.reached.cpu = machine_cpu_digest(m);
     rec.reached.console = machine_output_digest(m, OUT_CONSOLE, &rec.reached.console_bytes);
     r->kept_ns = now;
     lost(r, m);
     return r->failed.code ? r->failed.code : log_keep(r->log, &rec, &r->failed);
 }
 
+/* Is what the log names on its way still? Then the tail need not wait for it, for a while. */
+static bool lags(const struct recorder *r, u64 now)
+{
+    return r->config.contents && now - r->kept_ns < REACHED_HOST_NS &&
+           contents_busy(r->config.contents);
+}
+
 static bool keep_due(struct recorder *r, struct machine *m, u64 now)
 {
     pos_t moved = machine_position(m) - r->kept;
-    return log_pending(r->log) || moved >= REACHED_POSITIONS ||
-           (moved && now - r->kept_ns >= REACHED_HOST_NS);
+    bool due = log_pending(r->log) || moved >= REACHED_POSITIONS ||
+               (moved && now - r->kept_ns >= REACHED_HOST_NS);
+    return due && !lags(r, now);
 }
 
 /* Progress is recorded by work alone: the same run makes the same log on any host. */
@@ -132,12 +141,32 @@ static int end_in_time(struct recorder *r, struct machine *m, struct input *in)
     return recorder_quit(r, m, QUIT_DISK, &r->failed) ? give_up(r, in) : 1;
 }
 
+/* Contents go beside the log, and before it. 0, or <0 and the recorder's failure. */
+static int keep_contents(struct recorder *r, const struct input *in, struct record *rec)
+{
+    struct hash128 *hash = record_input_hash(rec);
+    if (!hash)
+        return 0;
+    if (!r->config.contents)
+        return err_set(&r->failed, -EINVAL, "there is no file for the contents of shares");
+    return contents_put(r->config.contents, in->data, in->arg, hash, &r->failed);
+}
+
+static void keep(struct recorder *r, struct machine *m, u64 now)
+{
+    struct player_place place = {.inputs = r->inputs};
+    r->checkpoint = machine_position(m);
+    log_writer_tell(r->log, &place.log);
+    struct sha256 before = log_writer_before(r->log);
+    r->config.keep(r->config.keeper, m, &place, &before, now);
+}
+
 static int take(struct input_source *src, struct machine *m, struct input *in, struct err *err)
 {
     struct recorder *r = self(src);
     if (r->failed.code)
         return give_up(r, in);
-    if (log_low(r->log))
+    if (r->full || log_low(r->log))
         return end_in_time(r, m, in);
     int code = r->config.live->ops->take(r->config.live, m, in, err);
     if (code == 1 && in->kind == INPUT_PLACE) {
@@ -147,9 +176,18 @@ static int take(struct input_source *src, struct machine *m, struct input *in, s
         if (gone)
             return gone;
     }
+    if (code == 1 && in->kind == INPUT_QUIT && r->config.keep && r->config.keep_last)
+        keep(r, m, host_ns_coarse());
     if (code == 1) {
         struct record rec = {.position = machine_position(m), .time = machine_now(m)};
-        record_from_input(&rec, in, machine_component_digest(m, 0));
+        record_from_input(&rec, in, machine_cpu_digest(m));
+        if (keep_contents(r, in, &rec)) {
+            if (r->failed.code != -ENOSPC)
+                return give_up(r, in);
+            r->failed.code = 0;
+            r->full = true; /* the live source has given what cannot be taken */
+            return end_in_time(r, m, in);
+        }
         r->inputs++;
         r->ending = r->ending || in->kind == INPUT_QUIT;
         return add(r, m, &rec) ? give_up(r, in) : 1;
@@ -165,13 +203,8 @@ static int take(struct input_source *src, struct machine *m, struct input *in, s
         return give_up(r, in);
     /* That the run ends here is in no saved state. */
     if (r->config.keep && !r->ending && machine_position(m) != r->checkpoint &&
-        r->config.keep_due(r->config.keeper, now)) {
-        struct player_place place = {.inputs = r->inputs};
-        r->checkpoint = machine_position(m);
-        log_writer_tell(r->log, &place.log);
-        struct sha256 before = log_writer_before(r->log);
-        r->config.keep(r->config.keeper, m, &place, &before, now);
-    }
+        r->config.keep_due(r->config.keeper, now))
+        keep(r, m, now);
     return 0;
 }
 
@@ -206,9 +239,24 @@ static int between(struct input_source *src, struct machine *m, struct input *in
 
 static const struct input_source_ops ops = {next_position, take, idle, between, NULL};
 
+static int contents_there(void *opaque, struct err *err)
+{
+    return contents_wait(opaque, err);
+}
+
 static struct log_bytes text(const char *s)
 {
     return (struct log_bytes){(u32)strlen(s), (const u8 *)s};
+}
+
+static int add_start(struct recorder *r, struct machine *m, const char *names)
+{
+    struct record rec = {
+        .type = REC_START, .position = machine_position(m), .time = machine_now(m)};
+    rec.start.machine = r->config.machine;
+    rec.start.components = text(names);
+    rec.start.version = text(REPRISE_VERSION);
+    return add(r, m, &rec);
 }
 
 int recorder_create(struct recorder **out, const struct recorder_config *config, struct machine *m,
@@ -226,19 +274,20 @@ int recorder_create(struct recorder **out, const struct recorder_config *config,
     r->src.ops = &ops;
     r->config = *config;
     r->log = config->log;
+    if (config->contents)
+        log_writer_after(r->log, contents_there, config->contents);
     r->start_ns = host_ns_coarse();
     r->progress_every =
         machine_positions(m, config->progress_ns ? config->progress_ns : PROGRESS_NS);
-    struct record rec = {
-        .type = REC_START, .position = machine_position(m), .time = machine_now(m)};
-    rec.start.machine = config->machine;
-    rec.start.components = text(names);
-    rec.start.version = text(REPRISE_VERSION);
-    int code = add(r, m, &rec);
-    if (!code)
+    r->start_ns -= config->host_ns;
+    r->inputs = config->inputs;
+    int code = config->follows ? 0 : add_start(r, m, names);
+    if (!code && config->follows) /* once what is due here was taken */
+        r->last_position = machine_position(m) - r->progress_every;
+    else if (!code)
         code = add_progress(r, m);
     if (!code)
-        code = keep_tail(r, m, r->start_ns);
+        code = keep_tail(r, m, host_ns_coarse());
     free(names);
     if (code) {
         *err = r->failed;
@@ -277,11 +326,28 @@ int recorder_note(struct recorder *r, struct machine *m, const char *what, const
     return code;
 }
 
+int recorder_keep(struct recorder *r, struct machine *m, const struct recorder_part *part,
+                  struct err *err)
+{
+    struct record rec = {.type = REC_KEPT, .position = machine_position(m), .time = machine_now(m)};
+    rec.kept = (struct rec_kept){.unit = part->unit,
+                                 .inode = part->inode,
+                                 .length = part->length,
+                                 .offset = part->offset,
+                                 .size = part->size};
+    if (!r->config.contents)
+        return err_set(err, -EINVAL, "there is no file for the contents of shares");
+    int code = contents_put(r->config.contents, part->data, part->size, &rec.kept.hash, err);
+    if (!code && (code = add(r, m, &rec)))
+        *err = r->failed;
+    return code;
+}
+
 int recorder_quit(struct recorder *r, struct machine *m, u32 why, struct err *err)
 {
     const struct input in = {.kind = INPUT_QUIT, .arg = why};
     struct record rec = {.position = machine_position(m), .time = machine_now(m)};
-    record_from_input(&rec, &in, machine_component_digest(m, 0));
+    record_from_input(&rec, &in, machine_cpu_digest(m));
     r->inputs++;
     int code = add(r, m, &rec);
     if (code)

@@ -8,17 +8,17 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <linux/fs.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
 #include "base/file_io.h"
 #include "board/description.h"
+#include "replay/pack.h"
 #include "virtio-gpu-log/log.h"
-
-#define TAIL_MAX (1u << 24)   /* of the log's tail; a writer's ends far below */
-#define KEPT_MAX (1ull << 30) /* bytes of a kernel or initrd */
 
 struct hash128 hash_bytes(const void *data, size_t size)
 {
@@ -38,21 +38,15 @@ static int begin(struct recording *r, const char *path, struct err *err)
     return r->path ? 0 : err_set(err, -ENOMEM, "no memory");
 }
 
-static void close_found(struct recording *r)
-{
-    if (r->log >= 0)
-        close(r->log);
-    if (r->tail >= 0)
-        close(r->tail);
-    r->log = r->tail = -1;
-}
-
 void recording_close(struct recording *r)
 {
-    if (r->dir >= 0) {
-        close_found(r);
+    blob_close(&r->log);
+    blob_close(&r->tail);
+    blob_close(&r->kept);
+    if (r->dir >= 0)
         close(r->dir);
-    }
+    pack_close(r->pack);
+    contents_destroy(r->contents);
     free(r->path);
     free(r->machine);
     *r = (struct recording)RECORDING_CLOSED;
@@ -69,10 +63,11 @@ static bool is_checkpoint_name(const char *name)
     return !strcmp(name, "incomplete") || (*name && !name[strspn(name, "0123456789")]);
 }
 
-/* Images that somebody put beside it (disk_sources.h). */
+/* Images that somebody put beside it (disk_sources.h), or that came with a pack (pack_disk.h). */
 static bool is_disk_name(const char *name)
 {
-    return *name >= '0' && *name <= '9' && !name[1];
+    return (*name >= '0' && *name <= '9' && (!name[1] || !strcmp(name + 1, ".map"))) ||
+           !strcmp(name, "pages");
 }
 
 /* Of --display png-every (live/display_png.c). */
@@ -88,9 +83,9 @@ static const struct {
     const char *name;
     bool (*ours)(const char *);
 } directories[] = {{"files", is_hash_name},
-                   {"checkpoints", is_checkpoint_name},
+                   {CHECKPOINT_DIR, is_checkpoint_name},
                    {"screens", is_screen_name},
-                   {"disks", is_disk_name},
+                   {RECORDING_DISKS, is_disk_name},
                    {"checkpoints.new", is_checkpoint_name}};
 
 static bool is_top_name(const char *name)
@@ -101,7 +96,25 @@ static bool is_top_name(const char *name)
     return !strcmp(name, "log") || !strcmp(name, "machine.dtb") ||
            !strcmp(name, "machine.dtb.tmp") || !strcmp(name, "marks") ||
            !strcmp(name, LOG_TAIL_NAME) || !strcmp(name, "signature") ||
-           !strcmp(name, "signature.tmp") || !strcmp(name, GPU_LOG_NAME);
+           !strcmp(name, "signature.tmp") || !strcmp(name, GPU_LOG_NAME) ||
+           !strcmp(name, CONTENTS_NAME);
+}
+
+bool recording_name_packed(const char *name)
+{
+    static const char *const top[] = {"machine.dtb", "log",       LOG_TAIL_NAME, CONTENTS_NAME,
+                                      GPU_LOG_NAME,  "signature", "marks"};
+    size_t n = strlen(name);
+    for (size_t i = 0; i < ARRAY_SIZE(top); i++)
+        if (!strcmp(name, top[i]))
+            return true;
+    const char *below = strchr(name, '/');
+    if (!below)
+        return false;
+    if (!strncmp(name, "files/", sizeof("files/") - 1))
+        return n == sizeof("files/") - 1 + HASH_TEXT - 1 && is_hash_name(below + 1);
+    return !strncmp(name, CHECKPOINT_DIR "/", sizeof(CHECKPOINT_DIR)) && strlen(below + 1) == 6 &&
+           !below[1 + strspn(below + 1, "0123456789")];
 }
 
 /*
@@ -210,6 +223,25 @@ fail:
     return code;
 }
 
+int recording_remove(const char *path, struct err *err)
+{
+    struct recording r;
+    int code = begin(&r, path, err);
+    if (code)
+        return code;
+    r.dir = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (r.dir < 0)
+        code = err_errno(err, "cannot open %s", path);
+    else if (faccessat(r.dir, "machine.dtb", F_OK, 0))
+        code = err_set(err, -ENOENT, "%s is not a recording: it has no machine.dtb", path);
+    if (!code)
+        code = empty(&r, err);
+    if (!code && rmdir(path))
+        code = err_errno(err, "cannot remove %s", path);
+    recording_close(&r);
+    return code;
+}
+
 void recording_discard(struct recording *r)
 {
     struct err ignored;
@@ -242,7 +274,8 @@ static int write_file(struct recording *r, int dir, const char *name, const void
 int recording_write_file(struct recording *r, const char *name, const void *data, size_t size,
                          struct err *err)
 {
-    return write_file(r, r->dir, name, data, size, err);
+    int code = recording_writable(r, err);
+    return code ? code : write_file(r, r->dir, name, data, size, err);
 }
 
 int recording_keep(struct recording *r, const void *data, size_t size, struct hash128 *hash,
@@ -279,7 +312,103 @@ int recording_create_gpu_log(struct recording *r, int *fd, struct err *err)
     return *fd < 0 ? err_errno(err, "cannot create %s/" GPU_LOG_NAME, r->path) : 0;
 }
 
-int recording_create_log(struct recording *r, struct log_writer **out, struct err *err)
+static bool copy(const struct blob *in, int out, u64 size)
+{
+    size_t room = 1u << 20;
+    u8 *buf = malloc(room);
+    bool good = buf;
+    for (u64 at = 0; good && at < size; at += room) {
+        size_t n = (size_t)MIN(size - at, (u64)room);
+        good = blob_read_at(in, buf, n, at) && file_write_at(out, buf, n, at);
+    }
+    free(buf);
+    return good;
+}
+
+/* The same out of a pack. -1: errno. */
+static int unpack_file(const struct recording *from, const char *name, int to, const char *as)
+{
+    struct blob blob;
+    struct err ignored;
+    int code = recording_file(from, name, NEVER, &blob, &ignored);
+    errno = -code;
+    int out = code ? -1 : file_create_at(to, as);
+    bool good = out >= 0 && copy(&blob, out, blob.size);
+    int why = errno;
+    blob_close(&blob);
+    if (out >= 0 && !good) {
+        close(out);
+        unlinkat(to, as, 0);
+        out = -1;
+    }
+    errno = why ? why : EIO;
+    return out;
+}
+
+/* A file of `from`'s directory in `to`, a clone where the file system can: its descriptor, or -1
+ * (errno). What it is is looked at by whoever reads it. */
+static int clone_file(int from, int to, const char *name)
+{
+    struct err ignored;
+    u64 size;
+    int in = file_open_regular(from, name, NEVER, &size, &ignored);
+    int out = in < 0 ? -1 : file_create_at(to, name);
+    const struct blob blob = {.fd = in};
+    bool good = out >= 0 && (!ioctl(out, FICLONE, in) || copy(&blob, out, size));
+    int why = errno;
+    if (in >= 0)
+        close(in);
+    if (out >= 0 && !good) {
+        close(out);
+        unlinkat(to, name, 0);
+        out = -1;
+    }
+    errno = why;
+    return out;
+}
+
+/* The same of one that nobody writes to any more: a link where the file system can. */
+static int share(int from, int to, const char *name)
+{
+    if (!linkat(from, name, to, name, 0))
+        return 0;
+    int out = clone_file(from, to, name);
+    if (out >= 0)
+        close(out);
+    return out < 0 ? -1 : 0;
+}
+
+int recording_create_contents(struct recording *r, const struct room *room, struct err *err)
+{
+    int fd = file_create_at(r->dir, CONTENTS_NAME);
+    int code = fd < 0 ? err_errno(err, "cannot create " CONTENTS_NAME) : 0;
+    if (!code)
+        code = contents_create(&r->contents, fd, room, err);
+    return code ? err_prefix(err, "%s", r->path) : 0;
+}
+
+int recording_follow_contents(struct recording *r, const struct recording *from,
+                              const struct room *room, struct err *err)
+{
+    int fd = from->pack ? unpack_file(from, CONTENTS_NAME, r->dir, CONTENTS_NAME)
+                        : clone_file(from->dir, r->dir, CONTENTS_NAME);
+    if (fd < 0)
+        return err_errno(err, "cannot copy " CONTENTS_NAME " of %s", from->path);
+    int code = contents_follow(&r->contents, fd, room, err);
+    return code ? err_prefix(err, "%s", r->path) : 0;
+}
+
+/* What the log goes on from; `from` NULL: it begins. */
+struct follows {
+    struct log_reader *from;
+    const struct log_place *place;
+    pos_t position;
+    vns_t time;
+    u64 *host_ns;
+};
+
+static int create_log(struct recording *r, struct log_writer **out, const struct follows *f,
+                      struct err *err)
 {
     int fd =
         openat(r->dir, "log", O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, FILE_PRIVATE);
@@ -289,7 +418,9 @@ int recording_create_log(struct recording *r, struct log_writer **out, struct er
         close(fd);
         return err_set(err, -EBUSY, "%s is being recorded by another process", r->path);
     }
-    int code = log_writer_create(out, fd, err);
+    int code = f->from ? log_writer_follow(out, fd, f->from, f->place, f->position, f->time,
+                                           f->host_ns, err)
+                       : log_writer_create(out, fd, err);
     if (!code && (code = log_writer_tail(*out, r->dir, err))) {
         struct err ignored;
         log_writer_close(*out, &ignored);
@@ -298,131 +429,91 @@ int recording_create_log(struct recording *r, struct log_writer **out, struct er
     return code;
 }
 
-/* Reads the whole of a regular file of at most `max` bytes. */
-static int read_file(const struct recording *r, int dir, const char *name, u64 max, void **data,
-                     size_t *size, struct err *err)
+int recording_create_log(struct recording *r, struct log_writer **out, struct err *err)
 {
-    u64 bytes = 0;
-    int fd = file_open_regular(dir, name, max, &bytes, err);
-    if (fd < 0)
-        return err_prefix(err, "%s", r->path);
-    int code = 0;
-    void *buf = malloc(bytes + 1);
-    if (!buf)
-        code = err_set(err, -ENOMEM, "no memory for %s in %s", name, r->path);
-    else if (!file_read_at(fd, buf, bytes, 0))
-        code = errno ? err_errno(err, "cannot read %s in %s", name, r->path)
-                     : err_set(err, -EIO, "%s in %s became shorter", name, r->path);
-    close(fd);
-    if (code) {
-        free(buf);
-        return code;
-    }
-    *data = buf;
-    *size = bytes;
-    return 0;
+    const struct follows nothing = {.from = NULL};
+    return create_log(r, out, &nothing, err);
 }
 
-int recording_open(struct recording *r, const char *path, struct err *err)
+int recording_follow_log(struct recording *r, struct log_writer **out, struct log_reader *from,
+                         const struct log_place *place, pos_t position, vns_t time, u64 *host_ns,
+                         struct err *err)
 {
-    int code = begin(r, path, err);
-    if (code)
-        return code;
-    r->dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (r->dir < 0) {
-        code = err_errno(err, "cannot open the recording %s", path);
-    } else if (faccessat(r->dir, "machine.dtb", F_OK, 0)) {
-        code = err_set(err, -ENOENT, "%s is not a recording: it has no machine.dtb", path);
-    } else if (faccessat(r->dir, "log", F_OK, 0)) {
-        code =
-            err_set(err, -ENOENT, "%s has no log: its recorder ended before the machine ran", path);
-    } else {
-        code = read_file(r, r->dir, "machine.dtb", DESCRIPTION_MAX_SIZE, &r->machine,
-                         &r->machine_size, err);
-        if (!code)
-            r->machine_hash = hash_bytes(r->machine, r->machine_size);
+    const struct follows f = {from, place, position, time, host_ns};
+    return create_log(r, out, &f, err);
+}
+
+/* `folder`/`name` of `from`, in `to`. */
+static int share_of(const struct recording *from, const char *folder, int to, const char *name)
+{
+    char whole[sizeof(CHECKPOINT_DIR) + HASH_TEXT];
+    int out = -1;
+    if (from->pack) {
+        snprintf(whole, sizeof(whole), "%s/%s", folder, name);
+        out = unpack_file(from, whole, to, name);
+        if (out >= 0)
+            close(out);
+        return out < 0 ? -1 : 0;
     }
-    if (code)
-        recording_close(r);
+    int in = open_directory(from->dir, folder);
+    int result = in < 0 ? -1 : share(in, to, name);
+    if (in >= 0)
+        close(in);
+    return result;
+}
+
+int recording_share(struct recording *r, const struct recording *from, const struct hash128 *hash,
+                    struct err *err)
+{
+    char name[HASH_TEXT];
+    hash_text(hash, name);
+    int out = open_directory(r->dir, "files");
+    int code = out < 0 || share_of(from, "files", out, name)
+                   ? err_errno(err, "cannot share files/%s of %s", name, from->path)
+                   : 0;
+    if (out >= 0)
+        close(out);
     return code;
 }
 
-int recording_find_log(struct recording *r, struct err *err)
+int recording_share_checkpoints(struct recording *r, const struct recording *from, struct err *err)
 {
-    close_found(r);
-    int fd = file_open_regular(r->dir, "log", NEVER, NULL, err);
-    if (fd < 0)
-        return err_prefix(err, "%s", r->path);
-    r->log = fd;
-    if (flock(fd, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK) {
-        close_found(r);
-        return err_set(err, -EBUSY, "%s is still being recorded", r->path);
-    }
-    fd = file_open_regular(r->dir, LOG_TAIL_NAME, TAIL_MAX, NULL, err);
-    if (fd < 0 && fd != -ENOENT) {
-        close_found(r);
-        return err_prefix(err, "%s", r->path);
-    }
-    r->tail = MAX(fd, -1);
-    return 0;
-}
-
-int recording_open_log(struct recording *r, struct log_reader **out, struct err *err)
-{
-    struct log_reader *log;
-    int code = r->log < 0 ? recording_find_log(r, err) : 0;
-    if (code)
-        return code;
-    int fd = r->log;
-    r->log = -1;
-    code = log_reader_create(&log, fd, err);
-    if (code)
-        return err_prefix(err, "%s/log", r->path);
-    if (r->tail >= 0)
-        log_reader_tail(log, r->tail);
-    r->tail = -1;
-    /* A log of another machine would diverge at once; say why instead. */
-    struct record rec;
-    bool started = log_next(log, &rec);
-    if (!started)
-        code = err_set(err, -EINVAL, "%s/log holds no whole chunk: %s", r->path,
-                       log_damage(log)->text);
-    else if (!hash_equal(&rec.start.machine, &r->machine_hash))
-        code = err_set(err, -EINVAL,
-                       "%s/machine.dtb is damaged or belongs to another recording: its hash is not "
-                       "the one in the log",
-                       r->path);
-    if (code) {
-        log_reader_destroy(log);
-        return code;
-    }
-    log_rewind(log);
-    *out = log;
-    return 0;
-}
-
-int recording_load(const struct recording *r, const struct hash128 *hash, u64 size,
-                   const char *what, void **data, struct err *err)
-{
-    char name[HASH_TEXT];
-    size_t got_size;
-    hash_text(hash, name);
-    *data = NULL;
-    if (size > KEPT_MAX)
-        return err_set(err, -EFBIG, "the recording's %s is said to have %llu bytes, more than %llu",
-                       what, (unsigned long long)size, (unsigned long long)KEPT_MAX);
-    int files = open_directory(r->dir, "files");
-    if (files < 0)
-        return err_errno(err, "cannot open %s/files", r->path);
-    int code = read_file(r, files, name, size, data, &got_size, err);
-    close(files);
-    if (code)
-        return err_prefix(err, "the recording's %s", what);
-    struct hash128 got = hash_bytes(*data, got_size);
-    if (got_size == size && hash_equal(&got, hash))
+    char name[sizeof(CHECKPOINT_DIR) + 16] = CHECKPOINT_DIR "/000000";
+    char *number = name + sizeof(CHECKPOINT_DIR);
+    int code = 0;
+    if (!recording_has(from, name))
         return 0;
-    free(*data);
-    *data = NULL;
-    return err_set(err, -EINVAL, "the recording's %s (%s/files/%s) was changed or damaged", what,
-                   r->path, name);
+    int out = mkdirat(r->dir, CHECKPOINT_DIR, DIRECTORY_PRIVATE)
+                  ? -1
+                  : open_directory(r->dir, CHECKPOINT_DIR);
+    if (out < 0)
+        code = err_errno(err, "cannot make %s/" CHECKPOINT_DIR, r->path);
+    for (u32 n = 0; !code && recording_has(from, name); n++) {
+        if (share_of(from, CHECKPOINT_DIR, out, number))
+            code = err_errno(err, "cannot share the checkpoint %s of %s", number, from->path);
+        snprintf(number, 16, "%06u", n + 1);
+    }
+    if (out >= 0)
+        close(out);
+    return code;
+}
+
+int recording_share_disks(struct recording *r, const struct recording *from, struct err *err)
+{
+    static const char *const names[] = {"pages", "0.map", "1.map", "2.map", "3.map"};
+    _Static_assert(ARRAY_SIZE(names) == DESCRIPTION_DISKS + 1, "a map each");
+    int code = 0, out = -1;
+    for (size_t i = 0; i < ARRAY_SIZE(names) && !code; i++) {
+        char name[sizeof(RECORDING_DISKS) + 16];
+        snprintf(name, sizeof(name), RECORDING_DISKS "/%s", names[i]);
+        if (!recording_has(from, name))
+            continue;
+        if (out < 0 && !mkdirat(r->dir, RECORDING_DISKS, DIRECTORY_PRIVATE))
+            out = open_directory(r->dir, RECORDING_DISKS);
+        if (out < 0 || share_of(from, RECORDING_DISKS, out, names[i]))
+            code = err_errno(err, "cannot share %s of %s", name, from->path);
+    }
+    if (out >= 0)
+        close(out);
+    return code;
 }

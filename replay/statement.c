@@ -27,25 +27,26 @@ static int line_of_file(FILE *out, const struct recording *r, const char *name, 
                         struct err *err)
 {
     u8 part[64u << 10];
-    u64 size;
-    int fd = file_open_regular(r->dir, name, most, &size, err);
-    if (fd == -ENOENT)
+    struct blob file;
+    int code = recording_file(r, name, most, &file, err);
+    if (code == -ENOENT)
         return 1;
-    if (fd < 0)
+    if (code)
         return err_prefix(err, "%s", r->path);
+    u64 size = file.size;
     struct sha256_stream *sha = sha256_create();
-    int code = sha ? 0 : err_set(err, -ENOMEM, "no memory");
+    code = sha ? 0 : err_set(err, -ENOMEM, "no memory");
     if (sha)
         sha256_begin(sha);
     for (u64 at = 0; !code && at < size;) {
         size_t n = (size_t)MIN(size - at, (u64)sizeof(part));
-        if (!file_read_at(fd, part, n, at))
-            code = err_set(err, -EIO, "cannot read %s/%s", r->path, name);
+        if (!blob_read_at(&file, part, n, at))
+            code = err_set(err, -EIO, "cannot read %s/%s: %s", r->path, name, blob_why(&file));
         else
             sha256_add(sha, part, n);
         at += n;
     }
-    close(fd);
+    blob_close(&file);
     if (!code) {
         struct sha256 hash = sha256_end(sha);
         line(out, name, size, &hash);
@@ -105,6 +106,10 @@ int statement_make(struct statement *s, struct opened *o, struct err *err)
         code = line_of_file(out, &o->rec, LOG_TAIL_NAME, NEVER, err);
     if (code >= 0)
         code = line_of_file(out, &o->rec, GPU_LOG_NAME, NEVER, err);
+    if (code >= 0 && o->rec.contents)
+        code = contents_check(o->rec.contents, s->log.damage.state == CHUNKS_COMPLETE, err);
+    if (code >= 0)
+        code = line_of_file(out, &o->rec, CONTENTS_NAME, NEVER, err);
     if (fclose(out) && code >= 0)
         code = err_set(err, -ENOMEM, "no memory");
     if (code >= 0)
@@ -164,16 +169,16 @@ enum signature_state signature_check(const struct statement *s, const struct rec
 {
     char text[TEXT_MAX + 1];
     u8 public[KEY_SIZE], signature[SIGNATURE_SIZE];
-    u64 size;
+    struct blob file;
     *key = NULL;
-    int fd = file_open_regular(r->dir, SIGNATURE_NAME, TEXT_MAX, &size, err);
-    if (fd == -ENOENT)
+    int code = recording_file(r, SIGNATURE_NAME, TEXT_MAX, &file, err);
+    if (code == -ENOENT)
         return SIGNATURE_NONE;
-    bool read = fd >= 0 && file_read_at(fd, text, size, 0);
-    if (fd >= 0)
-        close(fd);
+    u64 size = file.size;
+    bool read = !code && blob_read_at(&file, text, size, 0);
+    blob_close(&file);
     if (!read) {
-        if (fd >= 0)
+        if (!code)
             err_set(err, -EIO, "cannot read %s/" SIGNATURE_NAME, r->path);
         return SIGNATURE_WRONG;
     }

@@ -53,6 +53,16 @@ const struct opened *timeline_recording(const struct timeline *t)
     return &t->o;
 }
 
+struct kept *timeline_kept(struct timeline *t)
+{
+    return &t->kept;
+}
+
+struct disk *timeline_disk(struct timeline *t, unsigned n)
+{
+    return &t->o.disks[n];
+}
+
 const struct log_summary *timeline_summary(const struct timeline *t)
 {
     return &t->summary;
@@ -118,7 +128,6 @@ int timeline_open(struct timeline **out, const char *dir, const struct timeline_
     if (!t)
         return err_set(err, -ENOMEM, "out of memory");
     t->config = *config;
-    t->files.dir = -1;
     t->notes.fd = -1;
     t->o.rec = (struct recording)RECORDING_CLOSED;
     t->budget = config->memory ? config->memory : default_budget();
@@ -133,14 +142,18 @@ int timeline_open(struct timeline **out, const char *dir, const struct timeline_
         code = build_machine(&t->o, &t->m, err);
     }
     if (!code)
-        log_summarise(t->o.log, &t->summary);
+        log_pass(t->o.log, &t->summary, kept_take, &t->kept);
     for (unsigned i = 0; !code && i < t->o.nseen; i++)
         if (t->o.seen[i].changed && config->warn)
             config->warn(config->opaque, t->o.seen[i].changed);
     if (!code) {
-        struct player_config pc = {
-            .log = t->o.log, .dir = t->o.quoted, .disks = t->o.seen, .ndisks = t->o.nseen};
+        struct player_config pc = {.log = t->o.log,
+                                   .dir = t->o.quoted,
+                                   .disks = t->o.seen,
+                                   .ndisks = t->o.nseen,
+                                   .contents = t->o.rec.contents};
         t->o.log = NULL;
+        t->kept.contents = t->o.rec.contents;
         code = player_create(&t->player, &pc, t->m, err);
     }
     if (!code) {
@@ -172,6 +185,7 @@ void timeline_close(struct timeline *t)
     keep_free(t);
     checkpoint_notes_close(&t->notes);
     player_destroy(t->player);
+    kept_free(&t->kept);
     if (t->m)
         machine_destroy(t->m);
     for (int i = 0; i < OUT_COUNT; i++)
@@ -282,7 +296,7 @@ int move(struct timeline *t, struct instant to, enum move *what, struct err *err
     }
     bool there = instant_reached(now, to);
     *what = there ? MOVE_REACHED : MOVE_PAUSE;
-    if (t->fork || there || t->direct)
+    if (t->fork || there || t->direct || t->config.once)
         return 0;
     bool keep = t->cost - t->last_kept >= KEEP_NS;
     for (size_t i = 0; i < ARRAY_SIZE(ahead) && to.position != NEVER; i++)
@@ -392,6 +406,12 @@ int timeline_set_points(struct timeline *t, const struct debug_point *points, un
         return err_set(err, -ENOMEM, "no memory for breakpoints");
     t->armed = true;
     return 0;
+}
+
+const struct debug_point *timeline_points(const struct timeline *t, unsigned *n)
+{
+    *n = t->npoints;
+    return t->points;
 }
 
 static enum timeline_verdict verdict(struct timeline *t, enum timeline_side side)
@@ -726,7 +746,7 @@ int timeline_write_checkpoints(struct timeline *t, u64 every_ns, u32 *files, u64
     int code = open_recording(&other, t->o.rec.path, err);
     if (code)
         return code;
-    code = checkpoint_writer_open(&w, &t->o.rec, temporary, err);
+    code = checkpoint_writer_open(&w, &t->o.rec, temporary, 0, err);
     w.notes = t->not_noted.code ? NULL : &t->notes;
     w.not_noted = t->not_noted;
     if (!code)

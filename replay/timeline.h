@@ -11,6 +11,7 @@
 
 #include "cpu/engine.h"
 #include "replay/checkpoint.h"
+#include "replay/kept.h"
 #include "replay/opened.h"
 
 struct timeline;
@@ -31,12 +32,13 @@ enum timeline_side {
 
 struct timeline_config {
     enum engine_kind engine;
-    u64 code_cache;                /* opened.h */
-    const struct disk_spec *named; /* opened.h */
+    u64 code_cache;                 /* opened.h */
+    const struct disk_named *named; /* opened.h */
     u64 memory; /* bytes that checkpoints may take; 0: a quarter of the free memory */
     bool ignore_files;
     bool trust;      /* checkpoint files of whoever made them are believed */
     bool told;       /* the user knows that some are not believed */
+    bool once;       /* nobody goes back: no checkpoints are taken on the way */
     bool make_files; /* for timeline_write_checkpoints(): those that are there are not read */
     /* Something the user should know that does not stop the work (a damaged checkpoint). */
     void (*warn)(void *opaque, const char *text);
@@ -53,6 +55,8 @@ void timeline_close(struct timeline *t); /* NULL is safe */
 
 struct machine *timeline_machine(struct timeline *t);
 const struct opened *timeline_recording(const struct timeline *t);
+/* Disk n of it, as the machine reads it. */
+struct disk *timeline_disk(struct timeline *t, unsigned n);
 struct instant timeline_now(const struct timeline *t);
 /* The last instant that can be reached; ended: how the recording ends, NULL while unknown. */
 struct instant timeline_end(const struct timeline *t);
@@ -64,6 +68,8 @@ const char *timeline_end_text(const struct timeline *t);
 enum player_result timeline_result(const struct timeline *t);
 const char *timeline_report(const struct timeline *t);
 const struct log_summary *timeline_summary(const struct timeline *t);
+/* Parts of the guest's files that the recording has. */
+struct kept *timeline_kept(struct timeline *t);
 
 enum timeline_stop {
     TIMELINE_REACHED,
@@ -80,6 +86,8 @@ int timeline_seek(struct timeline *t, struct instant to, enum timeline_stop *sto
 /* Debug points for the two below; copied. */
 int timeline_set_points(struct timeline *t, const struct debug_point *points, unsigned n,
                         struct err *err);
+/* Those that are set; valid until others are. */
+const struct debug_point *timeline_points(const struct timeline *t, unsigned *n);
 /* Runs until a debug point is hit or `to` is reached (position NEVER: the end). With `pass`, the
  * instruction at the present position is not stopped at. */
 int timeline_forward(struct timeline *t, struct instant to, bool pass, enum timeline_stop *stop,

@@ -53,12 +53,9 @@ static int bind(struct timeline *t, struct err *err)
     return 0;
 }
 
-/* A note of one is a note of those before it, too: their links are in its link. */
 static void believe(struct timeline *t)
 {
-    u32 n = t->files.count, all = n;
-    while (n && !checkpoint_noted(&t->notes, &t->files.file[n - 1].link))
-        n--;
+    u32 all = t->files.count, n = checkpoint_set_believed(&t->files, &t->notes);
     checkpoint_set_cut(&t->files, n);
     if (n == all || t->config.told)
         return;

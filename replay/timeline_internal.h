@@ -19,6 +19,7 @@ struct timeline {
     struct timeline_config config;
     struct opened o;
     struct log_summary summary;
+    struct kept kept; /* parts of files, by the log */
     struct machine *m;
     struct player *player;
     struct transcript text[OUT_COUNT];

@@ -143,6 +143,7 @@ struct gpu_log_reader;
 /* Takes over `fd`, and reads the start record. <0 when it is no gpu.log, of another version, or has
  * no whole first chunk. */
 int gpu_log_open(struct gpu_log_reader **out, int fd, struct err *err);
+int gpu_log_open_blob(struct gpu_log_reader **out, struct blob blob, struct err *err);
 const struct gpu_rec_start *gpu_log_start(const struct gpu_log_reader *r);
 /* 1: the next record, valid until the next call; 0: no more, gpu_log_damage says why. The start
  * record is not among them. */

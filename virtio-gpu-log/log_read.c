@@ -123,15 +123,20 @@ void gpu_log_return(struct gpu_log_reader *r, const struct gpu_log_mark *mark)
 
 int gpu_log_open(struct gpu_log_reader **out, int fd, struct err *err)
 {
+    return gpu_log_open_blob(out, blob_of(fd), err);
+}
+
+int gpu_log_open_blob(struct gpu_log_reader **out, struct blob blob, struct err *err)
+{
     struct gpu_record first;
     struct gpu_log_reader *r = calloc(1, sizeof(*r));
     if (!r) {
-        close(fd);
+        blob_close(&blob);
         return err_set(err, -ENOMEM, "no memory to read the GPU log");
     }
-    r->file.fd = fd;
+    r->file.blob = blob;
     struct chunk_file_header h;
-    int code = chunks_open(&r->file, &gpu_log_format, fd, &h, err);
+    int code = chunks_open(&r->file, &gpu_log_format, blob, &h, err);
     if (!code) {
         if (!gpu_log_next(r, &first))
             code = err_set(err, -EINVAL, "the GPU log has no start: %s", r->file.damage.text);
@@ -158,7 +163,7 @@ void gpu_log_reader_destroy(struct gpu_log_reader *r)
 {
     if (!r)
         return;
-    close(r->file.fd);
+    blob_close(&r->file.blob);
     free(r->raw);
     free(r->packed);
     free(r->places);
@@ -332,7 +337,7 @@ static int load_contents(struct gpu_log_reader *r, u32 chunk, struct err *err)
     if (!room(&r->loaded, &r->loaded_room, c->raw_size, 1) ||
         !room(&r->packed, &r->packed_room, c->packed_size, 1))
         return err_set(err, -ENOMEM, "no memory for contents of the GPU log");
-    if (!file_read_at(r->file.fd, r->packed, c->packed_size, c->offset) ||
+    if (!blob_read_at(&r->file.blob, r->packed, c->packed_size, c->offset) ||
         XXH3_64bits(r->packed, c->packed_size) != c->hash ||
         !chunk_unpack(r->packed, c->packed_size, r->loaded, c->raw_size))
         return err_set(err, -EIO, "the GPU log changed while it was read (offset %" PRIu64 ")",

@@ -16,6 +16,11 @@
  * docs/security.md. */
 static const struct verb commands[] = {
     {"record", cmd_record, SANDBOX_CODE | SANDBOX_LISTEN | SANDBOX_TERMINAL},
+    {"run", cmd_run, 0},
+    {"hunt", cmd_hunt, 0},
+    {"simplify", cmd_simplify, 0},
+    {"ls", cmd_ls, 0},
+    {"rm", cmd_rm, 0},
     {"replay", cmd_replay, SANDBOX_READ | SANDBOX_CODE},
     {"info", cmd_info, SANDBOX_READ},
     {"events", cmd_events, SANDBOX_READ},
@@ -25,11 +30,14 @@ static const struct verb commands[] = {
     {"ps", cmd_ps, SANDBOX_READ | SANDBOX_CODE},
     {"core", cmd_core, SANDBOX_READ | SANDBOX_CODE},
     {"gdb", cmd_gdb, SANDBOX_READ | SANDBOX_CODE},
+    {"debug", cmd_debug, SANDBOX_READ | SANDBOX_CODE},
     {"checkpoint", cmd_checkpoint, SANDBOX_READ | SANDBOX_CODE},
     {"disk", cmd_disk, SANDBOX_READ | SANDBOX_CODE},
     {"pcap", cmd_pcap, SANDBOX_READ | SANDBOX_CODE},
     {"gpu", cmd_gpu, 0},
     {"doctor", cmd_doctor, 0},
+    {"pack", cmd_pack, SANDBOX_READ | SANDBOX_CODE},
+    {"unpack", cmd_unpack, SANDBOX_READ},
     {"verify", cmd_verify, SANDBOX_READ | SANDBOX_CODE},
     {"sign", cmd_sign, SANDBOX_READ},
 };
@@ -40,8 +48,14 @@ static const char doc[] =
     "Records a whole virtual machine and replays it, instruction for instruction.\n\n"
     "Commands:\n"
     "  record      run a machine and record it\n"
+    "  run         run a program of this host and record it\n"
+    "  hunt        record it with one seed after the other, until it fails\n"
+    "  simplify    which turns of CPUs a failure needs, of one with --chaos\n"
+    "  ls          the recordings of run\n"
+    "  rm          remove recordings\n"
     "  replay      run a recording again, exactly; or to a point, or for gdb\n"
     "  gdb         gdb at any point of it, forwards and backwards\n"
+    "  debug       gdb on the process that crashed, or that run recorded\n"
     "  checkpoint  write checkpoints into it, so that it opens anywhere at once\n"
     "  info        what a recording holds\n"
     "  events      its log, as text or JSON\n"
@@ -53,9 +67,12 @@ static const char doc[] =
     "  disk        its disks as they were at any point\n"
     "  pcap        what its networks carried, for Wireshark\n"
     "  gpu         its stream of GPU commands\n"
+    "  pack        a recording as one file, to carry anywhere\n"
+    "  unpack      a directory of it again\n"
     "  verify      is it what was recorded, and signed? hashes, signature, replay\n"
     "  sign        put a signature into it\n"
     "  doctor      what this host can do for it\n\n"
+    "Where a command takes the DIR of a recording it takes a packed one, FILE.reprise, too.\n"
     "`reprise help COMMAND` or `reprise COMMAND --help` says more about each." EXIT_HELP;
 
 /* A file of ours must not become descriptor 0, 1 or 2: what is printed would end up in it. */
@@ -119,7 +136,8 @@ int main(int argc, char **argv)
     guard_standard_output();
     argc = ask_for_help(argc, argv);
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &c);
-    if (c.chosen->run == cmd_record || c.chosen->run == cmd_replay || c.chosen->run == cmd_gdb)
+    if (c.chosen->run == cmd_record || c.chosen->run == cmd_replay || c.chosen->run == cmd_gdb ||
+        c.chosen->run == cmd_debug)
         signal(SIGPIPE, SIG_IGN);
     int code = verb_run(&c, "reprise");
     bool earlier = ferror(stdout);

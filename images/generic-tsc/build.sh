@@ -5,22 +5,14 @@ cd "$(dirname "$0")/../.."
 out=build/images/generic-tsc
 . images/common.sh
 
-work="$(pwd)/$out.tmp"
-rm -rf "$work"
-mkdir -p "$work"
-read -r kernel version _ <build/images/generic/version
-release=${kernel#linux-image-}
-root="$work/initramfs"
 # ext4 has RDTSC of its own: the tests load it.
-from_generic "$root/lib/modules/$release" crc16 mbcache jbd2 ext4
+begin_more crc16 mbcache jbd2 ext4
 
-# Headers of another version of the package would give a module that the kernel does not load.
 say "fetching the headers of $release"
 sdk="$work/sdk"
 for package in "linux-headers-$release" "linux-headers-${release%-amd64}-common"; do
     fetch "$package" "$sdk"
-    [ "$(awk 'END { print $2 }' "$work/version")" = "$version" ] ||
-        die "apt's $package is not of the generic image's kernel, $version: make images-clean images"
+    of_that_kernel "$package"
 done
 kbuild=$(apt-cache depends "linux-headers-$release" | sed -n 's/^ *Depends: \(linux-kbuild-.*\)$/\1/p')
 fetch "${kbuild:-linux-kbuild-${release%-amd64}}" "$sdk"
@@ -41,10 +33,4 @@ gcc -std=gnu11 -O1 -Wall -Wextra $werror -Wno-unused-parameter -static -s -o "$w
     images/generic-tsc/*.c
 install -D -m 644 "$work/reprise_tsc.ko" "$root/lib/modules/$release/reprise_tsc.ko"
 install -D -m 755 "$work/tsc-test" "$root/bin/tsc-test"
-initramfs "$root" "$work/more"
-cat build/images/generic/initrd "$work/more" >"$work/initrd"
-(cd "$work" && sha256sum vmlinuz initrd reprise_tsc.ko) >>"$work/version"
-rm -rf "$root" "$work/more" "$sdk" "$work/debs" "$work/module" "$work/make.log"
-rm -rf "$out"
-mv "$work" "$out"
-say "$out: $(head -n 1 "$out/version" | cut -d' ' -f1,2), with reprise_tsc.ko"
+end_more reprise_tsc.ko reprise_tsc.ko tsc-test

@@ -4,4 +4,4 @@ cd "$(dirname "$0")/../.."
 out=build/images/generic
 . images/common.sh
 kernel_image linux-image-amd64 fs/ext4/ext4.ko fs/jbd2/jbd2.ko fs/mbcache.ko lib/crc16.ko \
-    crypto/crc32c_generic.ko
+    crypto/crc32c_generic.ko fs/overlayfs/overlay.ko

@@ -13,11 +13,6 @@ static void fail(struct gdb_server *s)
     reply_text(&s->reply, "E01");
 }
 
-static struct machine *machine(struct gdb_server *s)
-{
-    return s->target.machine(s->target.opaque);
-}
-
 static bool of_process(struct gdb_server *s, const struct gdb_thread **list, size_t *count,
                        i32 *now)
 {
@@ -26,13 +21,15 @@ static bool of_process(struct gdb_server *s, const struct gdb_thread **list, siz
 
 const struct gdb_thread *access_threads(struct gdb_server *s, size_t *count, i32 *now)
 {
-    static const struct gdb_thread cpu = {.id = THREAD};
     const struct gdb_thread *list;
     if (of_process(s, &list, count, now))
         return list;
-    *count = 1;
-    *now = THREAD;
-    return &cpu;
+    struct machine *m = s->target.machine(s->target.opaque);
+    *count = machine_cpus(m);
+    *now = THREAD + (i32)machine_turn(m);
+    for (size_t i = 0; i < *count; i++)
+        s->cpus[i] = (struct gdb_thread){.id = THREAD + (i32)i, .process = THREAD};
+    return s->cpus;
 }
 
 static bool shows_process(struct gdb_server *s)
@@ -43,15 +40,28 @@ static bool shows_process(struct gdb_server *s)
     return of_process(s, &list, &count, &now);
 }
 
-bool access_thread(struct gdb_server *s, i32 id, struct vcpu *out, bool *fpu)
+/* As the vCPU sees it that gdb has selected. */
+static struct machine *machine(struct gdb_server *s)
+{
+    struct machine *m = s->target.machine(s->target.opaque);
+    bool selected = machine_cpus(m) > 1 && s->thread && !shows_process(s);
+    machine_look_at(m, selected ? (unsigned)(s->thread - THREAD) : machine_turn(m));
+    return m;
+}
+
+bool access_thread(struct gdb_server *s, i32 id, struct vcpu *out, bool *fpu, u64 *call)
 {
     const struct gdb_thread *list;
     size_t count;
     i32 now;
     *fpu = true;
+    *call = ~0ull;
     if (of_process(s, &list, &count, &now))
-        return s->target.thread(s->target.opaque, id > 0 ? id : now, out, fpu);
-    memcpy(out, machine_vcpu(machine(s)), sizeof(*out));
+        return s->target.thread(s->target.opaque, id > 0 ? id : now, out, fpu, call);
+    struct machine *m = machine(s);
+    if (id > 0)
+        machine_look_at(m, (unsigned)(id - THREAD));
+    memcpy(out, machine_vcpu(m), sizeof(*out));
     return true;
 }
 
@@ -81,10 +91,11 @@ static struct machine *machine_to_write(struct gdb_server *s)
 unsigned access_view(struct gdb_server *s)
 {
     struct vcpu c;
+    u64 call;
     bool fpu, avx = cpu_model_xcr0(machine_cpu_model(machine(s))) & 4;
     if (!shows_process(s))
         return gdb_view(machine_vcpu(machine(s)), avx);
-    if (!access_thread(s, s->thread, &c, &fpu))
+    if (!access_thread(s, s->thread, &c, &fpu, &call))
         return s->view ? s->view : GDB_VIEW_PROCESS | (avx ? GDB_VIEW_AVX : 0);
     return (gdb_view(&c, avx) & ~GDB_VIEW_LONG) | GDB_VIEW_PROCESS;
 }
@@ -112,8 +123,8 @@ void access_read_registers(struct gdb_server *s)
 {
     struct vcpu c;
     struct gdb_beside beside;
-    bool fpu, known = access_thread(s, s->thread, &c, &fpu);
     gdb_beside_read(&beside, &s->target, GDB_REGISTERS);
+    bool fpu, known = access_thread(s, s->thread, &c, &fpu, &beside.call);
     for (unsigned n = 0; n < GDB_REGISTERS; n++)
         if (gdb_reg_find(n, s->view))
             put_register(s, known ? &c : NULL, fpu, &beside, n);
@@ -130,7 +141,7 @@ void access_read_register(struct gdb_server *s, const char *text)
         return;
     }
     gdb_beside_read(&beside, &s->target, (unsigned)number);
-    bool known = access_thread(s, s->thread, &c, &fpu);
+    bool known = access_thread(s, s->thread, &c, &fpu, &beside.call);
     put_register(s, known ? &c : NULL, fpu, &beside, (unsigned)number);
 }
 
@@ -228,7 +239,7 @@ static bool peek(struct gdb_server *s, u64 address, u8 *out, size_t len)
 {
     if (s->physical)
         return machine_peek_physical(machine(s), address, out, len);
-    return shows_process(s) ? s->target.peek(s->target.opaque, address, out, len)
+    return shows_process(s) ? s->target.peek(s->target.opaque, s->thread, address, out, len)
                             : machine_peek(machine(s), address, out, len);
 }
 

@@ -1,6 +1,7 @@
 /*
  * target.xml: the registers of regs.c by gdb's features (gdb manual, G.5 "i386 Features"), and two
- * of our own. The operating system is none, or gdb would look for processes and shared libraries.
+ * of our own. The operating system is none, or gdb would look for processes and shared libraries;
+ * of a process it is Linux, and then gdb wants orig_rax.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,7 +87,8 @@ char *gdb_description(unsigned view)
                                         [FEATURE_SEGMENTS] = "org.gnu.gdb.i386.segments",
                                         [FEATURE_SYSTEM] = "org.reprise.x86.system",
                                         [FEATURE_PROCESS] = "org.reprise.process",
-                                        [FEATURE_BASES] = "org.reprise.x86.bases"};
+                                        [FEATURE_BASES] = "org.reprise.x86.bases",
+                                        [FEATURE_LINUX] = "org.gnu.gdb.i386.linux"};
     char *text = NULL;
     size_t size;
     FILE *f = open_memstream(&text, &size);
@@ -95,10 +97,11 @@ char *gdb_description(unsigned view)
     fprintf(
         f,
         "<?xml version=\"1.0\"?><!DOCTYPE target SYSTEM \"gdb-target.dtd\"><target version=\"1.0\">"
-        "<architecture>%s</architecture><osabi>none</osabi>",
+        "<architecture>%s</architecture><osabi>%s</osabi>",
         view & GDB_VIEW_16   ? "i8086"
         : view & GDB_VIEW_32 ? "i386"
-                             : "i386:x86-64");
+                             : "i386:x86-64",
+        view & GDB_VIEW_PROCESS ? "GNU/Linux" : "none");
     int now = -1;
     for (unsigned n = 0; n < GDB_REGISTERS; n++) {
         const struct gdb_reg *r = gdb_reg_find(n, view);

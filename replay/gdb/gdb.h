@@ -63,15 +63,18 @@ struct gdb_process {
     char comm[16];
 };
 
-/* A thread of the one process that gdb is shown. */
+/* A thread of the process that gdb is shown. */
 struct gdb_thread {
     i32 id;            /* the guest's number of it, at least 1 */
+    i32 process;       /* ... and of its process */
     char name[16];     /* printable */
     const char *where; /* NULL: it is no thread of a process but the CPU */
 };
 
 /* MOVED: the machine is not where gdb thinks; MOVED_HOOK: and gdb finds out by "qreprise.Moved". */
 enum gdb_monitor { GDB_MONITOR_UNKNOWN, GDB_MONITOR_OK, GDB_MONITOR_MOVED, GDB_MONITOR_MOVED_HOOK };
+
+enum gdb_shows { GDB_SHOWS_SAME, GDB_SHOWS_MACHINE, GDB_SHOWS_PROCESS };
 
 struct vcpu;
 
@@ -89,6 +92,9 @@ struct vcpu;
  * i8086 of
  * 16. It is told of another CPU when it asks again ("qreprise.Changed"). */
 unsigned gdb_view(const struct vcpu *c, bool avx);
+
+#define GDB_PATH_MAX     4096u
+#define GDB_SIGINFO_SIZE 128u
 
 /* What the owner provides. All functions are called from within gdb_server_wait, set_points also
  * from gdb_server_destroy and when a peer goes. */
@@ -118,13 +124,36 @@ struct gdb_target {
     /* NULL: nothing is known of processes. */
     void (*process)(void *opaque, struct gdb_process *out);
     /* gdb is shown one process: its threads where the machine stands, valid until the machine
-     * moves; *now: the one that a stop is of, 0: there is none. False, or NULL: the machine. Where
-     * it is true once, it stays so. */
+     * moves; *now: the one that a stop is of, 0: there is none. Where it has just made another one,
+     * those of that too. False, or NULL: the machine. */
     bool (*threads)(void *opaque, const struct gdb_thread **list, size_t *count, i32 *now);
-    /* What a thread has in ring 3; false: not known. *fpu: x87 and vectors too. */
-    bool (*thread)(void *opaque, i32 id, struct vcpu *out, bool *fpu);
-    /* The process's memory, within a page. */
-    bool (*peek)(void *opaque, u64 address, void *out, size_t len);
+    /* What a thread has in ring 3; false: not known. *fpu: x87 and vectors too. *call: Linux's
+     * orig_ax. */
+    bool (*thread)(void *opaque, i32 id, struct vcpu *out, bool *fpu, u64 *call);
+    /* The memory of the process with that thread (0: the one shown), within a page. */
+    bool (*peek)(void *opaque, i32 thread, u64 address, void *out, size_t len);
+    /* Its auxiliary vector, of at most `size` bytes, as its own words; 0: not known. */
+    size_t (*auxv)(void *opaque, void *out, size_t size);
+    /* System calls of the process stop from now on: the `n` of these numbers, all of them for 0; or
+     * none. <0 with a text: they cannot. */
+    int (*catch_calls)(void *opaque, bool on, const u32 *calls, size_t n, struct err *err);
+    /* What gdb will be shown when it attaches again, if something else. NULL: always the same. */
+    enum gdb_shows (*shows)(void *opaque);
+    /* Linux's siginfo_t of the signal that the process was stopped by here; false: there is none.
+     */
+    bool (*siginfo)(void *opaque, u8 out[GDB_SIGINFO_SIZE]);
+    /* Files as they are in the guest, to be read only; never one of this host. Opens one: a handle,
+     * or <0: -ENOENT, -EMFILE, -ENOMEM. */
+    int (*file_open)(void *opaque, const char *path, u64 *size);
+    /* Bytes from there on, as many as there are; <0: they are not known. */
+    i64 (*file_read)(void *opaque, int handle, u64 offset, void *out, size_t len);
+    void (*file_close)(void *opaque, int handle);
+    /* What a link leads to; false: it is none. */
+    bool (*file_link)(void *opaque, const char *path, char out[GDB_PATH_MAX]);
+    /* Running backwards, tell processes that it made: gdb would follow them otherwise. */
+    void (*back_forks)(void *opaque, bool on);
+    /* gdb forgets that process; true: it still knows another one. */
+    bool (*leave)(void *opaque, i32 process);
 };
 
 enum gdb_action {
@@ -139,11 +168,24 @@ enum gdb_action {
     GDB_INTERRUPTED, /* gdb_server_wake */
 };
 
+#define GDB_TELLS_FORK   1u
+#define GDB_TELLS_VFORK  2u
+#define GDB_TELLS_EXEC   4u
+#define GDB_SIGNAL_WORDS 3u
+
 struct gdb_resume {
     enum gdb_action action;
     u64 start, end; /* GDB_RANGE_STEP */
     i32 thread;     /* of a process, that steps; 0: whichever the stop was of */
+    i32 process;    /* which runs; 0: the one that is shown */
+    /* What of a process may be told: GDB_TELLS_..., and signals that it gets without a stop, a bit
+     * for each of gdb's numbers. */
+    unsigned tells;
+    u64 passes[GDB_SIGNAL_WORDS];
 };
+
+/* Does the process get this signal of Linux without a stop? */
+bool gdb_signal_passes(const struct gdb_resume *r, int number);
 
 /* Actions after which gdb waits for gdb_server_stopped. */
 static inline bool gdb_action_runs(enum gdb_action action)
@@ -160,13 +202,23 @@ enum gdb_stop_reason {
     GDB_STOP_HISTORY_BEGIN, /* running backwards reached the beginning */
     GDB_STOP_HISTORY_END,
     GDB_STOP_EXITED, /* status: the exit status, or minus the number of a signal */
+    /* Of a process: */
+    GDB_STOP_CALL,       /* it calls the system: status is the number of the call */
+    GDB_STOP_RETURN,     /* ... has been there */
+    GDB_STOP_FORK,       /* it made the process `status` */
+    GDB_STOP_VFORK,      /* ... and waits until that one has given its memory back */
+    GDB_STOP_VFORK_DONE, /* it waits no longer */
+    GDB_STOP_EXEC,       /* it begins to run `path` */
+    GDB_STOP_SIGNAL,     /* status: the signal that it gets */
 };
 
 struct gdb_stop {
     enum gdb_stop_reason reason;
     enum gdb_point_kind watch; /* the kind of the watchpoint as it was inserted */
     u64 address;               /* the byte that was accessed */
+    i32 thread;                /* of the machine's vCPUs: whose stop it is; 0: whose turn it is */
     int status;
+    char path[GDB_PATH_MAX];
     char text[256]; /* if not empty, shown to the user first; a newline is added if it has none */
 };
 
@@ -215,6 +267,8 @@ void gdb_server_wake(struct gdb_server *s);
 
 /* Ends the pending run: the stop reply. Without one (the peer is gone) it does nothing. */
 void gdb_server_stopped(struct gdb_server *s, const struct gdb_stop *stop);
+/* Why it stands where it does, to a gdb that comes. */
+void gdb_server_stands(struct gdb_server *s, const struct gdb_stop *stop);
 
 /* Text for the user while a run is pending; dropped when none is. */
 void gdb_server_print(struct gdb_server *s, const char *text);

@@ -162,6 +162,10 @@ void points_change(struct gdb_server *s, const char *text, bool add)
         reply_error(&s->reply, "a watchpoint of that length does not exist");
         return;
     }
+    if (!add && threads_of_other(s)) {
+        reply_text(&s->reply, "OK");
+        return;
+    }
     if (!add) {
         take_out(s, &p);
         return;

@@ -113,6 +113,7 @@ static const struct gdb_reg table[GDB_REGISTERS] = {
     WHERE("ip", rip), WHERE("cs_base", seg_base[SEG_CS]), WHERE("ss_base", seg_base[SEG_SS]),
     WHERE("ds_base", seg_base[SEG_DS]), WHERE("es_base", seg_base[SEG_ES]),
     WHERE("fs_base", seg_base[SEG_FS]), WHERE("gs_base", seg_base[SEG_GS]),
+    {"orig_rax", "int64", "system", 64, 0, 0, FEATURE_LINUX, REG_READ_ONLY},
 };
 /* clang-format on */
 
@@ -131,6 +132,8 @@ static const struct gdb_reg narrow[] = {
 };
 /* clang-format on */
 
+static const struct gdb_reg orig_eax = {"orig_eax", "int32", "system",      32,
+                                        0,          0,       FEATURE_LINUX, REG_READ_ONLY};
 static const struct gdb_reg long_eip = {"eip", "int64", NULL, 64, 8, 0, FEATURE_CORE, REG_RIP};
 
 unsigned gdb_view(const struct vcpu *c, bool avx)
@@ -148,8 +151,11 @@ const struct gdb_reg *gdb_reg_find(u64 number, unsigned view)
     if (number >= GDB_REGISTERS || (table[number].feature == FEATURE_AVX && !(view & GDB_VIEW_AVX)))
         return NULL;
     if ((view & GDB_VIEW_PROCESS) &&
-        (table[number].feature >= FEATURE_SYSTEM || number == GDB_K_GS_BASE))
+        ((table[number].feature >= FEATURE_SYSTEM && number != GDB_ORIG_RAX) ||
+         number == GDB_K_GS_BASE))
         return NULL;
+    if (number == GDB_ORIG_RAX)
+        return !(view & GDB_VIEW_PROCESS) ? NULL : view & GDB_VIEW_32 ? &orig_eax : &table[number];
     if (!(view & GDB_VIEW_32))
         return number == GDB_NARROW_FS_BASE || number == GDB_NARROW_FS_BASE + 1 ? NULL
                                                                                 : &table[number];
@@ -277,7 +283,7 @@ static void set_xstate_bv(u8 *x)
 void gdb_beside_read(struct gdb_beside *out, const struct gdb_target *target, unsigned number)
 {
     bool process = number == GDB_REGISTERS || table[number].access == REG_PROCESS;
-    *out = (struct gdb_beside){.cr8 = machine_cr8(target->machine(target->opaque))};
+    *out = (struct gdb_beside){.cr8 = machine_cr8(target->machine(target->opaque)), .call = ~0ull};
     if (process && target->process)
         target->process(target->opaque, &out->process);
 }
@@ -302,6 +308,8 @@ bool gdb_reg_read(const struct vcpu *c, const struct gdb_beside *beside, unsigne
         put(out, x87_read(c->xsave, r->offset), bytes);
     } else if (number == GDB_CR8) {
         put(out, beside->cr8, bytes);
+    } else if (number == GDB_ORIG_RAX) {
+        put(out, beside->call, bytes);
     } else if (number == GDB_RIP) {
         put(out, linear_pc(c), bytes);
     } else if (r->access == REG_PROCESS) {

@@ -31,7 +31,8 @@ enum {
     GDB_COMM = 101,
     GDB_IP = 102,
     GDB_NARROW_FS_BASE = 107, /* and GS: of an i386, which has no other */
-    GDB_REGISTERS = 109
+    GDB_ORIG_RAX = 109,
+    GDB_REGISTERS = 110
 };
 
 enum reg_feature {
@@ -41,7 +42,8 @@ enum reg_feature {
     FEATURE_SEGMENTS,
     FEATURE_SYSTEM,
     FEATURE_PROCESS,
-    FEATURE_BASES
+    FEATURE_BASES,
+    FEATURE_LINUX
 };
 
 /* What a write must heed. REG_PROCESS: read-only too, a field of struct gdb_process. */
@@ -59,6 +61,7 @@ enum reg_access {
 /* What is a register to gdb and not in struct vcpu. */
 struct gdb_beside {
     u64 cr8;
+    u64 call; /* orig_rax of a thread of a process */
     struct gdb_process process;
 };
 

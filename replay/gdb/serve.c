@@ -12,8 +12,8 @@
 #include "replay/gdb/regs.h"
 #include "replay/gdb/server.h"
 
-#define SIGNAL_INT  2
-#define SIGNAL_TRAP 5
+#define AUXV_MAX  1024u
+#define CALLS_MAX 1024u /* system calls that gdb names */
 
 static void ok(struct gdb_server *s)
 {
@@ -25,143 +25,43 @@ static void fail(struct gdb_server *s)
     reply_text(&s->reply, "E01");
 }
 
-static struct machine *machine(struct gdb_server *s)
-{
-    return s->target.machine(s->target.opaque);
-}
-
-/* ---- stop replies ---- */
-
-static void put_reason(struct gdb_server *s, const struct gdb_stop *stop)
-{
-    static const char *const watch[] = {
-        [GDB_WATCH_WRITE] = "watch", [GDB_WATCH_READ] = "rwatch", [GDB_WATCH_ACCESS] = "awatch"};
-    struct reply *r = &s->reply;
-    switch (stop->reason) {
-    case GDB_STOP_BREAK_SOFT: reply_text(r, s->tells_break ? "swbreak:;" : ""); break;
-    case GDB_STOP_BREAK_HARD: reply_text(r, s->tells_break ? "hwbreak:;" : ""); break;
-    case GDB_STOP_WATCH:
-        if (stop->watch >= GDB_WATCH_WRITE && stop->watch <= GDB_WATCH_ACCESS)
-            reply_format(r, "%s:%llx;", watch[stop->watch], (unsigned long long)stop->address);
-        break;
-    case GDB_STOP_HISTORY_BEGIN: reply_text(r, "replaylog:begin;"); break;
-    case GDB_STOP_HISTORY_END: reply_text(r, "replaylog:end;"); break;
-    default: break;
-    }
-}
-
-void serve_stop_reply(struct gdb_server *s, const struct gdb_stop *stop)
-{
-    static const u8 expedited[] = {GDB_RBP, GDB_RSP, GDB_RIP};
-    const struct gdb_beside none = {0};
-    struct vcpu c;
-    size_t count;
-    i32 now;
-    bool fpu;
-    s->thread = 0;
-    reply_clear(&s->reply);
-    if (stop->reason == GDB_STOP_EXITED) {
-        if (stop->status < 0)
-            reply_format(&s->reply, "X%02x", -stop->status & 0xff);
-        else
-            reply_format(&s->reply, "W%02x", stop->status & 0xff);
-        return;
-    }
-    reply_format(&s->reply, "T%02x", stop->reason == GDB_STOP_INTERRUPT ? SIGNAL_INT : SIGNAL_TRAP);
-    access_threads(s, &count, &now);
-    bool known = access_thread(s, 0, &c, &fpu);
-    for (unsigned i = 0; known && i < ARRAY_SIZE(expedited); i++) {
-        u8 bytes[GDB_REG_SIZE];
-        gdb_reg_read(&c, &none, expedited[i], bytes);
-        reply_format(&s->reply, "%02x:", expedited[i]);
-        reply_hex(&s->reply, bytes, gdb_reg_find(expedited[i], s->view)->bits / 8u);
-        reply_text(&s->reply, ";");
-    }
-    if (now)
-        reply_format(&s->reply, "thread:%x;", (unsigned)now);
-    put_reason(s, stop);
-}
-
-/* ---- threads ---- */
-
-/* 0 and -1 mean any and all. */
-static bool parse_thread(const char **text, i64 *thread)
-{
-    bool negative = parse_char(text, '-');
-    u64 v;
-    if (!parse_hex(text, &v) || v > INT32_MAX)
-        return false;
-    *thread = negative ? -(i64)v : (i64)v;
-    return true;
-}
-
-static bool is_ours(struct gdb_server *s, i64 thread)
-{
-    size_t count;
-    i32 now;
-    const struct gdb_thread *list = access_threads(s, &count, &now);
-    bool found = thread == 0 || thread == -1;
-    for (size_t i = 0; !found && i < count; i++)
-        found = list[i].id == thread;
-    return found;
-}
-
-/* 'T', and with `select` "Hg": whose registers are asked from now on. */
-static void thread_packet(struct gdb_server *s, const char *text, bool select)
-{
-    i64 thread;
-    if (!parse_thread(&text, &thread) || *text || !is_ours(s, thread)) {
-        fail(s);
-        return;
-    }
-    if (select)
-        s->thread = thread > 0 ? (i32)thread : 0;
-    ok(s);
-}
-
-static void describe_cpu(struct gdb_server *s, char *out, size_t size)
-{
-    const struct vcpu *c = machine_vcpu(machine(s));
-    snprintf(out, size, "CPU %d (%s), CPL %u", THREAD - 1, c->halted ? "halted" : "running",
-             gdb_cpl(c));
-}
-
-static void thread_extra(struct gdb_server *s, const char *text)
-{
-    char info[64] = "";
-    size_t count;
-    i32 now;
-    i64 thread;
-    if (!parse_thread(&text, &thread) || *text || !is_ours(s, thread)) {
-        fail(s);
-        return;
-    }
-    const struct gdb_thread *list = access_threads(s, &count, &now);
-    for (size_t i = 0; i < count; i++)
-        if (!list[i].where)
-            describe_cpu(s, info, sizeof(info));
-        else if (list[i].id == thread)
-            snprintf(info, sizeof(info), "%s, %s", list[i].name, list[i].where);
-    reply_hex(&s->reply, info, strlen(info));
-}
-
 /* ---- queries ---- */
+
+/* Does a peer's list have it, whole? */
+static bool has_feature(const char *features, const char *name)
+{
+    size_t len = strlen(name);
+    for (const char *at = features; (at = strstr(at, name)); at += len)
+        if ((at == features || strchr(":;", at[-1])) && (!at[len] || at[len] == ';'))
+            return true;
+    return false;
+}
 
 static void supported(struct gdb_server *s, const char *features)
 {
-    s->tells_break = strstr(features, "swbreak+") != NULL;
+    bool process = access_view(s) & GDB_VIEW_PROCESS;
+    s->tells_break = has_feature(features, "swbreak+");
+    s->multi = process && has_feature(features, "multiprocess+");
+    s->tells_fork = s->multi && has_feature(features, "fork-events+");
+    s->tells_vfork = s->multi && has_feature(features, "vfork-events+");
+    s->tells_exec = s->multi && has_feature(features, "exec-events+");
     reply_format(&s->reply,
                  "PacketSize=%x;QStartNoAckMode+;qXfer:features:read+;qXfer:threads:read+;"
                  "swbreak+;hwbreak+;vContSupported+;ConditionalBreakpoints+;binary-upload+;"
-                 "error-message+%s",
-                 GDB_PACKET_SIZE, s->target.can_reverse ? ";ReverseStep+;ReverseContinue+" : "");
+                 "error-message+%s%s",
+                 GDB_PACKET_SIZE, s->target.can_reverse ? ";ReverseStep+;ReverseContinue+" : "",
+                 s->target.auxv && process ? ";qXfer:auxv:read+" : "");
+    if (s->multi)
+        reply_text(&s->reply, ";multiprocess+;fork-events+;vfork-events+;exec-events+");
+    if (process && s->target.catch_calls)
+        reply_text(&s->reply, ";QCatchSyscalls+;QPassSignals+");
+    if (process && s->target.siginfo)
+        reply_text(&s->reply, ";qXfer:siginfo:read+");
 }
 
-/* The part "OFFSET,LENGTH" of an object. */
-static void transfer(struct gdb_server *s, const char *range, const char *object)
+void serve_transfer(struct gdb_server *s, const char *range, const void *object, size_t size)
 {
     u64 offset, len;
-    size_t size = strlen(object);
     if (!parse_hex(&range, &offset) || !parse_char(&range, ',') || !parse_hex(&range, &len) ||
         *range || offset > size) {
         fail(s);
@@ -169,7 +69,7 @@ static void transfer(struct gdb_server *s, const char *range, const char *object
     }
     size_t part = MIN(len, size - offset);
     reply_text(&s->reply, "m");
-    if (reply_binary(&s->reply, object + offset, part) == size - offset)
+    if (reply_binary(&s->reply, (const u8 *)object + offset, part) == size - offset)
         s->reply.data[0] = 'l';
 }
 
@@ -188,76 +88,31 @@ static void transfer_features(struct gdb_server *s, const char *text)
         fail(s);
         return;
     }
-    transfer(s, text, s->description);
+    serve_transfer(s, text, s->description, strlen(s->description));
 }
 
-/* A name of the guest's, in XML. */
-static void put_attribute(FILE *f, const char *text)
+static void transfer_auxv(struct gdb_server *s, const char *text)
 {
-    for (; *text; text++)
-        if (strchr("<>&\"'", *text))
-            fprintf(f, "&#%d;", *text);
-        else
-            fputc(*text, f);
-}
-
-static void transfer_threads(struct gdb_server *s, const char *text)
-{
-    char info[64], *object = NULL;
-    size_t count, size;
-    i32 now;
-    const struct gdb_thread *list = access_threads(s, &count, &now);
-    FILE *f = open_memstream(&object, &size);
-    if (!f) {
-        fail(s);
-        return;
-    }
-    fputs("<?xml version=\"1.0\"?><threads>", f);
-    for (size_t i = 0; i < count; i++) {
-        if (!list[i].where) {
-            describe_cpu(s, info, sizeof(info));
-            fprintf(f, "<thread id=\"%x\" core=\"%d\">%s</thread>", THREAD, THREAD - 1, info);
-            continue;
-        }
-        fprintf(f, "<thread id=\"%x\" name=\"", (unsigned)list[i].id);
-        put_attribute(f, list[i].name);
-        fprintf(f, "\">%s</thread>", list[i].where);
-    }
-    fputs("</threads>", f);
-    if (fclose(f))
-        fail(s);
+    u8 vector[AUXV_MAX];
+    size_t size = s->target.auxv ? s->target.auxv(s->target.opaque, vector, sizeof(vector)) : 0;
+    if (size)
+        serve_transfer(s, text, vector, size);
     else
-        transfer(s, text, object);
-    free(object);
+        fail(s);
+}
+
+static void transfer_siginfo(struct gdb_server *s, const char *text)
+{
+    u8 info[GDB_SIGINFO_SIZE];
+    if (s->target.siginfo && s->target.siginfo(s->target.opaque, info))
+        serve_transfer(s, text, info, sizeof(info));
+    else
+        fail(s);
 }
 
 static void attached(struct gdb_server *s, const char *text)
 {
     reply_text(&s->reply, "1");
-}
-
-static void current_thread(struct gdb_server *s, const char *text)
-{
-    size_t count;
-    i32 now;
-    access_threads(s, &count, &now);
-    reply_format(&s->reply, "QC%x", (unsigned)now);
-}
-
-static void first_threads(struct gdb_server *s, const char *text)
-{
-    size_t count;
-    i32 now;
-    const struct gdb_thread *list = access_threads(s, &count, &now);
-    for (size_t i = 0; i < count && s->reply.len < GDB_PACKET_SIZE - 16; i++)
-        reply_format(&s->reply, "%c%x", i ? ',' : 'm', (unsigned)list[i].id);
-    if (!count)
-        reply_text(&s->reply, "l");
-}
-
-static void more_threads(struct gdb_server *s, const char *text)
-{
-    reply_text(&s->reply, "l");
 }
 
 static void get_memory_mode(struct gdb_server *s, const char *text)
@@ -309,7 +164,7 @@ static void monitor(struct gdb_server *s, const char *digits)
     if (result == GDB_MONITOR_UNKNOWN)
         fprintf(out, "There is no command of this name; `monitor help` lists them.\n");
     if (result == GDB_MONITOR_MOVED || result == GDB_MONITOR_MOVED_HOOK) {
-        s->last = (struct gdb_stop){.reason = GDB_STOP_TRAP};
+        s->last = s->stands = (struct gdb_stop){.reason = GDB_STOP_TRAP};
         s->moved = true;
         if (!s->told_moved && result == GDB_MONITOR_MOVED)
             fprintf(out, "gdb does not know: `maintenance flush dcache` and `maintenance flush "
@@ -335,6 +190,49 @@ static void has_changed(struct gdb_server *s, const char *text)
     reply_text(&s->reply, access_view(s) != s->view ? "1" : "0");
 }
 
+static void back_forks(struct gdb_server *s, const char *text)
+{
+    if ((*text != '0' && *text != '1') || text[1] || !s->target.back_forks) {
+        fail(s);
+        return;
+    }
+    s->target.back_forks(s->target.opaque, *text == '1');
+    ok(s);
+}
+
+/* "0", "1" or "1;NUMBER;...". */
+static void catch_calls(struct gdb_server *s, const char *text)
+{
+    u32 calls[CALLS_MAX];
+    size_t n = 0;
+    u64 number;
+    struct err err;
+    bool on = *text == '1';
+    if ((*text != '0' && !on) || !s->target.catch_calls) {
+        fail(s);
+        return;
+    }
+    for (text++; *text; n++) {
+        if (!on || n == CALLS_MAX || !parse_char(&text, ';') || !parse_hex(&text, &number) ||
+            number > UINT32_MAX) {
+            fail(s);
+            return;
+        }
+        calls[n] = (u32)number;
+    }
+    if (s->target.catch_calls(s->target.opaque, on, calls, n, &err))
+        reply_error(&s->reply, err.text);
+    else
+        ok(s);
+}
+
+/* For the hook, too: it has gdb attach again. */
+static void shows(struct gdb_server *s, const char *text)
+{
+    reply_format(&s->reply, "%d",
+                 s->target.shows ? s->target.shows(s->target.opaque) : GDB_SHOWS_SAME);
+}
+
 static void seen(struct gdb_server *s, const char *text)
 {
     if (s->target.seen)
@@ -349,17 +247,23 @@ static const struct query {
 } queries[] = {
     {"qSupported", supported},
     {"qXfer:features:read:target.xml:", transfer_features},
-    {"qXfer:threads:read::", transfer_threads},
-    {"qThreadExtraInfo,", thread_extra},
-    {"qfThreadInfo", first_threads},
-    {"qsThreadInfo", more_threads},
+    {"qXfer:threads:read::", threads_list},
+    {"qXfer:auxv:read::", transfer_auxv},
+    {"qThreadExtraInfo,", threads_extra},
+    {"qfThreadInfo", threads_first},
+    {"qsThreadInfo", threads_more},
     {"qAttached", attached},
     {"qRcmd,", monitor},
     {"qreprise.Moved", has_moved},
     {"qreprise.Changed", has_changed},
+    {"qreprise.Shows", shows},
     {"Qreprise.Conditions:", points_bind},
     {"Qreprise.Back:", points_back},
     {"Qreprise.Seen", seen},
+    {"Qreprise.Forks:", back_forks},
+    {"QCatchSyscalls:", catch_calls},
+    {"QPassSignals:", stops_pass},
+    {"qXfer:siginfo:read::", transfer_siginfo},
     {"qqemu.PhyMemMode", get_memory_mode},
     {"Qqemu.PhyMemMode:", set_memory_mode},
     {"QStartNoAckMode", no_ack_mode},
@@ -368,7 +272,7 @@ static const struct query {
 static void query(struct gdb_server *s, const char *text)
 {
     if (!strcmp(text, "qC")) {
-        current_thread(s, text);
+        threads_current(s);
         return;
     }
     for (size_t i = 0; i < ARRAY_SIZE(queries); i++) {
@@ -413,12 +317,13 @@ static bool resume_packet(struct gdb_server *s, const char *text, struct gdb_res
 }
 
 /* One of "c", "Cxx", "s", "Sxx", "rSTART,END", and to which thread it applies. */
-static bool parse_action(const char **text, struct gdb_resume *out, i64 *thread)
+static bool parse_action(const char **text, struct gdb_resume *out, i64 *thread, i32 *process)
 {
     u64 number;
     char letter = **text;
     *out = (struct gdb_resume){0};
     *thread = -1;
+    *process = 0;
     if (letter)
         (*text)++;
     switch (letter) {
@@ -438,7 +343,7 @@ static bool parse_action(const char **text, struct gdb_resume *out, i64 *thread)
     out->action = letter == 'r'                    ? GDB_RANGE_STEP
                   : letter == 's' || letter == 'S' ? GDB_STEP
                                                    : GDB_CONTINUE;
-    return !parse_char(text, ':') || parse_thread(text, thread);
+    return !parse_char(text, ':') || threads_parse(text, thread, process);
 }
 
 /* "vCont;ACTION[:THREAD]...": the first that applies counts. */
@@ -448,13 +353,15 @@ static bool resume_threads(struct gdb_server *s, const char *text, struct gdb_re
     while (parse_char(&text, ';')) {
         struct gdb_resume one;
         i64 thread;
-        if (!parse_action(&text, &one, &thread)) {
+        i32 process;
+        if (!parse_action(&text, &one, &thread, &process)) {
             fail(s);
             return false;
         }
-        if (!found && is_ours(s, thread)) {
+        if (!found && threads_known(s, thread, process)) {
             *out = one;
             out->thread = thread > 0 ? (i32)thread : 0;
+            out->process = process;
             found = true;
         }
     }
@@ -471,11 +378,30 @@ static bool v_packet(struct gdb_server *s, const char *text, struct gdb_resume *
         reply_text(&s->reply, "vCont;c;C;s;S;r");
     else if (!strncmp(text, "vCont;", 6))
         return resume_threads(s, text + 5, out);
+    else if (!strncmp(text, "vFile:", 6))
+        files_packet(s, text + 6);
     else if (!strncmp(text, "vKill;", 6)) {
         ok(s);
         return resume(out, GDB_KILL);
     }
     return false;
+}
+
+/* "D", or of one process "D;PID". */
+static bool detach(struct gdb_server *s, const char *text, struct gdb_resume *out)
+{
+    u64 process;
+    bool one = parse_char(&text, ';');
+    if (*text && (!one || !parse_hex(&text, &process) || *text || process > INT32_MAX)) {
+        fail(s);
+        return false;
+    }
+    ok(s);
+    if (one && s->target.leave && s->target.leave(s->target.opaque, (i32)process)) {
+        s->thread = 0;
+        return false;
+    }
+    return resume(out, GDB_DETACH);
 }
 
 /* 'bc' and 'bs'. */
@@ -501,12 +427,12 @@ bool serve_packet(struct gdb_server *s, struct gdb_resume *out)
     case 'C':
     case 's':
     case 'S': return resume_packet(s, text, out);
-    case 'D': ok(s); return resume(out, GDB_DETACH);
+    case 'D': return detach(s, text + 1, out);
     case 'g': access_read_registers(s); break;
     case 'G': access_write_registers(s, text + 1, len - 1); break;
     case 'H':
         if (text[1])
-            thread_packet(s, text + 2, text[1] == 'g');
+            threads_select(s, text + 2, text[1] == 'g');
         else
             fail(s);
         break;
@@ -519,7 +445,7 @@ bool serve_packet(struct gdb_server *s, struct gdb_resume *out)
     case 'P': access_write_register(s, text + 1); break;
     case 'q':
     case 'Q': query(s, text); break;
-    case 'T': thread_packet(s, text + 1, false); break;
+    case 'T': threads_select(s, text + 1, false); break;
     case 'v': return v_packet(s, text, out);
     case 'z':
     case 'Z': points_change(s, text + 1, *text == 'Z'); break;

@@ -31,18 +31,21 @@ void server_attach(struct gdb_server *s, int in, int out)
     s->spoke = s->vanished = s->no_ack = s->tells_break = s->moved = s->told_moved = s->physical =
         false;
     s->running = s->interrupted = s->waiting = s->looked = false;
+    s->multi = s->tells_fork = s->tells_vfork = s->tells_exec = false;
+    memset(s->passes, 0, sizeof(s->passes));
     s->thread = 0;
     free(s->description);
     s->description = NULL;
     memset(&s->reader, 0, sizeof(s->reader));
     s->input_at = s->input_len = s->sent_len = 0;
     if (s->last.reason != GDB_STOP_EXITED)
-        s->last = (struct gdb_stop){.reason = GDB_STOP_TRAP};
+        s->last = s->stands;
 }
 
 static void drop(struct gdb_server *s)
 {
     points_clear(s);
+    files_close(s);
     if (s->in > STDERR_FILENO)
         close(s->in);
     if (s->out > STDERR_FILENO && s->out != s->in)
@@ -223,6 +226,8 @@ int server_create_bare(struct gdb_server **out, const struct gdb_target *target,
     s->target = *target;
     s->listener = LISTENER_CLOSED;
     s->in = s->out = s->refused = -1;
+    for (size_t i = 0; i < ARRAY_SIZE(s->files); i++)
+        s->files[i].handle = -1;
     s->last.reason = GDB_STOP_TRAP;
     s->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (s->wake < 0) {
@@ -355,6 +360,11 @@ void gdb_server_stopped(struct gdb_server *s, const struct gdb_stop *stop)
     server_send(s);
 }
 
+void gdb_server_stands(struct gdb_server *s, const struct gdb_stop *stop)
+{
+    s->last = s->stands = *stop;
+}
+
 void gdb_server_print(struct gdb_server *s, const char *text)
 {
     if (s->running)
@@ -367,6 +377,9 @@ static bool serve_waiting(struct gdb_server *s, struct gdb_resume *out)
     bool act = serve_packet(s, out);
     s->waiting = false;
     if (act && gdb_action_runs(out->action)) {
+        out->tells = (s->tells_fork ? GDB_TELLS_FORK : 0) | (s->tells_vfork ? GDB_TELLS_VFORK : 0) |
+                     (s->tells_exec ? GDB_TELLS_EXEC : 0);
+        memcpy(out->passes, s->passes, sizeof(out->passes));
         s->running = true;
         return true;
     }

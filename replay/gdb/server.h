@@ -9,10 +9,19 @@
 #include "replay/gdb/gdb.h"
 #include "replay/gdb/packet.h"
 
+#define GDB_FILES 16u
+
+/* One that the peer has open. */
+struct gdb_file {
+    int handle; /* the target's; -1: none */
+    u64 size;
+};
+
 struct gdb_server {
     struct gdb_target target;
     struct listener listener;
-    bool open; /* to whoever connects */
+    bool open;                                /* to whoever connects */
+    struct gdb_thread cpus[MACHINE_CPUS_MAX]; /* access_threads() */
     unsigned turned_away;
     int wake; /* eventfd of gdb_server_wake */
 
@@ -23,8 +32,11 @@ struct gdb_server {
     bool spoke;  /* it has sent something, as gdb would */
     bool vanished;
     bool no_ack;
-    bool tells_break; /* it understands swbreak and hwbreak */
-    bool moved;       /* by a monitor command, since it last asked */
+    bool tells_break;                         /* it understands swbreak and hwbreak */
+    bool multi;                               /* it names threads with their processes */
+    bool tells_fork, tells_vfork, tells_exec; /* it knows those events */
+    u64 passes[GDB_SIGNAL_WORDS];             /* QPassSignals */
+    bool moved;                               /* by a monitor command, since it last asked */
     bool told_moved;  /* its user knows what to do after GDB_MONITOR_MOVED */
     bool physical;    /* Qqemu.PhyMemMode:1 */
     bool running;     /* it waits for a stop reply */
@@ -37,7 +49,8 @@ struct gdb_server {
     size_t sent_len;
 
     struct reply reply;
-    struct gdb_stop last; /* what '?' is answered with */
+    struct gdb_stop last;   /* what '?' is answered with */
+    struct gdb_stop stands; /* ... by the next peer */
     struct gdb_point *points;
     size_t npoints;
     struct gdb_point *bound; /* watchpoints of such places have conditions that gdb does not send */
@@ -46,7 +59,8 @@ struct gdb_server {
     bool looked;          /* the peer's view is decided */
     i32 thread;           /* of a process, that registers are asked of; 0: any */
     unsigned view;        /* gdb_view() */
-    char *description;    /* target.xml, made when first asked for */
+    struct gdb_file files[GDB_FILES];
+    char *description; /* target.xml, made when first asked for */
     u8 bytes[GDB_PACKET_SIZE];
 };
 
@@ -63,8 +77,37 @@ void server_output(struct gdb_server *s, const char *text, size_t len);
 
 /* Serves the packet in s->reader. True: the owner must act, *out says how. */
 bool serve_packet(struct gdb_server *s, struct gdb_resume *out);
+/* The part "OFFSET,LENGTH" of an object. */
+void serve_transfer(struct gdb_server *s, const char *range, const void *object, size_t size);
+
+/* ---- stops.c ---- */
+
 /* Puts the stop reply into s->reply. */
 void serve_stop_reply(struct gdb_server *s, const struct gdb_stop *stop);
+
+/* "SIGNAL;...": gdb's numbers of those that the process gets without a stop. */
+void stops_pass(struct gdb_server *s, const char *text);
+
+/* ---- threads.c ---- */
+
+/* Puts a thread's name into the reply. */
+void threads_put(struct gdb_server *s, i32 process, i32 thread);
+/* Reads one; *thread 0 and -1 mean any and all; *process 0: none is named. */
+bool threads_parse(const char **text, i64 *thread, i32 *process);
+/* Is there such a one? */
+bool threads_known(struct gdb_server *s, i64 thread, i32 process);
+/* The process of a thread in the list; of none that is there, its own number. */
+i32 threads_process(const struct gdb_thread *list, size_t count, i32 thread);
+/* Is the thread that was selected of the process that the shown one has made? It has no points: gdb
+ * takes those of its maker out of the copy of that's memory. */
+bool threads_of_other(struct gdb_server *s);
+/* 'T', and with `select` "Hg": whose registers are asked from now on. */
+void threads_select(struct gdb_server *s, const char *text, bool select);
+void threads_extra(struct gdb_server *s, const char *text);
+void threads_list(struct gdb_server *s, const char *text);
+void threads_current(struct gdb_server *s);
+void threads_first(struct gdb_server *s, const char *text);
+void threads_more(struct gdb_server *s, const char *text);
 
 /* ---- access.c: what is asked of the machine; `text` is the packet after its letter. ---- */
 
@@ -80,12 +123,19 @@ bool access_jump(struct gdb_server *s, u64 address);
 void access_look(struct gdb_server *s);
 /* What it would be now. */
 unsigned access_view(struct gdb_server *s);
-#define THREAD 1 /* of the only vCPU there is */
+#define THREAD 1 /* of the first vCPU */
 /* The threads that gdb is shown, of the process or, one, of the machine. *now: the one that a stop
  * is of; 0: there is none. */
 const struct gdb_thread *access_threads(struct gdb_server *s, size_t *count, i32 *now);
 /* The registers of such a thread, or of the machine's CPU; false: not known. */
-bool access_thread(struct gdb_server *s, i32 id, struct vcpu *out, bool *fpu);
+bool access_thread(struct gdb_server *s, i32 id, struct vcpu *out, bool *fpu, u64 *call);
+
+/* ---- files.c ---- */
+
+/* "vFile:" and this. */
+void files_packet(struct gdb_server *s, const char *text);
+/* The peer has gone. */
+void files_close(struct gdb_server *s);
 
 /* ---- points.c ---- */
 

@@ -87,21 +87,21 @@ bool chunk_unpack(const void *packed, u32 packed_size, void *raw, u32 raw_size)
 
 /* ---- reading ---- */
 
-int chunks_open(struct chunk_reader *r, const struct chunk_format *f, int fd,
+int chunks_open(struct chunk_reader *r, const struct chunk_format *f, struct blob blob,
                 struct chunk_file_header *h, struct err *err)
 {
     struct stat st;
-    *r = (struct chunk_reader){.format = f, .fd = fd};
-    if (fstat(fd, &st))
+    *r = (struct chunk_reader){.format = f, .blob = blob};
+    if (!blob.ops && fstat(blob.fd, &st))
         return err_errno(err, "cannot stat %s", f->name);
-    if (!S_ISREG(st.st_mode))
+    if (!blob.ops && !S_ISREG(st.st_mode))
         return err_set(err, -EINVAL, "%s is not a regular file", f->name);
-    r->file_size = (u64)st.st_size;
+    r->file_size = blob.ops ? blob.size : (u64)st.st_size;
     if (r->file_size < sizeof(*h))
         return err_set(err, -EINVAL, "%s has %" PRIu64 " bytes, less than its header: %s", f->name,
                        r->file_size, r->file_size ? "it was cut short" : f->empty);
-    if (!file_read_at(fd, h, sizeof(*h), 0))
-        return err_errno(err, "cannot read %s", f->name);
+    if (!blob_read_at(&blob, h, sizeof(*h), 0))
+        return err_set(err, -EIO, "cannot read %s: %s", f->name, blob_why(&blob));
     if (memcmp(h->magic, f->magic, sizeof(h->magic)))
         return err_set(err, -EINVAL, "not %s: it does not start as one", f->one);
     /* An unknown version may check its header otherwise, but a flipped bit is likelier. */
@@ -147,7 +147,7 @@ static bool rest_is_zero(const struct chunk_reader *r)
     u8 buf[4096];
     for (u64 at = r->offset; at < r->file_size;) {
         size_t n = (size_t)MIN(r->file_size - at, (u64)sizeof(buf));
-        if (!file_read_at(r->fd, buf, n, at))
+        if (!blob_read_at(&r->blob, buf, n, at))
             return false;
         for (size_t i = 0; i < n; i++)
             if (buf[i])
@@ -163,8 +163,8 @@ bool chunks_header(struct chunk_reader *r, void *header)
     u64 rest = r->file_size - r->offset;
     if (rest < f->header)
         return chunks_stop(r, CHUNKS_TRUNCATED, "only %" PRIu64 " bytes of it are there", rest);
-    if (!file_read_at(r->fd, header, f->header, r->offset))
-        return chunks_stop(r, CHUNKS_DAMAGED, "cannot be read: %s", strerror(errno));
+    if (!blob_read_at(&r->blob, header, f->header, r->offset))
+        return chunks_stop(r, CHUNKS_DAMAGED, "cannot be read: %s", blob_why(&r->blob));
     if (stored(f, header, 0) != chunk_header_check(f, header)) {
         if (rest_is_zero(r))
             return chunks_stop(r, CHUNKS_TRUNCATED,
@@ -185,9 +185,8 @@ bool chunks_header(struct chunk_reader *r, void *header)
 bool chunks_payload(struct chunk_reader *r, const void *header, void *packed)
 {
     const struct chunk_format *f = r->format;
-    if (!file_read_at(r->fd, packed, word(header, f->packed_at), r->offset + f->header))
-        return chunks_stop(r, CHUNKS_DAMAGED, "cannot be read: %s",
-                           errno ? strerror(errno) : "file changed");
+    if (!blob_read_at(&r->blob, packed, word(header, f->packed_at), r->offset + f->header))
+        return chunks_stop(r, CHUNKS_DAMAGED, "cannot be read: %s", blob_why(&r->blob));
     if (stored(f, header, 1) != chunk_check(f, header, packed, r->seed))
         return chunks_stop(r, CHUNKS_DAMAGED, "wrong checksum");
     return true;

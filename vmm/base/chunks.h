@@ -10,6 +10,7 @@
 #define REPRISE_CHUNKS_H
 
 #include "base/err.h"
+#include "base/blob.h"
 #include "base/types.h"
 
 struct chunk_file_header {
@@ -77,7 +78,7 @@ struct chunk_damage {
 
 struct chunk_reader {
     const struct chunk_format *format;
-    int fd;
+    struct blob blob;
     u64 file_size;
     u64 start, start_seed; /* where the first chunk is, and what its check starts from */
     u64 offset, seed;      /* the same of the next one */
@@ -85,8 +86,9 @@ struct chunk_reader {
     struct chunk_damage damage;
 };
 
-/* Reads and checks the file's header, and stands at the first chunk. `fd` stays the caller's. */
-int chunks_open(struct chunk_reader *r, const struct chunk_format *f, int fd,
+/* Reads and checks the file's header, and stands at the first chunk. The blob stays the caller's.
+ */
+int chunks_open(struct chunk_reader *r, const struct chunk_format *f, struct blob blob,
                 struct chunk_file_header *h, struct err *err);
 void chunks_rewind(struct chunk_reader *r);
 /* Sets the damage: at the next chunk. Always false. */

@@ -83,14 +83,12 @@ FILE *text_guard(FILE *to)
     return out;
 }
 
-void text_put_quoted(FILE *out, const char *name)
+void text_put_word(FILE *out, const char *name)
 {
     static const char plain[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,"
         ":@%/";
     bool as_is = *name && strspn(name, plain) == strlen(name);
-    if (*name == '-') /* not an option */
-        fputs("./", out);
     if (as_is) {
         fputs(name, out);
         return;
@@ -102,4 +100,11 @@ void text_put_quoted(FILE *out, const char *name)
         else
             fputc(*name, out);
     fputc('\'', out);
+}
+
+void text_put_quoted(FILE *out, const char *name)
+{
+    if (*name == '-') /* not an option */
+        fputs("./", out);
+    text_put_word(out, name);
 }

@@ -20,6 +20,8 @@ void text_ascii(char *text);
 
 /* A file name as a shell takes it, for the commands that we suggest. */
 void text_put_quoted(FILE *out, const char *name);
+/* The same of any word of a command line, options too. */
+void text_put_word(FILE *out, const char *word);
 
 /* A stream that hands on to `to`, buffered, with control characters other than newline and tab as
  * "?". Closing it leaves `to` open. NULL: no memory. */

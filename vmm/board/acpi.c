@@ -1,15 +1,17 @@
 /*
  * Writes the firmware tables of the fixed machine into the ROM area (acpi.h). They are a function
- * of the number of CPUs alone. Offsets are written as numbers beside the field's name, as the
- * specification's tables have them: ACPI 6.4, 5.2.5 (RSDP), 5.2.8 (XSDT), 5.2.9 (FADT), 5.2.10
- * (FACS), 5.2.12 (MADT).
+ * of the number of CPUs, and of the generation ID, alone. Offsets are written as numbers beside the
+ * field's name, as the specification's tables have them: ACPI 6.4, 5.2.5 (RSDP), 5.2.8
+ * (XSDT), 5.2.9 (FADT), 5.2.10 (FACS), 5.2.12 (MADT).
  */
 #include "board/acpi.h"
 
 #include "base/check.h"
 #include "dsdt.h"
+#include "generation.h"
 
 #include <string.h>
+#include <xxhash.h>
 
 #define SDT_HEADER    36
 #define FADT_SIZE     276 /* revision 6 */
@@ -63,7 +65,7 @@ static void put64(struct table *t, u32 offset, u64 v)
 static struct table allot(struct builder *b, u32 size)
 {
     struct table t = {.gpa = b->next, .size = size};
-    CHECK(t.gpa + size <= ROM_END, "ACPI tables of %u bytes more do not fit", size);
+    CHECK(t.gpa + size <= ACPI_GENERATION, "ACPI tables of %u bytes more do not fit", size);
     t.bytes = ram_ptr(b->ram, t.gpa, size);
     CHECK(t.bytes, "no RAM at the ROM area");
     memset(t.bytes, 0, size);
@@ -197,7 +199,24 @@ static gpa_t build_madt(struct builder *b, unsigned cpus)
     return t.gpa;
 }
 
-gpa_t acpi_build(struct ram *ram, unsigned cpus)
+static gpa_t build_generation(struct builder *b, const u8 *id)
+{
+    struct table t = allot(b, sizeof(generation_aml));
+    memcpy(t.bytes, generation_aml, sizeof(generation_aml));
+    seal(&t, "SSDT", 2);
+    memcpy(ram_ptr(b->ram, ACPI_GENERATION, ACPI_GENERATION_SIZE), id, ACPI_GENERATION_SIZE);
+    return t.gpa;
+}
+
+void acpi_generation(u64 seed, u8 out[ACPI_GENERATION_SIZE])
+{
+    static const char what[] = "VM generation ID";
+    XXH128_canonical_t c;
+    XXH128_canonicalFromHash(&c, XXH3_128bits_withSeed(what, sizeof(what), seed));
+    memcpy(out, c.digest, ACPI_GENERATION_SIZE);
+}
+
+gpa_t acpi_build(struct ram *ram, unsigned cpus, const u8 *generation)
 {
     CHECK(cpus >= 1 && cpus <= ACPI_MAX_CPUS, "%u CPUs", cpus);
     struct builder b = {.ram = ram, .next = ACPI_BASE};
@@ -207,9 +226,13 @@ gpa_t acpi_build(struct ram *ram, unsigned cpus)
     gpa_t fadt = build_fadt(&b, dsdt, facs);
     gpa_t madt = build_madt(&b, cpus);
 
-    struct table xsdt = allot(&b, SDT_HEADER + 2 * 8);
+    gpa_t ssdt = generation ? build_generation(&b, generation) : 0;
+
+    struct table xsdt = allot(&b, SDT_HEADER + (generation ? 3 : 2) * 8);
     put64(&xsdt, 36, fadt);
     put64(&xsdt, 44, madt);
+    if (generation)
+        put64(&xsdt, 52, ssdt);
     seal(&xsdt, "XSDT", 1);
 
     memcpy(rsdp.bytes, "RSD PTR ", 8);

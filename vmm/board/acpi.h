@@ -23,10 +23,19 @@
 #define ACPI_RESET_VALUE 0x06 /* to ACPI_RESET (bits 1 and 2: full reset) */
 #define ACPI_SLP_TYP_S5  5    /* SLP_TYP of \_S5 in dsdt.asl: power off */
 
-/* Writes all tables at ACPI_BASE; returns the RSDP's address. `cpus` is 1 to ACPI_MAX_CPUS. */
+/* The VM generation ID, in a page of its own (generation.asl), and the event that says it changed.
+ */
+#define ACPI_GENERATION      0xef000ull
+#define ACPI_GENERATION_SIZE 16u
+#define ACPI_GENERATION_GPE  0u
+
+/* Writes all tables at ACPI_BASE; returns the RSDP's address. `cpus` is 1 to ACPI_MAX_CPUS.
+ * `generation`: the ID, ACPI_GENERATION_SIZE bytes; NULL: the machine has none. */
 #define ACPI_BASE     0xe0000ull
 #define ACPI_MAX_CPUS 64
 
-gpa_t acpi_build(struct ram *ram, unsigned cpus);
+gpa_t acpi_build(struct ram *ram, unsigned cpus, const u8 *generation);
+/* The generation ID that follows from a seed. */
+void acpi_generation(u64 seed, u8 out[ACPI_GENERATION_SIZE]);
 
 #endif

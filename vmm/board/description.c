@@ -162,6 +162,21 @@ unsigned description_nets(const struct machine_description *d)
     return n;
 }
 
+unsigned description_shares(const struct machine_description *d)
+{
+    unsigned n = 0;
+    while (n < DESCRIPTION_SHARES && d->share[n].tag[0])
+        n++;
+    return n;
+}
+
+unsigned description_share_room(const struct machine_description *d)
+{
+    unsigned used = 1 + description_disks(d) + description_nets(d) + (d->gpu.width != 0) +
+                    (d->hvc0 || d->port[1].name[0]) + (d->input ? 2 : 0);
+    return MIN(15 - used, (unsigned)DESCRIPTION_SHARES);
+}
+
 bool description_by_insn(const struct machine_description *d)
 {
     return d->branch_ns && !strcmp(d->position_unit, "insn");
@@ -234,6 +249,11 @@ void description_hash_text(const u8 hash[DESCRIPTION_HASH_SIZE],
     out[2 * DESCRIPTION_HASH_SIZE] = 0;
 }
 
+bool description_canonical(const struct machine_description *d)
+{
+    return d->revision >= 4 && !d->branch_ns;
+}
+
 /* What this version does not know, before what a later one may have made of the rest. */
 static int check_version(const struct machine_description *d, struct err *err)
 {
@@ -300,6 +320,12 @@ static int check_sense(const struct machine_description *d, struct err *err)
         if (d->net[i].mtu && (d->net[i].mac[0] & 1))
             return err_set(err, -EINVAL, "network %u makes no sense", i);
     }
+    for (unsigned i = 0; i < DESCRIPTION_SHARES; i++)
+        if (d->share[i].tag[0] && i > description_shares(d))
+            return err_set(err, -EINVAL, "share %u is missing", description_shares(d));
+    if (description_shares(d) > description_share_room(d))
+        return err_set(err, -EINVAL, "beside the other devices there is room for %u shares, not %u",
+                       description_share_room(d), description_shares(d));
     for (unsigned i = 1; i + 1 < DESCRIPTION_PORTS; i++)
         if (!d->port[i].name[0] && d->port[i + 1].name[0])
             return err_set(err, -EINVAL, "port %u is missing", i);
@@ -309,6 +335,17 @@ static int check_sense(const struct machine_description *d, struct err *err)
         (d->branch_ns || !cpu_model_pmu(cpu_model_find(d->cpu_model))->kind))
         return err_set(err, -EINVAL, "the counters of CPU model \"%s\" make no sense",
                        d->cpu_model);
+    const u32 package = d->cores * d->threads;
+    if (d->cores && (d->cores & (d->cores - 1) || d->threads & (d->threads - 1)))
+        return err_set(err, -EINVAL, "%u cores with %u threads: both have to be powers of two",
+                       d->cores, d->threads);
+    if (d->cores && (d->cpus == 1 || package > d->cpus || d->cpus % package))
+        return err_set(
+            err, -EINVAL,
+            "%u CPUs do not make whole packages of %u cores with %u threads: %u, %u and so on do",
+            d->cpus, d->cores, d->threads, package, 2 * package);
+    if (d->cpus > 1 && d->branch_ns)
+        return err_set(err, -EINVAL, "several CPUs whose branches are counted make no sense");
     if (d->counter[0] && !strcmp(d->engine, "dbt"))
         return err_set(err, -EINVAL, "there is no engine \"dbt\" with counter \"%s\"", d->counter);
     return 0;

@@ -16,15 +16,18 @@
 /* What a recorded machine is at power-on must not change: a difference has a number of its own.
  * 1: the PIT is ready, as firmware leaves it. 2: Multiboot kernels find a BIOS' data area;
  * and what cpu/engine.h says of vCPUs. */
-#define DESCRIPTION_REVISION   2
+#define DESCRIPTION_REVISION   5
 #define DESCRIPTION_FLAGS_RULE 1 /* which flags a fault pushes as dead: docs/determinism.md */
 #define DESCRIPTION_MAX_SIZE   (64u << 10)
 #define DESCRIPTION_HASH_SIZE  16 /* XXH3-128, canonical (big-endian) */
 #define DESCRIPTION_ID_SIZE    16
 
-#define DESCRIPTION_DISKS 4
-#define DESCRIPTION_NETS  4
-#define DESCRIPTION_PORTS 8 /* of the virtio console; 0 has no name */
+#define DESCRIPTION_CPUS_MAX 32u
+
+#define DESCRIPTION_DISKS  4
+#define DESCRIPTION_NETS   4
+#define DESCRIPTION_PORTS  8 /* of the virtio console; 0 has no name */
+#define DESCRIPTION_SHARES 4
 
 #define DESCRIPTION_GPU_MIN    64u
 #define DESCRIPTION_GPU_MAX    4096u
@@ -65,6 +68,11 @@ struct description_port {
     char backend[64]; /* what it was connected to, for people */
 };
 
+struct description_share {
+    char tag[37];    /* what the guest mounts; "": no such share */
+    char path[1024]; /* which directory it was, for people */
+};
+
 struct machine_description {
     u32 format; /* DESCRIPTION_FORMAT */
     u32 flags_rule;
@@ -76,6 +84,8 @@ struct machine_description {
 
     u64 memory;
     char cpu_model[32]; /* cpu_model_name() */
+    u32 cpus;           /* how many there are */
+    u32 cores, threads; /* of a package, of a core; no cores: each CPU is one of one package */
     char pmu[8];        /* its performance counters: "on", "off"; "": the model has none */
     u64 seed;
     u64 wall_clock; /* Unix time at power-on, seconds */
@@ -98,6 +108,8 @@ struct machine_description {
 
     u32 hvc0; /* the console is port 0 of a virtio console (1) or the serial port (0) */
     struct description_port port[DESCRIPTION_PORTS];
+
+    struct description_share share[DESCRIPTION_SHARES]; /* the first ones are used */
 
     u32 input; /* there are a keyboard and a tablet (1) */
 
@@ -183,11 +195,17 @@ void description_refusal(const struct description_row *r, char *out, size_t size
 /* What a machine is of which nothing is said, on this host. */
 void description_init(struct machine_description *d);
 
-/* Disks, networks: the first ones are there. */
+/* Disks, networks, shares: the first ones are there. */
 unsigned description_disks(const struct machine_description *d);
 unsigned description_nets(const struct machine_description *d);
+unsigned description_shares(const struct machine_description *d);
+/* How many shares the bus has slots for, beside the other devices. */
+unsigned description_share_room(const struct machine_description *d);
 /* Positions are instructions, of a machine that runs by branches: for debuggers. */
 bool description_by_insn(const struct machine_description *d);
+/* What instructions leave undefined is the same on every host (cpu/x86/canon.h): it replays on CPUs
+ * of any maker. */
+bool description_canonical(const struct machine_description *d);
 
 bool description_has_id(const struct machine_description *d);
 

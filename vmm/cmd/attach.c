@@ -32,6 +32,8 @@ struct attach {
     /* A step of a program goes on until its thread is back in ring 3 (debug_step.h). */
     struct debug_point *engine_points; /* gdb's, and room for the step's */
     bool user_step, waits, fs_base;
+    u32 cpu;         /* the vCPU that steps */
+    bool turn_waits; /* what is waited for is its turn */
     struct process thread;
     u64 rip, rsp; /* where it began */
 };
@@ -209,9 +211,16 @@ static int wait_for_gdb(struct attach *a, struct err *err)
     return code;
 }
 
+/* Of those that step, whosever turn it is now. */
+static const struct vcpu *cpu(const struct attach *a)
+{
+    machine_look_at(a->m, a->cpu);
+    return machine_vcpu(a->m);
+}
+
 static bool in_user(struct attach *a)
 {
-    return (machine_vcpu(a->m)->seg_sel[SEG_CS] & 3) == 3;
+    return (cpu(a)->seg_sel[SEG_CS] & 3) == 3;
 }
 
 static bool steps(const struct attach *a)
@@ -219,21 +228,36 @@ static bool steps(const struct attach *a)
     return a->resume.action == GDB_STEP || a->resume.action == GDB_RANGE_STEP;
 }
 
+/* The others run until it is the vCPU's turn; false: there is no memory for that. */
+static bool wait_for_turn(struct attach *a, struct run_limits *limits)
+{
+    struct debug_point *p = a->engine_points + a->npoints;
+    memset(p, 0, STEP_POINTS * sizeof(*p));
+    p->kind = DEBUG_TURN_TO;
+    p->address = a->cpu;
+    a->waits = a->turn_waits = machine_debug_set(a->m, a->engine_points, a->npoints + 1) == 0;
+    limits->stop_at = NEVER;
+    machine_debug_pass(a->m);
+    return a->waits;
+}
+
 static void step(struct attach *a, struct run_limits *limits)
 {
+    if (machine_turn(a->m) != a->cpu && wait_for_turn(a, limits))
+        return;
     limits->stop_at = machine_position(a->m) + 1;
     machine_debug_pass(a->m);
 }
 
 static bool in_range(const struct attach *a)
 {
-    u64 rip = machine_vcpu(a->m)->rip;
+    u64 rip = cpu(a)->rip;
     return a->resume.action == GDB_RANGE_STEP && rip >= a->resume.start && rip < a->resume.end;
 }
 
 static void begin_step(struct attach *a, struct run_limits *limits)
 {
-    const struct vcpu *c = machine_vcpu(a->m);
+    const struct vcpu *c = cpu(a);
     a->user_step = !a->scope.machine && in_user(a);
     a->rip = c->rip;
     a->rsp = c->gpr[RSP];
@@ -246,13 +270,13 @@ static void stop_waiting(struct attach *a)
 {
     if (a->waits)
         machine_debug_set(a->m, a->engine_points, a->npoints); /* fewer: there is memory */
-    a->waits = false;
+    a->waits = a->turn_waits = false;
 }
 
 /* The program that is stepped has entered the kernel. */
 static bool wait_for_thread(struct attach *a, struct run_limits *limits)
 {
-    const struct vcpu *c = machine_vcpu(a->m);
+    const struct vcpu *c = cpu(a);
     const struct symbols *s = a->thread.task ? own_symbols(a) : NULL;
     struct debug_point *p = a->engine_points + a->npoints;
     unsigned n = 1;
@@ -272,10 +296,18 @@ static bool wait_for_thread(struct attach *a, struct run_limits *limits)
 /* A point of such a wait was hit: is the step to go on? */
 static bool waits_on(struct attach *a, struct run_limits *limits)
 {
-    const struct vcpu *c = machine_vcpu(a->m);
+    const u32 was = a->cpu;
     struct process now;
+    if (a->turn_waits) {
+        stop_waiting(a);
+        step(a, limits);
+        return true;
+    }
+    a->cpu = machine_debug_hit(a->m)->cpu;
+    const struct vcpu *c = cpu(a);
     look(a, &now);
     if (!process_same_thread(&now, &a->thread, a->fs_base)) {
+        a->cpu = was;
         machine_debug_pass(a->m);
         return true;
     }
@@ -332,6 +364,10 @@ static void tell(struct attach *a, const struct run_end *end)
     } else if (a->resume.action == GDB_CONTINUE || gdb_server_poll(a->server)) {
         stop.reason = GDB_STOP_INTERRUPT;
     }
+    stop.thread = (i32)(end->reason == RUN_DEBUG ? hit->cpu
+                        : steps(a)               ? a->cpu
+                                                 : machine_turn(a->m)) +
+                  1;
     gdb_server_stopped(a->server, &stop);
 }
 
@@ -354,6 +390,7 @@ int attach_stopped(struct attach *a, const struct run_end *end, struct run_limit
         if (code)
             return code;
     }
+    a->cpu = a->resume.thread ? (u32)a->resume.thread - 1 : machine_turn(a->m);
     if (steps(a))
         begin_step(a, limits);
     else if (a->resume.action == GDB_KILL)

@@ -49,7 +49,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case O_CODE_CACHE: a->code_cache = option_code_cache(state, arg); break;
     case ARGP_KEY_ARG: option_recording(state, arg, &a->dir); break;
     case ARGP_KEY_END:
-        option_need_recording(state, a->dir);
+        option_need_recording(state, &a->dir);
         if (a->remove && a->code_cache)
             argp_error(state, "--code-cache is for making checkpoints, not for --remove");
         break;
@@ -66,9 +66,11 @@ static int remove_all(const struct checkpoint_args *a)
     sandbox_write(a->dir);
     if (sandbox_enter(&err) || open_recording(&o, a->dir, &err))
         return cmd_fail(&err);
-    checkpoint_remove(&o.rec, CHECKPOINT_DIR);
+    int code = recording_writable(&o.rec, &err);
+    if (!code)
+        checkpoint_remove(&o.rec, CHECKPOINT_DIR);
     close_recording(&o);
-    return EX_FINE;
+    return code ? cmd_fail(&err) : EX_FINE;
 }
 
 int cmd_checkpoint(int argc, char **argv)
@@ -85,7 +87,7 @@ int cmd_checkpoint(int argc, char **argv)
     struct err err = {0}, not_noted = {0};
     struct travel tr;
     const struct travel_with with = {
-        .named = a.disks.spec, .code_cache = a.code_cache, .make_files = true};
+        .named = &a.disks.where, .code_cache = a.code_cache, .make_files = true};
     u32 files = 0;
     u64 bytes = 0, began = host_ns();
     char size[32], took[32];

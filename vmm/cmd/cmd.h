@@ -28,7 +28,8 @@ enum {
     EX_TIMEOUT = 8,
     EX_NO_TEXT = 9, /* --stop-at: the text was not printed */
     EX_UNSUPPORTED = 10,
-    EX_GUEST = 64, /* plus the debug-exit status modulo 64, if that status is not 0 */
+    EX_NOT_FOUND = 11, /* hunt */
+    EX_GUEST = 64,     /* plus the debug-exit status modulo 64, if that status is not 0 */
 };
 
 #define EXIT_HELP                                                                                  \
@@ -43,6 +44,13 @@ enum {
     "the debug-exit port."
 
 int cmd_record(int argc, char **argv);
+int cmd_run(int argc, char **argv);
+int cmd_hunt(int argc, char **argv);
+int cmd_simplify(int argc, char **argv);
+int cmd_ls(int argc, char **argv);
+int cmd_rm(int argc, char **argv);
+/* `record`, with a guest's agent (guest-agent/agent) at the other end of that socket; -1: none. */
+int record_with_agent(int argc, char **argv, int agent);
 int cmd_replay(int argc, char **argv);
 /* Compares the recording's checkpoints, too; for `verify`. */
 int cmd_replay_checking(int argc, char **argv);
@@ -54,11 +62,14 @@ int cmd_symbols(int argc, char **argv);
 int cmd_core(int argc, char **argv);
 int cmd_ps(int argc, char **argv);
 int cmd_gdb(int argc, char **argv);
+int cmd_debug(int argc, char **argv);
 int cmd_checkpoint(int argc, char **argv);
 int cmd_disk(int argc, char **argv);
 int cmd_pcap(int argc, char **argv);
 int cmd_gpu(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
+int cmd_pack(int argc, char **argv);
+int cmd_unpack(int argc, char **argv);
 int cmd_verify(int argc, char **argv);
 int cmd_sign(int argc, char **argv);
 
@@ -99,9 +110,10 @@ u64 option_size(struct argp_state *state, const char *arg, const char *what);
     "and "                                                                                         \
     "memory"
 u64 option_code_cache(struct argp_state *state, const char *arg);
-/* The argument DIR of a command that takes one; and at the end, that it was there. */
+/* The argument DIR of a command that takes one; and at the end, that it was there: without it it is
+ * the latest of `reprise run` (run_place.h). */
 void option_recording(struct argp_state *state, const char *arg, const char **dir);
-void option_need_recording(struct argp_state *state, const char *dir);
+void option_need_recording(struct argp_state *state, const char **dir);
 /* Of an option whose gdb ENDPOINT may be left out or follow after a space. */
 const char *option_endpoint(struct argp_state *state);
 /* A date and time, UTC unless it says otherwise ("2026-11-22T10:57:29Z", "2026-11-22 10:57+01:00",

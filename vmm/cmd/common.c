@@ -1,5 +1,6 @@
 /* What several sub-commands do. */
 #define _GNU_SOURCE /* strptime, timegm */
+#include "cmd/run_place.h"
 #include "cmd/cmd.h"
 #include "board/kernel.h"
 
@@ -118,9 +119,11 @@ void option_recording(struct argp_state *state, const char *arg, const char **di
     *dir = arg;
 }
 
-void option_need_recording(struct argp_state *state, const char *dir)
+void option_need_recording(struct argp_state *state, const char **dir)
 {
-    if (!dir || !*dir)
+    if (!*dir)
+        *dir = run_place_last();
+    if (!*dir || !**dir)
         argp_error(state, "which recording?");
 }
 

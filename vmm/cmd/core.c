@@ -46,7 +46,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case 'o': a->output = arg; break;
     case ARGP_KEY_ARG: option_recording(state, arg, &a->dir); break;
     case ARGP_KEY_END:
-        option_need_recording(state, a->dir);
+        option_need_recording(state, &a->dir);
         if (!a->output || !*a->output)
             argp_error(state, "-o FILE is missing: where to?");
         if (!strcmp(a->output, "-"))
@@ -66,7 +66,7 @@ static void print_json(const struct core_args *a, const struct core_report *r, p
            position, r->bytes, r->data, r->segments, r->vmcoreinfo ? "true" : "false",
            r->direct_map ? "true" : "false", r->cut ? "true" : "false");
     json_text(stdout, r->release);
-    printf(",\"tasks\":%u", r->tasks);
+    printf(",\"cpus\":%u,\"turn\":%u,\"tasks\":%u", r->cpus, r->turn, r->tasks);
     if (r->comm[0]) {
         printf(",\"pid\":%d,\"comm\":", r->pid);
         json_text(stdout, r->comm);
@@ -83,6 +83,9 @@ static void print_text(const struct core_args *a, const struct core_report *r, p
         printf(r->tasks ? "Linux %s; running: %s (pid %d), of %u tasks\n"
                         : "Linux %s; running: %s (pid %d)\n",
                r->release, r->comm, r->pid, r->tasks);
+    if (r->cpus > 1)
+        printf("%u CPUs, to gdb threads 1 to %u; it was the turn of CPU %u, thread %u\n", r->cpus,
+               r->cpus, r->turn, r->turn + 1);
     if (!r->vmcoreinfo)
         puts("There is no VMCOREINFO in the guest at this position (no Linux, or not booted far "
              "enough): gdb reads the core, crash and drgn do not.");
@@ -153,7 +156,7 @@ int cmd_core(int argc, char **argv)
     if (output_open(&probe, a.output, a.force, &err))
         return cmd_fail(&err);
     output_discard(&probe);
-    const struct travel_with with = {.named = a.disks.spec, .trust = a.disks.trust};
+    const struct travel_with with = {.named = &a.disks.where, .trust = a.disks.trust};
     int code = travel_open_at(&tr, a.dir, &with, &a.at);
     struct machine *m = tr.t ? timeline_machine(tr.t) : NULL;
     if (code == EX_FINE || code == EX_DAMAGE) {

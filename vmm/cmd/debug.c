@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "cmd/attach.h"
+#include "cmd/debug_events.h"
 #include "cmd/debug_monitor.h"
 #include "cmd/debug_process.h"
 #include "cmd/debug_progress.h"
@@ -103,8 +104,8 @@ static enum timeline_verdict point_holds(void *opaque, unsigned point, enum time
     if (point >= s->npoints && s->back.waits)
         return debug_back_holds(s) ? TIMELINE_COUNTS : TIMELINE_IGNORED;
     if (point >= s->npoints)
-        return debug_step_holds(s, point) || debug_process_holds(s, point) ? TIMELINE_COUNTS
-                                                                           : TIMELINE_IGNORED;
+        return debug_step_holds(s, point) || debug_events_hold(s, point) ? TIMELINE_COUNTS
+                                                                         : TIMELINE_IGNORED;
     if (debug_process_on(s)) {
         travel_process(s->tr, &now);
         if (!debug_process_is(s, &now))
@@ -182,6 +183,8 @@ static int serve(struct debug_session *s, bool piped, struct err *err)
             gdb_server_stopped(s->server, &stop);
             continue;
         }
+        debug_events_reset(s);
+        debug_process_switch(s);
         if (resume.action == GDB_KILL || resume.action == GDB_INTERRUPTED || piped)
             return 0;
         if (s->child)
@@ -248,7 +251,11 @@ int debug_start(struct travel *tr, struct debug_session *s, const char *process,
             "positions of this recording are branches, and gdb stops at each instruction; "
             "to make one that counts them: reprise replay --instructions -o DIR2 %s",
             timeline_recording(tr->t)->quoted);
-    return process ? debug_process_open(s, process, err) : 0;
+    struct gdb_stop stop;
+    int code = process ? debug_process_open(s, process, err) : 0;
+    if (!code && process && debug_events_signal(s, &stop))
+        gdb_server_stands(s->server, &stop);
+    return code;
 }
 
 const char *debug_address(const struct debug_session *s)

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/text.h"
+#include "cmd/debug_process.h"
 #include "cmd/gpu_play.h"
 #include "cmd/gpu_scene.h"
 #include "cmd/replay_screen.h"
@@ -235,6 +236,37 @@ static enum gdb_monitor monitor_scope(struct debug_session *s, const char *arg, 
     return GDB_MONITOR_OK;
 }
 
+/* gdb learns what it debugs where it attaches: gdb_session.py has it do so again. */
+static enum gdb_monitor show(struct debug_session *s, const char *spec, FILE *out)
+{
+    struct err err;
+    if (!s->child)
+        fputs("error: only the gdb that `reprise gdb` started attaches again by itself\n", out);
+    else if (debug_process_next(s, spec, &err))
+        monitor_fail(out, &err);
+    else
+        fputs(*spec ? "gdb is shown the process\n" : "gdb is shown the machine\n", out);
+    return GDB_MONITOR_OK;
+}
+
+static enum gdb_monitor monitor_kernel(struct debug_session *s, const char *arg, FILE *out)
+{
+    if (!debug_process_on(s)) {
+        fputs("gdb is shown the machine already; `monitor process PID` shows a process\n", out);
+        return GDB_MONITOR_OK;
+    }
+    (void)arg;
+    return show(s, "", out);
+}
+
+static enum gdb_monitor monitor_process(struct debug_session *s, const char *arg, FILE *out)
+{
+    if (*arg)
+        return show(s, arg, out);
+    fputs("usage: monitor process PID|NAME[#K]\n", out);
+    return GDB_MONITOR_OK;
+}
+
 static enum gdb_monitor monitor_help(struct debug_session *s, const char *arg, FILE *out);
 
 static const struct monitor_command {
@@ -243,10 +275,7 @@ static const struct monitor_command {
 } commands[] = {
     {"help", "", "this list", monitor_help},
     {"when", "", "position, virtual time and place of the machine", monitor_when},
-    {"goto", "POINT",
-     "go there: insn:N, time:1.5s, event:N, end, end-N, console:TEXT[#K], mark:NAME, frame:N, "
-     "gpu:N",
-     monitor_goto},
+    {"goto", "POINT", "go there: " POINT_FORMS, monitor_goto},
     {"back", "", "drop the what-if branch that a write began", monitor_back},
     {"mark", "NAME", "call this place mark:NAME from now on", monitor_mark},
     {"marks", "", "the recording's marks", monitor_marks},
@@ -254,6 +283,8 @@ static const struct monitor_command {
      "whether points at user addresses and steps in ring 3 are the process's that is current, or "
      "the whole machine's",
      monitor_scope},
+    {"process", "PID|NAME[#K]", "show gdb that process only, as --process does", monitor_process},
+    {"kernel", "", "show gdb the machine again, with the kernel's symbols", monitor_kernel},
     {"checkpoint", "", "keep a checkpoint of this place in memory", monitor_checkpoint},
     {"info", "", "the recording and its checkpoints", monitor_info},
     {"console", "[LINES]", "what the guest's console shows here", monitor_console},

@@ -6,25 +6,38 @@
 #define REPRISE_CMD_DEBUG_PROCESS_H
 
 #include "cmd/debug_step.h"
+#include "inspect/program_file.h"
 
 /* Answers of one to the server. */
 void debug_process_serve(struct gdb_target *t);
+/* --process without --to, at the recording's end: where it does not live there, goes to where its
+ * program begins (exec:NAME#K; of a number its last program) and puts its number to *now; else
+ * *now is "". Says on stderr where that is. */
+int debug_process_seek(struct travel *tr, const char *spec, char now[16], struct err *err);
 /* "PID" or "NAME[#K]", where the machine stands. <0 with a text. */
 int debug_process_open(struct debug_session *s, const char *spec, struct err *err);
+/* `monitor process SPEC`, "" for `monitor kernel`: gdb has to come again for it. <0 with a text. */
+int debug_process_next(struct debug_session *s, const char *spec, struct err *err);
+/* gdb has left: what the next one is shown. */
+void debug_process_switch(struct debug_session *s);
 void debug_process_close(struct debug_session *s);
+
+/* The file that it runs, as the guest says: its path ("": not known), and its build ID in the guest
+ * (size 0: none, or not known), for which the machine may have to run on, and is put back. <0 with
+ * a text. */
+int debug_process_file(struct debug_session *s, char path[PROGRAM_PATH_MAX], struct elf_id *id,
+                       struct err *err);
 
 /* Is gdb shown one? */
 static inline bool debug_process_on(const struct debug_session *s)
 {
     return s->shown.program.pid != 0;
 }
-/* A run begins: where the process ends or executes another program is met too. */
-int debug_process_arm(struct debug_session *s, struct err *err);
-/* The hit of one of those. */
-bool debug_process_holds(struct debug_session *s, unsigned point);
-/* The run ended at one of those: goes to where gdb can look, and says what it is. */
-int debug_process_event(struct debug_session *s, bool back, enum timeline_stop *what,
-                        struct gdb_stop *stop, struct err *err);
+/* It, where the machine stands now. */
+const struct program *debug_process_look(struct debug_session *s);
+/* What tells the program that it runs from the one before: the address of its memory in the kernel;
+ * 0: it has none, or no process is shown. */
+u64 debug_process_space(struct debug_session *s);
 /* Does it, one of its threads, run here? `now` says who does. */
 bool debug_process_is(const struct debug_session *s, const struct process *now);
 /* Its thread of that number, as whom steps know: false if there is none here. */

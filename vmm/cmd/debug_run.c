@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "cmd/attach.h"
-#include "cmd/debug_process.h"
+#include "cmd/debug_events.h"
 #include "cmd/debug_progress.h"
 #include "cpu/vcpu.h"
 
@@ -69,6 +69,7 @@ static int range_step(struct debug_session *s, const struct gdb_resume *r, enum 
         watch_begin(&s->watch, true);
         if (steps_on(s, *what, err))
             *what = TIMELINE_REACHED;
+        machine_look_at(timeline_machine(s->tr->t), s->step_cpu);
         rip = machine_vcpu(timeline_machine(s->tr->t))->rip;
         if (progress_poll(s))
             *what = TIMELINE_INTERRUPTED;
@@ -142,6 +143,17 @@ static int run_backwards(struct debug_session *s, enum gdb_action action, enum t
     return code;
 }
 
+/* gdb's thread of the vCPU that the stop is of. */
+static i32 whose_stop(struct debug_session *s, enum timeline_stop what, bool steps)
+{
+    u32 cpu = machine_turn(timeline_machine(s->tr->t));
+    if (what == TIMELINE_HIT)
+        cpu = timeline_hit(s->tr->t)->cpu;
+    else if (steps)
+        cpu = s->step_cpu;
+    return (i32)cpu + 1;
+}
+
 int debug_run(struct debug_session *s, const struct gdb_resume *r, struct gdb_stop *stop,
               struct err *err)
 {
@@ -150,7 +162,19 @@ int debug_run(struct debug_session *s, const struct gdb_resume *r, struct gdb_st
         r->action == GDB_STEP || r->action == GDB_RANGE_STEP || r->action == GDB_REVERSE_STEP;
     struct process now;
     memset(stop, 0, sizeof(*stop));
-    bool process = debug_process_on(s);
+    bool process = debug_process_on(s), told = false;
+    s->step_cpu =
+        process || !r->thread ? machine_turn(timeline_machine(s->tr->t)) : (u32)r->thread - 1;
+    if (process)
+        debug_events_follow(s, r->process);
+    if (process && s->shown.vfork_waits) { /* its points are not in the memory that they share */
+        s->shown.vfork_waits = false;
+        stop->reason = GDB_STOP_VFORK_DONE;
+        return 0;
+    }
+    /* Where it ends it stays. */
+    bool passes = process && debug_events_here(s) && s->shown.event != EVENT_END;
+    s->shown.happened = false;
     if (process && r->thread)
         debug_process_stopped(s, r->thread);
     travel_process(s->tr, &now);
@@ -158,7 +182,8 @@ int debug_run(struct debug_session *s, const struct gdb_resume *r, struct gdb_st
                        : scope_run(&s->scope, s->points, s->npoints, timeline_machine(s->tr->t),
                                    &now, steps, err);
     if (!code && !steps)
-        code = process ? debug_process_arm(s, err) : debug_step_disarm(s, err);
+        code = process ? debug_events_arm(s, r, r->action == GDB_REVERSE_CONTINUE, err)
+                       : debug_step_disarm(s, err);
     if (code)
         return code;
     bool searched = r->action == GDB_CONTINUE;
@@ -174,19 +199,20 @@ int debug_run(struct debug_session *s, const struct gdb_resume *r, struct gdb_st
         code = run_backwards(s, r->action, &what, stop, &searched, err);
         break;
     default:
-        code = timeline_forward(s->tr->t, (struct instant){NEVER, 0}, false, &what, err);
+        code = timeline_forward(s->tr->t, (struct instant){NEVER, 0}, passes, &what, err);
         break;
     }
     bool met =
         process && !steps && what == TIMELINE_HIT && timeline_hit(s->tr->t)->point >= s->npoints;
     if (!code && met)
-        code = debug_process_event(s, r->action == GDB_REVERSE_CONTINUE, &what, stop, err);
+        code = debug_events_met(s, r->action == GDB_REVERSE_CONTINUE, &what, stop, &told, err);
     travel_quiet(s->tr);
     progress_end(s);
     if (!code && process)
         debug_process_stopped(s, steps && what == TIMELINE_REACHED ? s->shown.stopped : 0);
-    if (!code)
+    if (!code && !told)
         describe(s, what, stop);
+    stop->thread = whose_stop(s, what, steps);
     if (!code && searched && !met)
         code = show_skipped(s, what, stop, err);
     return code;

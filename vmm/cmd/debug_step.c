@@ -13,9 +13,12 @@
 #include "cpu/engine.h"
 #include "cpu/vcpu.h"
 
+/* Of those that step, whosever turn it is now. */
 static const struct vcpu *cpu(struct debug_session *s)
 {
-    return machine_vcpu(timeline_machine(s->tr->t));
+    struct machine *m = timeline_machine(s->tr->t);
+    machine_look_at(m, s->step_cpu);
+    return machine_vcpu(m);
 }
 
 static bool in_user(struct debug_session *s)
@@ -43,6 +46,70 @@ static int arm(struct debug_session *s, bool back, struct err *err)
     return code;
 }
 
+/* A point of the vCPUs' turns, besides gdb's. */
+static int arm_turn(struct debug_session *s, enum debug_kind kind, struct err *err)
+{
+    struct debug_point *p = &s->engine_points[s->npoints];
+    memset(p, 0, STEP_POINTS * sizeof(*p));
+    p->kind = kind;
+    p->address = s->step_cpu;
+    s->step_armed = true;
+    s->step_by = STEP_TURN;
+    s->shown.run = false;
+    return timeline_set_points(s->tr->t, s->engine_points, s->npoints + 1, err);
+}
+
+static bool has_turn(struct debug_session *s)
+{
+    return machine_turn(timeline_machine(s->tr->t)) == s->step_cpu;
+}
+
+/* Others run until it is step_cpu's turn. *own: it is; else what happened is for gdb. */
+static int to_turn(struct debug_session *s, enum timeline_stop *what, bool *own, struct err *err)
+{
+    *own = has_turn(s);
+    if (*own)
+        return 0;
+    int code = arm_turn(s, DEBUG_TURN_TO, err);
+    if (code)
+        return code;
+    s->step_turn = true;
+    code = timeline_forward(s->tr->t, (struct instant){NEVER, 0}, true, what, err);
+    s->step_turn = false;
+    *own = !code && *what == TIMELINE_HIT && timeline_hit(s->tr->t)->point >= s->npoints;
+    return code ? code : debug_step_disarm(s, err);
+}
+
+/* In front of what step_cpu did last. */
+static int back_to_turn(struct debug_session *s, enum timeline_stop *what, struct gdb_stop *stop,
+                        struct err *err)
+{
+    struct instant now = timeline_now(s->tr->t);
+    enum timeline_stop none;
+    int code = timeline_step_back(s->tr->t, what, err);
+    if (code || *what != TIMELINE_REACHED || has_turn(s))
+        return code;
+    code = timeline_seek(s->tr->t, now, &none, err);
+    if (!code)
+        code = arm_turn(s, DEBUG_TURN_FROM, err);
+    if (code)
+        return code;
+    s->step_turn = true;
+    code = timeline_backward(s->tr->t, what, err);
+    s->step_turn = false;
+    bool own = !code && *what == TIMELINE_HIT && timeline_hit(s->tr->t)->point >= s->npoints;
+    if (!code)
+        code = debug_step_disarm(s, err);
+    if (!code && own)
+        return timeline_step_back(s->tr->t, what, err);
+    if (code || *what != TIMELINE_BEGIN)
+        return code;
+    snprintf(stop->text, sizeof(stop->text), "CPU %u has done nothing before.", s->step_cpu);
+    code = timeline_seek(s->tr->t, now, what, err);
+    *what = *what == TIMELINE_INTERRUPTED ? *what : TIMELINE_BEGIN;
+    return code;
+}
+
 int debug_step_disarm(struct debug_session *s, struct err *err)
 {
     if (!s->step_armed)
@@ -54,6 +121,8 @@ int debug_step_disarm(struct debug_session *s, struct err *err)
 bool debug_step_holds(struct debug_session *s, unsigned point)
 {
     struct process now;
+    if (s->step_turn)
+        return point >= s->npoints;
     if (!s->step_waits || point < s->npoints)
         return false;
     travel_process(s->tr, &now);
@@ -75,6 +144,8 @@ int debug_step_cross(struct debug_session *s, bool back, enum timeline_stop *wha
                 : timeline_forward(s->tr->t, (struct instant){NEVER, 0}, false, what, err);
     s->step_waits = false;
     *own = !code && *what == TIMELINE_HIT && timeline_hit(s->tr->t)->point >= s->npoints;
+    if (*own)
+        s->step_cpu = timeline_hit(s->tr->t)->cpu;
     return code;
 }
 
@@ -98,6 +169,25 @@ bool debug_steps_program(struct debug_session *s)
     return !s->scope.machine && in_user(s);
 }
 
+/* The vCPU on which s->step_thread is in ring 3 becomes the one that steps; false: there is none.
+ */
+static bool find_cpu(struct debug_session *s)
+{
+    struct machine *m = timeline_machine(s->tr->t);
+    struct process now;
+    const u32 first = machine_turn(m), n = machine_cpus(m);
+    for (u32 i = 0; i < n; i++) {
+        s->step_cpu = (first + i) % n;
+        if (!in_user(s))
+            continue;
+        travel_process(s->tr, &now);
+        if (process_same_thread(&now, &s->step_thread, false))
+            return true;
+    }
+    s->step_cpu = first;
+    return false;
+}
+
 /* Does the step have to do with threads at all? Then s->step_thread is the one, at *from. *there:
  * it is in ring 3. */
 static bool begins(struct debug_session *s, struct place *from, bool *there)
@@ -110,13 +200,15 @@ static bool begins(struct debug_session *s, struct place *from, bool *there)
         travel_process(s->tr, &now);
         if (!debug_process_thread(s, s->shown.stopped, &s->step_thread))
             s->step_thread = now;
-        *there = in_user(s) && process_same_thread(&now, &s->step_thread, false);
+        *there = find_cpu(s);
+        *from = here(s);
         if (!*there && debug_process_registers(s, s->step_thread.pid, &c))
             *from = (struct place){c.rip, c.gpr[RSP]};
         return true;
     }
     if (!debug_steps_program(s))
         return false;
+    (void)cpu(s);
     travel_process(s->tr, &s->step_thread);
     return true;
 }
@@ -133,7 +225,9 @@ int debug_step(struct debug_session *s, enum timeline_stop *what, struct gdb_sto
     struct place from;
     bool there, user = begins(s, &from, &there), own = true;
     while (own) {
-        int code = 0;
+        int code = there ? to_turn(s, what, &own, err) : 0;
+        if (code || !own)
+            return code;
         struct instant to = {timeline_now(s->tr->t).position + 1, 0};
         if (there) {
             code = timeline_forward(s->tr->t, to, true, what, err);
@@ -157,16 +251,30 @@ int debug_step(struct debug_session *s, enum timeline_stop *what, struct gdb_sto
     return 0;
 }
 
+/* The step led out of the program, into the one that executed it: `gdb` shows one program's past.
+ */
+static int begins_here(struct debug_session *s, struct instant at, enum timeline_stop *what,
+                       struct gdb_stop *stop, struct err *err)
+{
+    snprintf(stop->text, sizeof(stop->text),
+             "The program begins here: before, %s (pid %d) was another one.", s->step_thread.comm,
+             s->step_thread.tgid);
+    int code = timeline_seek(s->tr->t, at, what, err);
+    *what = *what == TIMELINE_INTERRUPTED ? *what : TIMELINE_BEGIN;
+    return code;
+}
+
 int debug_step_back(struct debug_session *s, enum timeline_stop *what, struct gdb_stop *stop,
                     struct err *err)
 {
+    const u64 space = debug_process_space(s);
     struct place from;
     bool there, user = begins(s, &from, &there), own = true;
     while (own) {
         struct instant now = timeline_now(s->tr->t);
         int code = 0;
         if (there) {
-            code = timeline_step_back(s->tr->t, what, err);
+            code = back_to_turn(s, what, stop, err);
             if (code || *what != TIMELINE_REACHED || !user || in_user(s))
                 return code;
         }
@@ -183,6 +291,8 @@ int debug_step_back(struct debug_session *s, enum timeline_stop *what, struct gd
         }
         if (code || !own)
             return code;
+        if (space && debug_process_space(s) != space)
+            return begins_here(s, now, what, stop, err);
         *what = TIMELINE_REACHED;
         own = is_here(s, from); /* the same instruction, before it was restarted */
     }

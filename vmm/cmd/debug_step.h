@@ -13,10 +13,35 @@
 #include "cmd/scope.h"
 #include "cmd/travel.h"
 #include "cmd/watch.h"
-#include "inspect/program.h"
+#include "inspect/guest_file.h"
 #include "replay/gdb/gdb.h"
 
-#define STEP_POINTS 2u
+/* What happens to a process that is shown: debug_events.c has the kernel's functions. */
+enum process_event {
+    EVENT_END,
+    EVENT_EXEC,
+    EVENT_BEGIN, /* it makes a process, or a thread */
+    EVENT_CALL,  /* a system call: of 64 bits; INT 80h; SYSENTER and SYSCALL of 32 */
+    EVENT_CALL_INT,
+    EVENT_CALL_FAST,
+    EVENT_RETURN,
+    EVENT_CORE, /* a signal ends it: with a dump, without */
+    EVENT_GROUP_EXIT,
+    EVENT_HANDLER, /* ... is handed to it */
+    EVENTS
+};
+
+#define STEP_POINTS ((unsigned)EVENTS)
+
+#define DEBUG_FILES 16u
+
+/* One of the guest's that gdb has open: debug_files.c. */
+struct debug_file {
+    bool open;
+    char *text; /* made here; NULL: `file` */
+    size_t size;
+    struct guest_file file;
+};
 
 struct debug_session {
     struct travel *tr;
@@ -26,10 +51,12 @@ struct debug_session {
     unsigned npoints;
     /* The same for the engine, and room for those of a step. */
     struct debug_point *engine_points;
-    bool step_armed;                                   /* the engine has the latter too */
-    enum { STEP_ON, STEP_BACK, STEP_PROCESS } step_by; /* ... which */
+    bool step_armed; /* the engine has the latter too */
+    enum { STEP_ON, STEP_BACK, STEP_PROCESS, STEP_TURN } step_by; /* ... which */
+    u32 step_cpu;                                                 /* whose steps they are */
     /* The thread that a step waits for. */
     bool step_waits, step_fs_base;
+    bool step_turn; /* ... or for the turn of step_cpu to come or go */
     struct process step_thread;
     struct { /* gdb's steps back: debug_back.c */
         struct gdb_code code;
@@ -45,8 +72,22 @@ struct debug_session {
         struct instant at; /* where */
         struct gdb_thread *list;
         u32 count, room;
-        i32 stopped; /* the thread that a stop is of */
-        bool run;    /* where it ends or executes another program counts */
+        char next[272];  /* what gdb is shown once it comes again: a process, or */
+        bool next_there; /* "" for the machine; false: the same */
+        i32 stopped;     /* the thread that a stop is of */
+        bool run;        /* what happens to it counts: of these, by their point */
+        enum process_event events[EVENTS];
+        struct debug_file files[DEBUG_FILES];
+        struct guest_file_more more; /* what the recording has of them */
+        struct program other;        /* that gdb knows besides: one that it made, or was made by */
+        bool vfork_waits;            /* gdb waits for the end of a vfork */
+        bool catches, back_forks;
+        u32 *calls; /* system calls that stop; NULL: all */
+        size_t ncalls;
+        struct gdb_resume resume; /* what the run was asked for */
+        bool happened;            /* the last stop was of an event, */
+        enum process_event event; /* this, */
+        struct instant when;      /* ... there */
     } shown;
     struct scope scope;
     struct watch watch;
@@ -58,9 +99,10 @@ struct debug_session {
     } progress;
 };
 
-/* One step from where the machine is; of a process that is shown, of its thread shown.stopped.
- * `stop` gets a text where *what does not say it all: the thread has ended (TIMELINE_INTERRUPTED),
- * or not yet begun (TIMELINE_BEGIN). */
+/* One step from where the machine is, of the vCPU step_cpu: the others run until it has its turn,
+ * and it alone is looked at where the step ends. Of a process that is shown, of its thread
+ * shown.stopped. `stop` gets a text where *what does not say it all: the thread has ended
+ * (TIMELINE_INTERRUPTED), or not yet begun (TIMELINE_BEGIN). */
 int debug_step(struct debug_session *s, enum timeline_stop *what, struct gdb_stop *stop,
                struct err *err);
 int debug_step_back(struct debug_session *s, enum timeline_stop *what, struct gdb_stop *stop,

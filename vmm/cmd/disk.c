@@ -58,7 +58,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "'%s': the one thing to do with a disk is `export`", arg);
         break;
     case ARGP_KEY_END:
-        option_need_recording(state, a->dir);
+        option_need_recording(state, &a->dir);
         if (a->verb && (!a->output || !*a->output))
             argp_error(state, "export: -o FILE is missing");
         if (!a->verb && (a->output || a->force || a->disks.trust))
@@ -150,7 +150,7 @@ int cmd_disk(int argc, char **argv)
     if (output_open(&probe, a.output, a.force, &err))
         return cmd_fail(&err);
     output_discard(&probe);
-    const struct travel_with with = {.named = a.disks.spec, .trust = a.disks.trust};
+    const struct travel_with with = {.named = &a.disks.where, .trust = a.disks.trust};
     int code = travel_open_at(&tr, a.dir, &with, &a.at);
     if (code == EX_FINE || code == EX_DAMAGE) {
         int done = export(&a, &tr);

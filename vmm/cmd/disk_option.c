@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { O_DISK = 256, O_TRUST };
+enum { O_DISK = 256, O_PATH, O_TRUST };
 
 /* Names are the program's, to its end: commands copy the struct as they like. */
 static void keep(char *name)
@@ -28,11 +28,11 @@ void disk_option_take(struct argp_state *state, const char *arg, struct disk_nam
     if (*arg < '0' || n >= DESCRIPTION_DISKS || arg[1] != '=')
         argp_error(state, "--disk: '%s' is not N=FILE with a disk's number N, 0 to %d", arg,
                    DESCRIPTION_DISKS - 1);
-    if (names->spec[n].file)
+    if (names->where.spec[n].file)
         argp_error(state, "--disk: disk %u is named twice", n);
     if (disk_spec_parse(&spec, arg + 2, false, &err))
         argp_error(state, "%s", err.text);
-    names->spec[n] = spec;
+    names->where.spec[n] = spec;
     keep(spec.file);
 }
 
@@ -41,6 +41,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     struct disk_names *names = state->input;
     switch (key) {
     case O_DISK: disk_option_take(state, arg, names); return 0;
+    case O_PATH:
+        if (names->where.npaths == DISK_PATHS)
+            argp_error(state, "--disk-path: more than %u directories", DISK_PATHS);
+        names->where.path[names->where.npaths++] = arg;
+        return 0;
     case O_TRUST: names->trust = true; return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
@@ -50,9 +55,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 #define DISK_ROW \
     {"disk", O_DISK, "N=FILE[,OPTION]...", 0, "Read disk N of the recording from FILE: of recordings that were not made here, or whose image is elsewhere now. FILE may be an NBD URI. Options: %", 0}
 
-static const struct argp_option options[] = {DISK_ROW, {0}};
+#define PATH_ROW \
+    {"disk-path", O_PATH, "DIR", 0, "Look in DIR for images of disks that are not where they were: by name and size, and by what is in them where the recording knows that; several", 0}
+
+static const struct argp_option options[] = {DISK_ROW, PATH_ROW, {0}};
 static const struct argp_option travel_options[] = {
     DISK_ROW,
+    PATH_ROW,
     {"trust-checkpoints", O_TRUST, NULL, 0, TRUST_HELP, 0},
     {0},
 };

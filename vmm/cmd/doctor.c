@@ -112,6 +112,7 @@ static const struct row {
     {"debug.gdb", "gdb", ALWAYS},
     {"net.user", "network in user space", ALWAYS},
     {"net.tap", "tap devices", ALWAYS},
+    {"share", "directories of the host", ALWAYS},
     {"sandbox", "sandbox of commands", ALWAYS},
     {"programs", "tests of programs", IF_WRONG},
 };

@@ -175,7 +175,7 @@ static void checked(struct facts *f, const char *key, const char *program, const
         first_line(rest);
         if (second)
             first_line(second);
-        fact_note(fact, "%s%s%s", rest, second ? "; " : "", second ? second : "");
+        fact_note(fact, "%s%s%s", rest, second && *second ? "; " : "", second ? second : "");
     }
     free(out);
 }
@@ -254,5 +254,6 @@ void doctor_programs(struct facts *f)
     programs(f);
     checked(f, "net.user", "reprise-net", "network");
     tap(f);
+    checked(f, "share", "reprise-fs", "files");
     sandbox(f);
 }

@@ -93,7 +93,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case O_KIND: parse_kinds(state, arg, a); break;
     case ARGP_KEY_ARG: option_recording(state, arg, &a->dir); break;
     case ARGP_KEY_END:
-        option_need_recording(state, a->dir);
+        option_need_recording(state, &a->dir);
         if (a->has_from && a->has_to && a->from.kind == POINT_INSN && a->to.kind == POINT_INSN &&
             a->to.n < a->from.n)
             argp_error(state, "--to lies before --from");
@@ -119,7 +119,7 @@ int cmd_events(int argc, char **argv)
     option_parse(&argp, argc, argv, &a);
     struct err err = {0};
     struct opened o;
-    struct travel_with with = {.named = a.disks.spec, .trust = a.disks.trust};
+    struct travel_with with = {.named = &a.disks.where, .trust = a.disks.trust};
     int code = a.has_from ? point_position(a.dir, &with, &a.from, &from, &err) : 0;
     with.told = a.has_from && point_is_found(&a.from);
     if (!code && a.has_to)

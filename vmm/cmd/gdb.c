@@ -6,10 +6,14 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/file_io.h"
+#include "base/text.h"
+#include "cmd/debug_process.h"
+#include "cmd/debug_target.h"
 #include "cmd/interrupt.h"
 #include "cmd/visit.h"
 #include "gdb_session.h"
@@ -24,7 +28,7 @@ enum { O_TO = 256, O_SYMBOLS, O_BUDGET, O_GDB, O_CODE_CACHE, O_PROCESS };
 static const struct argp_option options[] = {
     {"to", O_TO, "POINT", 0, "Start there (default: the recording's end)", 0},
     {"symbols", O_SYMBOLS, "FILE", 0, "A vmlinux with debug information instead of the symbols that the guest's kernel has of itself", 0},
-    {"process", O_PROCESS, "PID|NAME[#K]", 0, "Show gdb this process of the guest only, as it is at the point of --to: its threads, its memory; K counts those of that name there", 0},
+    {"process", O_PROCESS, "PID|NAME[#K]", 0, "Show gdb this process of the guest only, as it is at the point of --to: its threads, its memory; K counts those of that name there. Without --to, one that does not live at the end is shown from where its program begins, and K counts executions", 0},
     {"program", O_GDB, "FILE", 0, "The gdb to start (default: gdb)", 0},
     {"checkpoint-memory", O_BUDGET, "SIZE", 0, "Memory for checkpoints (default: a quarter of what is free)", 0},
     {"code-cache", O_CODE_CACHE, "SIZE", 0, CODE_CACHE_HELP, 0},
@@ -37,11 +41,20 @@ static const char doc[] =
     "reverse-step, reverse-finish; `monitor help` shows what else there is. Arguments after -- "
     "go to gdb. " POINT_HELP EXIT_HELP;
 
+static const char debug_doc[] = "Starts gdb on the process of a recording that crashed, where it "
+                                "did; if none did, on the program "
+                                "that `reprise run` recorded, where it ended. Its file and "
+                                "libraries are this machine's, if they are "
+                                "the builds that it ran. reverse-continue, reverse-step and so on "
+                                "work from there; --process and --to "
+                                "are as of `reprise gdb`. " POINT_HELP EXIT_HELP;
+
 struct gdb_args {
     const char *dir, *symbols, *program, *process;
     struct point to;
+    bool has_to, finds; /* finds: which process is shown is to be found */
     u64 budget, code_cache;
-    const char *extra[EXTRA_MAX];
+    char **extra; /* gdb's own */
     unsigned nextra;
     struct disk_names disks;
 };
@@ -51,7 +64,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     struct gdb_args *a = state->input;
     switch (key) {
     case ARGP_KEY_INIT: state->child_inputs[0] = &a->disks; break;
-    case O_TO: option_point(state, arg, "--to", &a->to); break;
+    case O_TO:
+        option_point(state, arg, "--to", &a->to);
+        a->has_to = true;
+        break;
     case O_SYMBOLS: a->symbols = arg; break;
     case O_PROCESS: a->process = arg; break;
     case O_GDB: a->program = arg; break;
@@ -61,18 +77,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "--checkpoint-memory: cannot be 0");
         break;
     case O_CODE_CACHE: a->code_cache = option_code_cache(state, arg); break;
-    case ARGP_KEY_ARG:
-        if (!a->dir)
-            a->dir = arg;
-        else if (!state->quoted || state->next <= state->quoted)
-            argp_error(state, "only one recording at a time");
-        else if (a->nextra == EXTRA_MAX)
-            argp_error(state, "too many arguments for gdb");
-        else
-            a->extra[a->nextra++] = arg;
-        break;
+    case ARGP_KEY_ARG: option_recording(state, arg, &a->dir); break;
     case ARGP_KEY_END:
-        option_need_recording(state, a->dir);
+        if (a->nextra > EXTRA_MAX)
+            argp_error(state, "too many arguments for gdb");
+        option_need_recording(state, &a->dir);
         if (a->process && a->symbols)
             argp_error(state, "--symbols is the kernel's, and gdb is shown a process");
         break;
@@ -209,21 +218,70 @@ static int check_symbols(struct travel *tr, const char *path, struct err *err)
  * bits. */
 enum { GO_SYMBOLS = 1, GO_32 = 2, GO_16 = 4, GO_LONG = 8 };
 
+/* What gdb is to be started with. */
+struct gdb_go {
+    u8 own;                      /* of these */
+    struct elf_id id;            /* of the program that the guest runs */
+    char path[PROGRAM_PATH_MAX]; /* its file; "": not known */
+};
+
 /* gdb, forked before we lock ourselves in, and started when there is something to look at. */
 struct waiting_gdb {
     pid_t pid;
-    int go; /* takes a byte of these */
+    int go; /* takes a struct gdb_go */
 };
+
+static void put_hex(const char *what, const struct elf_id *id)
+{
+    char text[80];
+    hex(text, sizeof(text), id->build_id, id->size);
+    fprintf(stderr, "%s %s", what, id->size ? text : "none");
+}
+
+/* Is the file of that name here the one that the guest runs? The name is the recording's maker's:
+ * only a regular file is opened, and gdb gets it only where its build ID says so. */
+static bool is_program_here(const struct gdb_go *go)
+{
+    struct stat st;
+    struct elf_id id;
+    struct err err = {0};
+    char shown[PROGRAM_PATH_MAX];
+    memcpy(shown, go->path, sizeof(shown));
+    text_ascii(shown);
+    if (*go->path != '/')
+        fprintf(stderr, "reprise: which file the process runs is not known here; `file` gives gdb "
+                        "its symbols\n");
+    else if (!go->id.size)
+        fprintf(stderr,
+                "reprise: the process runs %s, which has no build ID in the guest: whether a file "
+                "here is the same cannot be known, and gdb is given none\n",
+                shown);
+    else if (stat(go->path, &st) || !S_ISREG(st.st_mode) || elf_id_read(&id, go->path, &err))
+        fprintf(stderr, "reprise: the process runs %s; here that is no program's file\n", shown);
+    else if (id.size != go->id.size || memcmp(id.build_id, go->id.build_id, id.size)) {
+        fprintf(stderr, "reprise: the process runs %s; the file of that name here is another build",
+                shown);
+        put_hex(" (its build ID:", &id);
+        put_hex("; in the guest:", &go->id);
+        fprintf(stderr, "), and gdb is not given it\n");
+    } else {
+        fprintf(stderr, "reprise: gdb reads %s, the build that the guest runs\n", shown);
+        return true;
+    }
+    return false;
+}
 
 static _Noreturn void become_gdb(const struct gdb_args *a, const struct files *f,
                                  const char *address, int go)
 {
-    const char *argv[EXTRA_MAX + 24];
-    char file[PATH_MAX + 64], target[PATH_MAX + 64], own;
+    const char *argv[EXTRA_MAX + 32];
+    char file[PATH_MAX + 64], target[PATH_MAX + 64], kernel[2 * PATH_MAX + 128];
+    struct gdb_go with;
     unsigned n = 0;
     signal(SIGINT, SIG_IGN); /* until then it is for us */
-    if (read(go, &own, 1) != 1)
+    if (!file_read_on(go, &with, sizeof(with)))
         _exit(0);
+    u8 own = with.own;
     /* The file that gdb runs says what the CPU is: a kernel of 64 bits is none of an i386. (Nor may
      * gdb be told by `set architecture`: it would take files of other CPUs for that one's.) */
     const char *how = own & GO_LONG && own & (GO_32 | GO_16) ? "add-symbol-file" : "file";
@@ -238,12 +296,34 @@ static _Noreturn void become_gdb(const struct gdb_args *a, const struct files *f
         argv[n++] = "-ex";
         argv[n++] = "set remoteaddresssize 64";
     }
+    int len = snprintf(kernel, sizeof(kernel), "python reprise_kernel = bytes.fromhex('");
+    hex(kernel + len, 2 * PATH_MAX + 64, (const u8 *)f->symbols, strlen(f->symbols));
+    strcat(kernel, "').decode()");
+    argv[n++] = "-ex";
+    argv[n++] = kernel;
+    bool program = a->process && is_program_here(&with);
+    if (a->process) {
+        argv[n++] = "-ex";
+        argv[n++] = "python reprise_program()";
+    }
+    if (program) { /* one that the user names comes later, and counts */
+        argv[n++] = "-se";
+        argv[n++] = with.path;
+        argv[n++] = "-ex";
+        argv[n++] = "set trust-readonly-sections on";
+    }
     if (symbols) {
         argv[n++] = "-ex";
         argv[n++] = file;
     }
     argv[n++] = "-ex";
     argv[n++] = target;
+    if (a->process) {
+        argv[n++] = "-ex";
+        argv[n++] = "python reprise_drop()";
+        argv[n++] = "-ex";
+        argv[n++] = program ? "python reprise_libraries()" : "python reprise_file()";
+    }
     /* From here on the CPU is what the target says: gdb_session.py asks again. */
     if (!a->process) {
         argv[n++] = "-ex";
@@ -260,15 +340,17 @@ static _Noreturn void become_gdb(const struct gdb_args *a, const struct files *f
     _exit(127);
 }
 
-static char what_gdb_gets(struct travel *tr, const struct gdb_args *a, const struct files *f,
-                          unsigned view)
+static u8 what_gdb_gets(struct travel *tr, const struct gdb_args *a, const struct files *f,
+                        unsigned view)
 {
     const struct vcpu *c = machine_vcpu(timeline_machine(tr->t));
-    if (a->process) /* its symbols are no kernel's */
+    if (a->process) { /* its symbols are no kernel's; those are for `monitor kernel` */
+        write_symbols(tr, f);
         return 0;
+    }
     int own = !a->symbols && write_symbols(tr, f) ? GO_SYMBOLS : 0;
     own |= view & GDB_VIEW_16 ? GO_16 : view & GDB_VIEW_32 ? GO_32 : 0;
-    return (char)(own | (c->efer & EFER_LMA ? GO_LONG : 0));
+    return (u8)(own | (c->efer & EFER_LMA ? GO_LONG : 0));
 }
 
 static void say_what_is_shown(unsigned view, bool symbols)
@@ -301,33 +383,52 @@ static int prepare_gdb(const struct gdb_args *a, const struct files *f, const ch
     return g->pid < 0 ? err_errno(err, "cannot start %s", a->program) : 0;
 }
 
-int cmd_gdb(int argc, char **argv)
+/* What comes after "--" is gdb's. */
+static void split(struct gdb_args *a, int *argc, char **argv)
 {
-    static const struct argp argp = {.options = options,
-                                     .parser = parse,
-                                     .args_doc = "DIR [-- GDB-ARGUMENT...]",
-                                     .doc = doc,
-                                     .children = travel_option_children};
-    struct gdb_args a = {.program = "gdb", .to = {.kind = POINT_END}};
+    for (int i = 1; i < *argc; i++) {
+        if (strcmp(argv[i], "--"))
+            continue;
+        a->extra = argv + i + 1;
+        a->nextra = (unsigned)(*argc - i - 1);
+        *argc = i;
+    }
+}
+
+static int session(struct gdb_args args, const char *what, int argc, char **argv)
+{
+    const struct argp argp = {.options = options,
+                              .parser = parse,
+                              .args_doc = "[DIR] [-- GDB-ARGUMENT...]",
+                              .doc = what,
+                              .children = travel_option_children};
+    struct gdb_args a = args;
+    split(&a, &argc, argv);
     option_parse(&argp, argc, argv, &a);
+    a.finds = a.finds && !a.has_to && !a.process;
+    if (a.finds)
+        a.process = "";
     struct err err = {0};
     struct travel tr;
     struct files f = {0};
     struct waiting_gdb g = {.go = -1};
-    const struct travel_with with = {.named = a.disks.spec,
+    struct gdb_go go = {0};
+    const struct travel_with with = {.named = &a.disks.where,
                                      .trust = a.disks.trust,
                                      .memory = a.budget,
+                                     .history = true,
                                      .code_cache = a.code_cache};
     enum timeline_stop stop;
+    char process[16] = "";
     if (a.symbols && access(a.symbols, R_OK)) {
         err_errno(&err, "--symbols %s", a.symbols);
         return cmd_fail(&err);
     }
     interrupt_catch();
-    struct debug_session *session = debug_listen(NULL, &err);
-    int code = session ? make_files(&f, &err) : err.code;
+    struct debug_session *s = debug_listen(NULL, &err);
+    int code = s ? make_files(&f, &err) : err.code;
     if (!code)
-        code = prepare_gdb(&a, &f, debug_address(session), &g, &err);
+        code = prepare_gdb(&a, &f, debug_address(s), &g, &err);
     sandbox_write(a.dir); /* marks */
     if (a.symbols)
         sandbox_read(a.symbols);
@@ -336,25 +437,37 @@ int cmd_gdb(int argc, char **argv)
     if (!code)
         code = travel_open(&tr, a.dir, &with, &err);
     if (code) {
-        debug_drop(session);
+        debug_drop(s);
         remove_files(&f);
         return cmd_fail(&err);
     }
-    code = travel_to(&tr, &a.to, &stop, &err);
+    if (a.finds) {
+        i32 pid;
+        code = debug_target_find(&tr, &a.to, &pid, &err);
+        if (!code)
+            snprintf(process, sizeof(process), "%d", pid);
+    }
+    if (!code)
+        code = travel_to(&tr, &a.to, &stop, &err);
     if (!code && a.symbols)
         code = check_symbols(&tr, a.symbols, &err);
+    if (!code && a.process && !a.has_to && !a.finds)
+        code = debug_process_seek(&tr, a.process, process, &err);
     if (!code)
-        code = debug_start(&tr, session, a.process, &err);
+        code = debug_start(&tr, s, *process ? process : a.process, &err);
     else
-        debug_drop(session);
+        debug_drop(s);
+    if (!code && a.process)
+        code = debug_process_file(s, go.path, &go.id, &err);
     if (!code) {
         unsigned view = gdb_view(machine_vcpu(timeline_machine(tr.t)), false);
-        char own = what_gdb_gets(&tr, &a, &f, view);
+        u8 own = what_gdb_gets(&tr, &a, &f, view);
         if (!a.process)
             say_what_is_shown(view, own & GO_SYMBOLS || a.symbols);
-        interrupt_ignore();  /* Ctrl-C is gdb's, which tells us */
-        tr.progress = false; /* the terminal is gdb's too */
-        if (write(g.go, &own, 1) == 1)
+        interrupt_ignore();   /* Ctrl-C is gdb's, which tells us */
+        tr.way.shown = false; /* the terminal is gdb's too */
+        go.own = own;
+        if (file_write_on(g.go, &go, sizeof(go)))
             code = debug_serve(&tr, g.pid, &err);
         else
             code = cmd_fail((err_errno(&err, "cannot start %s", a.program), &err));
@@ -365,4 +478,16 @@ int cmd_gdb(int argc, char **argv)
     remove_files(&f);
     travel_close(&tr);
     return code;
+}
+
+int cmd_gdb(int argc, char **argv)
+{
+    const struct gdb_args a = {.program = "gdb", .to = {.kind = POINT_END}};
+    return session(a, doc, argc, argv);
+}
+
+int cmd_debug(int argc, char **argv)
+{
+    const struct gdb_args a = {.program = "gdb", .to = {.kind = POINT_END}, .finds = true};
+    return session(a, debug_doc, argc, argv);
 }

@@ -1,5 +1,6 @@
 # What `reprise gdb` teaches gdb, in gdb's Python: part of the commands that gdb reads first (gdb.c).
 # Packets: replay/gdb/README.md.
+import os
 import re
 
 import gdb.unwinder
@@ -21,6 +22,10 @@ def reprise_packet(text):
 
 
 def reprise_flush():
+    shows = reprise_packet("qreprise.Shows")
+    if shows in ("1", "2"):
+        reprise_again(shows == "2")
+        return
     if reprise_packet("qreprise.Moved") == "0":
         return
     for what in ("dcache", "register-cache"):
@@ -40,6 +45,226 @@ def reprise_follow():
     said = gdb.execute("show architecture", to_string=True)
     print("The CPU executes other code here: gdb shows %s." % said.rstrip('\n.)').split()[-1].strip('"'))
     return True
+
+
+# One process: its libraries are this machine's files of those names.
+
+
+def reprise_program():
+    global reprise_shows_process
+    reprise_shows_process = True
+    if gdb.parameter("sysroot") == "target:":
+        gdb.execute("set sysroot /")
+
+
+def note_of(read, at):
+    """The build ID of an ELF file whose beginning `read` has at `at`; None: not to be read, or none."""
+    head = read(at, 64)
+    if head is None or head[:4] != b"\x7fELF":
+        return None
+    wide = head[4] == 2
+    number = lambda data, i, n: int.from_bytes(data[i:i + n], "little")
+    phoff = number(head, 32, 8) if wide else number(head, 28, 4)
+    size, count = (56, number(head, 56, 2)) if wide else (32, number(head, 44, 2))
+    for i in range(min(count, 64)):
+        row = read(at + phoff + i * size, size)
+        if row is None or number(row, 0, 4) != 4:
+            continue
+        where, length = (number(row, 16, 8), number(row, 32, 8)) if wide else (number(row, 8, 4), number(row, 16, 4))
+        notes = read(at + where, min(length, 1024)) or b""
+        while len(notes) >= 12:
+            names, bytes_ = number(notes, 0, 4), number(notes, 4, 4)
+            data = 12 + (names + 3 & ~3)
+            if number(notes, 8, 4) == 3 and notes[12:16] == b"GNU\0":
+                return notes[data:data + bytes_].hex()
+            notes = notes[data + (bytes_ + 3 & ~3):]
+    return None
+
+
+def reprise_guest(at, size):
+    """From the guest, not from a file that gdb takes for the same."""
+    said = reprise_packet("m%x,%x" % (at, size))
+    return bytes.fromhex(said) if re.fullmatch("([0-9a-f][0-9a-f]){%d}" % size, said) else None
+
+
+reprise_others = []  # libraries of another build
+
+
+def reprise_quoted(path):
+    return re.sub(r"([^\w./+-])", r"\\\1", path)
+
+
+def reprise_from_guest():
+    """From here on gdb reads files of the guest. What they say is to be executed is not, and where they
+    have holes memory knows better."""
+    gdb.execute("set auto-load no", to_string=True)
+    gdb.execute("set trust-readonly-sections off")
+
+
+def reprise_exe():
+    """The file that the process runs, as the guest says."""
+    name = "/proc/%d/exe" % gdb.selected_inferior().pid
+    found = re.match("F[0-9a-f]+;(/[ -~]*)$", reprise_packet("vFile:readlink:" + name.encode().hex()))
+    return found.group(1) if found else None
+
+
+def reprise_file():
+    """The program's file, which this machine does not have: what of it the guest had in memory."""
+    if gdb.current_progspace().filename or gdb.objfiles() and gdb.objfiles()[0].filename.startswith("/"):
+        return  # the user named one
+    name = reprise_exe()
+    if name is None or gdb.selected_inferior().pid <= 0:
+        return
+    reprise_from_guest()
+    try:
+        gdb.execute("file target:" + reprise_quoted(name), to_string=True)
+    except gdb.error as e:
+        print("Nor is it in the guest's memory (%s): `file` gives gdb its symbols." % e)
+        return
+    print("gdb has of it what was in the guest's memory.")
+    gdb.execute("frame")
+    reprise_libraries()
+
+
+def reprise_here(name):
+    """Has this machine the file that the process runs?"""
+    try:
+        if not os.path.isfile(name):
+            return False
+        with open(name, "rb") as file:
+            def read(at, size):
+                file.seek(at)
+                data = file.read(size)
+                return data if len(data) == size else None
+            own = note_of(read, 0)
+    except OSError:
+        return False
+    return own is not None and own == reprise_build_id(name)
+
+
+def reprise_any_file():
+    """The program's, from here or from the guest."""
+    name = reprise_exe()
+    if name is not None and reprise_here(name):
+        gdb.execute("file " + reprise_quoted(name), to_string=True)
+        gdb.execute("set trust-readonly-sections on")
+        reprise_libraries()
+    else:
+        reprise_file()
+
+
+reprise_ran = None  # the last program
+
+
+def reprise_executed():
+    """After an exec gdb has taken the file of that name here, of whatever build."""
+    global reprise_ran
+    name = reprise_exe()
+    if name == reprise_ran or name is None:
+        return
+    first, reprise_ran = reprise_ran is None, name
+    if not first and not (gdb.current_progspace().filename and reprise_here(name)):
+        gdb.execute("file", to_string=True)
+        reprise_file()
+
+
+reprise_kernel = None  # a file with its symbols
+reprise_shows_process = False
+
+
+def reprise_again(process):
+    """gdb learns what it debugs where it attaches."""
+    global reprise_shows_process, reprise_ran
+    address = gdb.selected_inferior().connection.details
+    gdb.execute("disconnect", to_string=True)
+    for command in ("file", "unset tdesc filename", "set trust-readonly-sections off"):
+        gdb.execute(command, to_string=True)
+    reprise_shows_process, reprise_ran = process, None
+    if process:
+        gdb.execute("set sysroot /", to_string=True)
+        reprise_program()
+    elif reprise_kernel:
+        gdb.execute("set remoteaddresssize 64")
+        gdb.execute("file " + reprise_quoted(reprise_kernel), to_string=True)
+    gdb.execute("target remote " + address, to_string=True)
+    if process:
+        reprise_any_file()
+    else:
+        gdb.execute("exec-file", to_string=True)
+    if gdb.selected_thread():
+        gdb.execute("frame")
+
+
+def reprise_libraries():
+    """Libraries that are not here are the guest's."""
+    if gdb.parameter("sysroot") == "/" and \
+            re.search(r"(?m)^(?:0x\S+ +0x\S+)? +No +(?:\(\*\) +)?/", gdb.execute("info sharedlibrary", to_string=True)):
+        reprise_from_guest()
+        gdb.execute("set sysroot target:", to_string=True)
+        print("Libraries that are not here: gdb has of all what was in the guest's memory.")
+
+
+def reprise_drop():
+    """Where the process stands: while it runs gdb does not change its libraries."""
+    if not reprise_others:
+        return
+    try:
+        reprise_from_guest()
+        gdb.execute("set sysroot target:", to_string=True)
+    except gdb.error:
+        return
+    reprise_others.clear()
+
+
+def reprise_build_id(name):
+    """Of a file that the guest has mapped."""
+    packet = reprise_packet("vFile:open:%s,0,0" % name.encode().hex())
+    if not re.fullmatch("F[0-9a-f]+", packet):
+        return None
+    try:
+        return note_of(lambda at, size: reprise_bytes(packet[1:], at, size), 0)
+    finally:
+        reprise_packet("vFile:close:" + packet[1:])
+
+
+def reprise_bytes(file, at, size):
+    """As gdb prints an answer: octal and C's escapes of what is not to be printed."""
+    said = reprise_packet("vFile:pread:%s,%x,%x" % (file, size, at))
+    found = re.match("F([0-9a-f]+);(.*)$", said, re.S)
+    if not found:
+        return None
+    data, text = bytearray(), found.group(2)
+    for part in re.findall(r"\\x[0-9a-f]{2}|\\[0-7]{3}|\\.|.", text, re.S):
+        data.append(int(part[2:], 16) if part[:2] == "\\x" else ord(part[-1]))
+    return bytes(data) if len(data) == int(found.group(1), 16) else None
+
+
+def reprise_library(event):
+    """A library of another build names every address wrongly: all go then, and it is said."""
+    if not reprise_shows_process:
+        return
+    name = event.new_objfile.filename
+    if not event.new_objfile.is_valid() or not event.new_objfile.build_id:
+        return
+    for line in gdb.execute("info sharedlibrary", to_string=True).splitlines():
+        found = re.match(r"0x([0-9a-f]+) .*?(/.*)$", line)
+        if not found or found.group(2) != name:
+            continue
+        at = int(found.group(1), 16) & ~0xfff
+        for _ in range(4096):  # pages; .text may lie far from the file's beginning
+            head = reprise_guest(at, 4)
+            if head == b"\x7fELF":
+                break
+            at -= 0x1000
+        own = note_of(reprise_guest, at)
+        if own and own != event.new_objfile.build_id:
+            print("%s here is another build than the guest's (build ID %s; in the guest: %s): gdb shows "
+                  "what of libraries is in the guest's memory; `set sysroot` names where others are" %
+                  (name, event.new_objfile.build_id, own))
+            reprise_others.append(name)
+
+
+gdb.events.new_objfile.connect(reprise_library)
 
 
 # Entries of the kernel by their names, not as signal handlers. Shown x86-64, gdb does not understand
@@ -417,7 +642,28 @@ class Back:
 reprise_back = Back()
 
 
+# Backwards a process that was made is told only to who catches that: gdb would follow it to before it
+# was there.
+
+
+def reprise_forks(point, gone=None):
+    kind = getattr(gdb, "BP_CATCHPOINT", None)
+    if point.type != kind:
+        return
+    rows = gdb.execute("info breakpoints", to_string=True)
+    caught = [n for n in re.findall(r"(?m)^(\d+) +catchpoint +\w+ +y +v?fork\b", rows) if int(n) != gone]
+    reprise_packet("Qreprise.Forks:%d" % bool(caught))
+
+
+gdb.events.breakpoint_created.connect(reprise_forks)
+gdb.events.breakpoint_modified.connect(reprise_forks)
+gdb.events.breakpoint_deleted.connect(lambda point: reprise_forks(point, point.number))
+
+
 def reprise_stop(event):
+    if reprise_shows_process:
+        reprise_executed()
+    reprise_drop()
     if reprise_follow():
         gdb.execute("frame")
     frame = gdb.newest_frame()

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/file_io.h"
+#include "replay/pack.h"
 
 static const struct verb verbs[] = {
     {"list", gpu_list, SANDBOX_READ},
@@ -42,31 +43,55 @@ int cmd_gpu(int argc, char **argv)
     return verb_run(&c, "reprise gpu");
 }
 
+static int no_gpu_log(const char *path, struct err *err)
+{
+    return err_set(err, -ENOENT,
+                   "%s: there is no " GPU_LOG_NAME " in it: no recording, or one made without a "
+                   "GPU, or without this log (`reprise gpu extract` makes it)",
+                   path);
+}
+
+/* The stream in a packed recording, behind the door; takes over `fd`. */
+static int open_packed(int fd, const char *path, struct blob *log, struct err *err)
+{
+    struct pack *p;
+    int code = pack_open(&p, fd, path, err);
+    if (code)
+        return code;
+    code = pack_has(p, GPU_LOG_NAME) ? 0 : no_gpu_log(path, err);
+    if (!code && (code = pack_file(p, GPU_LOG_NAME, log, err)))
+        err_prefix(err, "%s", path);
+    pack_close(p);
+    return code;
+}
+
 int gpu_open(const char *path, struct gpu_log_reader **out, struct err *err)
 {
     struct stat st;
+    struct blob log = BLOB_CLOSED;
     sandbox_read(path);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return err_errno(err, "%s", path);
     if (!fstat(fd, &st) && S_ISDIR(st.st_mode)) {
-        int log = file_open_regular(fd, GPU_LOG_NAME, NEVER, NULL, err);
+        int found = file_open_regular(fd, GPU_LOG_NAME, NEVER, NULL, err);
         close(fd);
-        fd = log;
+        fd = found;
         if (fd == -ENOENT)
-            return err_set(err, -ENOENT,
-                           "%s: there is no " GPU_LOG_NAME " in it: no recording, or one made "
-                           "without a GPU, or without this log (`reprise gpu extract` makes it)",
-                           path);
+            return no_gpu_log(path, err);
         if (fd < 0)
             return err_prefix(err, "%s", path);
     }
     int code = sandbox_enter(err);
-    if (code) {
+    if (code)
         close(fd);
+    else if (pack_is(fd))
+        code = open_packed(fd, path, &log, err);
+    else
+        log.fd = fd;
+    if (code)
         return code;
-    }
-    code = gpu_log_open(out, fd, err);
+    code = gpu_log_open_blob(out, log, err);
     return code ? err_prefix(err, "%s", path) : 0;
 }
 

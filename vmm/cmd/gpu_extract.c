@@ -44,10 +44,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case O_FORCE: a->force = true; break;
     case O_JSON: a->json = true; break;
     case ARGP_KEY_ARG: option_recording(state, arg, &a->dir); break;
-    case ARGP_KEY_END:
-        if (!a->dir)
-            argp_error(state, "which recording?");
-        break;
+    case ARGP_KEY_END: option_need_recording(state, &a->dir); break;
     default: return ARGP_ERR_UNKNOWN;
     }
     return 0;
@@ -99,7 +96,7 @@ static int run(const struct extract_args *a, struct output_file *file)
     struct travel tr;
     struct err err = {0};
     interrupt_catch();
-    const struct travel_with with = {.named = a->disks.spec, .from_start = true};
+    const struct travel_with with = {.named = &a->disks.where, .from_start = true};
     int code = travel_open(&tr, a->dir, &with, &err);
     if (!code)
         code = extract(&x, &tr, file, &err);

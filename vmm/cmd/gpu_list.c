@@ -64,8 +64,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case O_STATS: a->stats = true; break;
     case ARGP_KEY_ARG: option_recording(state, arg, &a->path); break;
     case ARGP_KEY_END:
-        if (!a->path || !*a->path)
-            argp_error(state, "which recording or " GPU_LOG_NAME "?");
+        option_need_recording(state, &a->path);
         if (a->stats && a->inner)
             argp_error(state, "--stats counts the commands inside anyway; leave out --inner");
         if (a->from.given && a->to.given && a->from.frame == a->to.frame && a->to.n < a->from.n)

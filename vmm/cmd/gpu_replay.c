@@ -48,8 +48,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case O_JSON: a->json = true; break;
     case ARGP_KEY_ARG: option_recording(state, arg, &a->path); break;
     case ARGP_KEY_END:
-        if (!a->path || !*a->path)
-            argp_error(state, "which recording or " GPU_LOG_NAME "?");
+        option_need_recording(state, &a->path);
         if (a->force && !a->output)
             argp_error(state, "--force is for --output");
         break;

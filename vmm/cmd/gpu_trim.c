@@ -59,8 +59,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case 'o': a->output = arg; break;
     case ARGP_KEY_ARG: option_recording(state, arg, &a->path); break;
     case ARGP_KEY_END:
-        if (!a->path || !*a->path)
-            argp_error(state, "which recording or " GPU_LOG_NAME "?");
+        option_need_recording(state, &a->path);
         if (!a->output)
             argp_error(state, "where to? give -o FILE");
         if (!a->frames.given)

@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -18,6 +19,7 @@
 #include "boot/bootdisk.h"
 #include "host/disk_spec.h"
 #include "host/net_options.h"
+#include "replay/disk_search.h"
 #include "replay/disk_sources.h"
 #include "version.h"
 
@@ -293,6 +295,10 @@ void guest_close_host(struct guest *g)
         port_destroy(g->ports[i]);
         g->ports[i] = NULL;
     }
+    for (unsigned i = 0; i < DESCRIPTION_SHARES; i++) {
+        share_host_destroy(g->shares[i]);
+        g->shares[i] = NULL;
+    }
     input_file_destroy(g->input);
     g->input = NULL;
     gpu_host_destroy(g->gpu);
@@ -302,11 +308,90 @@ void guest_close_host(struct guest *g)
     if (g->from)
         close_recording(g->from);
     free(g->from);
+    free(g->from_name);
     g->from = NULL;
+    g->from_name = NULL;
 }
 
 _Static_assert(NET_MTU_MIN == DESCRIPTION_MTU_MIN && NET_MTU_MAX == DESCRIPTION_MTU_MAX,
                "what is recorded must be readable");
+
+/* Is the --port `spec` of that name? */
+static bool names_port(const char *spec, const char *name)
+{
+    size_t len = strlen(name);
+    return len && !strncmp(spec, name, len) && spec[len] == '=';
+}
+
+/* Networks of a machine that begins in a recording. */
+static int plug_again(struct guest *g, const struct guest_config *c, struct err *err)
+{
+    const struct machine_description *d = &g->desc;
+    const unsigned all = description_nets(d);
+    int code = 0;
+    if (c->nnets > all)
+        return err_set(err, -EINVAL, "--net: the machine has %u network card%s, not %u", all,
+                       all == 1 ? "" : "s", c->nnets);
+    for (unsigned i = 0; i < all && !code; i++) {
+        struct net_identity id = {.mtu = (u16)d->net[i].mtu};
+        memcpy(id.mac, d->net[i].mac, sizeof(id.mac));
+        code = net_create(&g->nets[i], i < c->nnets ? c->net[i] : "unplugged", i, &id, err);
+        g->nnets += !code;
+    }
+    return code;
+}
+
+/* Of a machine that begins in a recording: whom its networks, ports and shares are connected to
+ * now. */
+static int connect_again(struct guest *g, const struct guest_config *c, struct err *err)
+{
+    /* A function of the instant: the same run makes the same log. */
+    u32 epoch = (u32)XXH3_64bits(&g->from_at, sizeof(g->from_at)) | 1;
+    struct machine_description *d = &g->desc;
+    int code = c->again ? 0 : plug_again(g, c, err);
+    for (unsigned i = 1; i < DESCRIPTION_PORTS && d->port[i].name[0] && !code; i++) {
+        struct port_identity id;
+        char nobody[sizeof(d->port[i].name) + 8];
+        const char *spec = nobody;
+        snprintf(nobody, sizeof(nobody), "%s=none", d->port[i].name);
+        for (unsigned k = 1; k < c->nports; k++)
+            if (names_port(c->port[k], d->port[i].name))
+                spec = c->port[k];
+        if (c->again) /* the same are still there, as far as the guest sees */
+            continue;
+        code = port_create(&g->ports[i], spec, i, &id, err);
+        if (!code)
+            port_lost(g->ports[i]);
+    }
+    for (unsigned k = 1; k < c->nports && !code; k++) {
+        bool known = false;
+        for (unsigned i = 1; i < DESCRIPTION_PORTS; i++)
+            known = known || names_port(c->port[k], d->port[i].name);
+        if (!known)
+            code = err_set(err, -EINVAL, "--port %s: the machine has no port of that name",
+                           c->port[k]);
+    }
+    if (!code && c->nshares > description_shares(d))
+        code = err_set(err, -EINVAL, "--share: the machine has %u, not %u", description_shares(d),
+                       c->nshares);
+    for (unsigned i = 0; i < description_shares(d) && !code; i++) {
+        struct share_identity id;
+        const char *text = i < c->nshares ? c->share[i] : NULL;
+        code = share_host_create(&g->shares[i], text, i, epoch, &id, err);
+    }
+    return code;
+}
+
+int guest_connect(struct guest *g, const char *port, int socket, struct err *err)
+{
+    for (unsigned i = 1; i < DESCRIPTION_PORTS; i++)
+        if (g->ports[i] && !strcmp(g->desc.port[i].name, port)) {
+            port_connect(g->ports[i], socket);
+            return 0;
+        }
+    close(socket);
+    return err_set(err, -EINVAL, "the machine has no port %s", port);
+}
 
 static int load_ports(struct guest *g, const struct guest_config *c, struct err *err)
 {
@@ -325,6 +410,30 @@ static int load_ports(struct guest *g, const struct guest_config *c, struct err 
                       "the same limits");
         memcpy(p->name, id.name, sizeof(p->name));
         memcpy(p->backend, id.backend, sizeof(p->backend));
+    }
+    return code;
+}
+
+static int load_shares(struct guest *g, const struct guest_config *c, struct err *err)
+{
+    int code = 0;
+    if (c->nshares > description_share_room(&g->desc))
+        return err_set(err, -EINVAL,
+                       "--share: beside the other devices there is room for %u shares, not %u",
+                       description_share_room(&g->desc), c->nshares);
+    for (unsigned i = 0; i < c->nshares && !code; i++) {
+        struct share_identity id;
+        struct description_share *s = &g->desc.share[i];
+        code = share_host_create(&g->shares[i], c->share[i], i, 0, &id, err);
+        for (unsigned k = 0; k < i && !code; k++)
+            if (!strcmp(g->desc.share[k].tag, id.tag))
+                code = err_set(err, -EINVAL, "--share: two have the tag %s", id.tag);
+        if (code)
+            break;
+        static_assert(sizeof(s->tag) == sizeof(id.tag) && sizeof(s->path) == sizeof(id.path),
+                      "the same limits");
+        memcpy(s->tag, id.tag, sizeof(s->tag));
+        memcpy(s->path, id.path, sizeof(s->path));
     }
     return code;
 }
@@ -354,6 +463,25 @@ static int open_gpu(struct guest *g, const struct guest_config *c, struct err *e
     d->gpu.capset_size = about->capset_size;
     memcpy(d->gpu.capset, about->capset, about->capset_size);
     return 0;
+}
+
+/* The renderer of a machine that begins in a recording: what the guest was told of it must hold. */
+static int open_gpu_again(struct guest *g, const char *dir, struct err *err)
+{
+    const struct machine_description *d = &g->desc;
+    const struct renderer_config config = {.hang_timeout = 1000 * GPU_TIMEOUT};
+    int code = d->gpu.capset_size ? gpu_host_create(&g->gpu, &config, err) : 0;
+    if (code || !g->gpu)
+        return code;
+    const struct renderer_about *about = gpu_host_about(g->gpu);
+    if (about->capset_id == d->gpu.capset_id && about->capset_version == d->gpu.capset_version &&
+        about->capset_size == d->gpu.capset_size &&
+        !memcmp(about->capset, d->gpu.capset, about->capset_size))
+        return 0;
+    return err_set(err, -ENOTSUP,
+                   "the guest of %s was told of a GPU that can do other things than reprise-gpu of "
+                   "this version",
+                   dir);
 }
 
 int guest_load(struct guest *g, const struct guest_config *c, struct err *err)
@@ -394,7 +522,7 @@ int guest_load(struct guest *g, const struct guest_config *c, struct err *err)
     if (!code && from_disk)
         code = load_entry(g, c, &initrd, &initrd_size, err);
     for (unsigned i = 0; i < c->nnets && !code; i++) {
-        struct net_identity id;
+        struct net_identity id = {.mtu = 0};
         code = net_create(&g->nets[i], c->net[i], i, &id, err);
         if (code)
             break;
@@ -409,6 +537,8 @@ int guest_load(struct guest *g, const struct guest_config *c, struct err *err)
         code = load_ports(g, c, err);
     if (!code)
         code = open_gpu(g, c, err);
+    if (!code)
+        code = load_shares(g, c, err);
     if (code) {
         free(initrd);
         return code;
@@ -426,19 +556,6 @@ static int check_from(const struct opened *o, const char *dir, struct err *err)
             "positions of %s are branches; to make one that counts instructions: reprise "
             "replay --instructions -o DIR2 %s",
             dir, o->quoted);
-    if (d->gpu.capset_size)
-        return err_set(
-            err, -ENOTSUP,
-            "the machine of %s draws with a renderer, which cannot be put to where it was", dir);
-    for (unsigned i = 0; i < DESCRIPTION_PORTS; i++)
-        if (d->port[i].name[0])
-            return err_set(err, -ENOTSUP,
-                           "the machine of %s has the port %s, which cannot be connected again",
-                           dir, d->port[i].name);
-    for (unsigned i = 0; i < DESCRIPTION_NETS; i++)
-        if (d->net[i].mtu)
-            return err_set(err, -ENOTSUP,
-                           "the machine of %s has a network, which cannot be connected again", dir);
     return 0;
 }
 
@@ -458,11 +575,8 @@ static int load_from(struct guest *g, const char *dir, struct err *err)
         return code;
     *d = o->desc;
     g->disks = o->disks;
-    snprintf(d->creator, sizeof(d->creator), "reprise %s", REPRISE_VERSION);
     snprintf(d->engine, sizeof(d->engine), "%s", engine_kind_name(g->engine));
     d->counter[0] = 0;
-    if (g->ndisks)
-        disk_sources_identify(d);
     g->kernel_size = d->kernel_size;
     code = recording_load(&o->rec, &kernel, d->kernel_size, "kernel", &g->kernel_file, err);
     if (!code && d->initrd_size)
@@ -474,7 +588,9 @@ static int load_from(struct guest *g, const char *dir, struct err *err)
 
 int guest_open_from(struct guest *g, struct err *err)
 {
-    int code = recording_open_log(&g->from->rec, &g->from->log, err);
+    int code = disk_search_settle(g->from, err);
+    if (!code)
+        code = recording_open_log(&g->from->rec, &g->from->log, err);
     if (!code && kernel_extract(g->kernel_file, g->kernel_size, &g->image, err))
         code = err_prefix(err, "the recording's kernel");
     return code;
@@ -483,7 +599,6 @@ int guest_open_from(struct guest *g, struct err *err)
 int guest_load_from(struct guest *g, const struct guest_config *c, const char *dir,
                     const struct point *at, struct err *err)
 {
-    char *whole;
     g->engine = c->engine;
     g->code_cache = c->code_cache;
     g->paranoid = c->paranoid;
@@ -503,14 +618,14 @@ int guest_load_from(struct guest *g, const struct guest_config *c, const char *d
         return code;
     }
     code = load_from(g, dir, err);
+    g->from_at = when;
+    if (!code)
+        code = connect_again(g, c, err);
+    if (!code)
+        code = open_gpu_again(g, dir, err);
     if (code)
         return code;
-    whole = realpath(dir, NULL);
-    snprintf(g->desc.from, sizeof(g->desc.from), "%.*s", (int)sizeof(g->desc.from) - 1,
-             whole ? whole : dir);
-    free(whole);
-    g->desc.from_position = when.position;
-    g->desc.from_time = when.time;
+    g->from_name = realpath(dir, NULL);
     return 0;
 }
 
@@ -533,9 +648,25 @@ int guest_create_machine(struct guest *g, struct machine **m, struct err *err)
     return machine_create(m, &config, err);
 }
 
+/* Byte for byte what the other one has, so that what was made of that holds for this one too. */
+static int keep_from(const struct guest *g, struct recording *r, struct err *err)
+{
+    const struct recording *from = &g->from->rec;
+    struct hash128 kernel = description_hash128(g->desc.kernel_hash);
+    struct hash128 initrd = description_hash128(g->desc.initrd_hash);
+    int code = recording_share(r, from, &kernel, err);
+    if (!code && g->initrd_size)
+        code = recording_share(r, from, &initrd, err);
+    if (!code)
+        code = recording_share_disks(r, from, err);
+    return code ? code : recording_write_machine(r, from->machine, from->machine_size, err);
+}
+
 int guest_keep(struct guest *g, struct recording *r, struct err *err)
 {
     struct hash128 hash;
+    if (g->from)
+        return keep_from(g, r, err);
     u8 *dtb = malloc(DESCRIPTION_MAX_SIZE);
     size_t size = 0;
     int code = dtb ? description_write(&g->desc, dtb, &size, err)

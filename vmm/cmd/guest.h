@@ -13,6 +13,7 @@
 #include "live/input_file.h"
 #include "host/net.h"
 #include "live/port.h"
+#include "live/share.h"
 #include "replay/point.h"
 
 /* Kernel, initrd and command line are those of the disks' own boot entry. */
@@ -28,9 +29,12 @@ struct guest_config {
     unsigned ndisks;
     const char *net[DESCRIPTION_NETS]; /* as --net */
     unsigned nnets;
-    const char *port[DESCRIPTION_PORTS]; /* as --port, from 1 on */
-    unsigned nports;                     /* with port 0 */
-    const char *input;                   /* file of events; NULL: none */
+    const char *port[DESCRIPTION_PORTS];   /* as --port, from 1 on */
+    unsigned nports;                       /* with port 0 */
+    const char *share[DESCRIPTION_SHARES]; /* as --share */
+    unsigned nshares;
+    const char *input; /* file of events; NULL: none */
+    bool again;        /* what came from outside in the recording that it begins in comes again */
     enum engine_kind engine;
     u64 code_cache; /* of the engine; 0: default */
     struct engine_paranoid paranoid;
@@ -55,10 +59,13 @@ struct guest {
     struct disk own[DESCRIPTION_DISKS];
     struct disk *disks; /* the machine's, of DESCRIPTION_DISKS; closed by guest_close_host */
     unsigned ndisks;
-    struct opened *from; /* the recording that it begins in; NULL: none. Has its disks */
+    struct opened *from;    /* the recording that it begins in; NULL: none. Has its disks */
+    char *from_name;        /* its whole path; NULL: not known */
+    struct instant from_at; /* where in it */
     struct net *nets[DESCRIPTION_NETS]; /* these too are closed by guest_close_host */
     unsigned nnets;
-    struct port *ports[DESCRIPTION_PORTS]; /* NULL: none */
+    struct port *ports[DESCRIPTION_PORTS];         /* NULL: none */
+    struct share_host *shares[DESCRIPTION_SHARES]; /* NULL: none */
     struct input_file *input;
     struct gpu_host *gpu; /* NULL: none, or 2D only */
 };
@@ -66,6 +73,8 @@ struct guest {
 /* The machine of another recording, whose disks and log are opened. `config` says what runs it. */
 int guest_load_from(struct guest *g, const struct guest_config *config, const char *dir,
                     const struct point *at, struct err *err);
+/* Connects the port of that name, which has nobody, to a socket, which is its own from now on. */
+int guest_connect(struct guest *g, const char *port, int socket, struct err *err);
 /* Reads, extracts, adds, describes. */
 int guest_load(struct guest *g, const struct guest_config *config, struct err *err);
 /* Prints the boot entries of the disks. */

@@ -1,10 +1,13 @@
 /* `reprise info`: what a recording holds. */
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cmd/cmd.h"
 #include "cmd/notes.h"
+#include "replay/pack.h"
 #include "replay/point.h"
 
 enum { O_JSON = 256 };
@@ -29,7 +32,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     switch (key) {
     case O_JSON: a->json = true; break;
     case ARGP_KEY_ARG: option_recording(state, arg, &a->dir); break;
-    case ARGP_KEY_END: option_need_recording(state, a->dir); break;
+    case ARGP_KEY_END: option_need_recording(state, &a->dir); break;
     default: return ARGP_ERR_UNKNOWN;
     }
     return 0;
@@ -65,6 +68,18 @@ static const struct {
 
 #define NOTE_TEXT 4200 /* bytes that are shown of one */
 
+static bool is_note(const struct record *rec, const char *what)
+{
+    return rec->type == REC_NOTE && rec->note.what.len == strlen(what) &&
+           !memcmp(rec->note.what.data, what, rec->note.what.len);
+}
+
+static void note_text(const struct record *rec, char out[NOTE_TEXT])
+{
+    snprintf(out, NOTE_TEXT, "%.*s", (int)MIN(rec->note.text.len, NOTE_TEXT - 1),
+             (const char *)rec->note.text.data);
+}
+
 /* The last note of that name; false: none. */
 static bool find_note(const char *dir, const char *what, char out[NOTE_TEXT])
 {
@@ -75,14 +90,47 @@ static bool find_note(const char *dir, const char *what, char out[NOTE_TEXT])
     if (open_recording(&o, dir, &ignored))
         return false;
     while (log_next(o.log, &rec))
-        if (rec.type == REC_NOTE && rec.note.what.len == strlen(what) &&
-            !memcmp(rec.note.what.data, what, rec.note.what.len)) {
-            snprintf(out, NOTE_TEXT, "%.*s", (int)MIN(rec.note.text.len, NOTE_TEXT - 1),
-                     (const char *)rec.note.text.data);
+        if (is_note(&rec, what)) {
+            note_text(&rec, out);
             found = true;
         }
     close_recording(&o);
     return found;
+}
+
+/* Each recording that this one begins in, the first one first. */
+static void each_from(const char *dir, void (*fn)(const struct record *rec, bool first))
+{
+    struct opened o;
+    struct record rec;
+    struct err ignored;
+    bool first = true;
+    if (open_recording(&o, dir, &ignored))
+        return;
+    while (log_next(o.log, &rec))
+        if (is_note(&rec, NOTE_FROM)) {
+            fn(&rec, first);
+            first = false;
+        }
+    close_recording(&o);
+}
+
+static void print_from(const struct record *rec, bool first)
+{
+    char text[NOTE_TEXT], shown[NOTE_TEXT];
+    note_text(rec, text);
+    printf("%-13s %s, at position %" PRIu64 " and %" PRIu64 " ns\n", first ? "begun from" : "then",
+           text_printable(text, shown, sizeof(shown)), rec->position, rec->time);
+}
+
+static void print_from_json(const struct record *rec, bool first)
+{
+    char text[NOTE_TEXT];
+    note_text(rec, text);
+    fputs(first ? "" : ",", stdout);
+    fputs("{\"recording\":", stdout);
+    json_text(stdout, text);
+    printf(",\"position\":%" PRIu64 ",\"time\":%" PRIu64 "}", rec->position, rec->time);
 }
 
 static void print_notes(const char *dir)
@@ -92,6 +140,7 @@ static void print_notes(const char *dir)
         if (find_note(dir, notes[i].what, text))
             printf("%-13s %s\n", notes[i].title, text_printable(text, shown, sizeof(shown)));
     }
+    each_from(dir, print_from);
 }
 
 static void print_notes_json(const char *dir)
@@ -106,7 +155,9 @@ static void print_notes_json(const char *dir)
         json_text(stdout, text);
         first = false;
     }
-    putchar('}');
+    fputs("},\"descent\":[", stdout);
+    each_from(dir, print_from_json);
+    putchar(']');
 }
 
 /* What was added to a recording later: checkpoints and marks. */
@@ -114,6 +165,7 @@ struct additions {
     u32 checkpoints;
     u64 bytes;
     unsigned marks;
+    u64 contents; /* bytes of what is kept of files that the guest read; 0: there is no such file */
 };
 
 static void count_mark(void *opaque, struct instant at, const char *name, size_t len)
@@ -131,6 +183,8 @@ static void find_additions(const struct opened *o, struct additions *a)
     memset(a, 0, sizeof(*a));
     a->checkpoints = checkpoint_count(&o->rec, &a->bytes);
     marks_each(o->rec.path, count_mark, a, &ignored);
+    if (!recording_size(&o->rec, CONTENTS_NAME, &a->contents))
+        a->contents = 0;
 }
 
 /* Of "a|b": a if the value is 0 or "", else b; of a text without | all of it. */
@@ -251,6 +305,8 @@ static void print_text(const char *dir, const struct opened *o, const struct log
     struct additions added;
     char a[32], b[32], how[256];
     printf("recording     %s\n", dir);
+    if (o->rec.pack)
+        printf("packed        %s\n", text_bytes(pack_bytes(o->rec.pack), a));
     print_machine(&o->desc);
     if (s->has_end) {
         struct run_end end = {(enum run_reason)s->end_reason, (u32)s->end_arg};
@@ -271,6 +327,8 @@ static void print_text(const char *dir, const struct opened *o, const struct log
     if (s->remarks)
         printf("                %-14s %" PRIu64 "\n", "unknown", s->remarks);
     find_additions(o, &added);
+    if (added.contents)
+        printf("contents      %s of files that the guest read\n", text_bytes(added.contents, a));
     if (added.checkpoints)
         printf("checkpoints   %u, %s\n", added.checkpoints, text_bytes(added.bytes, a));
     if (added.marks)
@@ -327,6 +385,15 @@ static void print_json(const char *dir, const struct opened *o, const struct log
     for (unsigned i = 1; i < DESCRIPTION_PORTS && d->port[i].name[0]; i++) {
         fputs(i > 1 ? "," : "", stdout);
         json_text(stdout, d->port[i].name);
+    }
+    printf("],\"packed_bytes\":%" PRIu64 ",\"contents_bytes\":%" PRIu64 ",\"shares\":[",
+           o->rec.pack ? pack_bytes(o->rec.pack) : 0, added.contents);
+    for (unsigned i = 0; i < description_shares(d); i++) {
+        fputs(i ? ",{" : "{", stdout);
+        json_member("tag", d->share[i].tag);
+        fputs("\"path\":", stdout);
+        json_text(stdout, d->share[i].path);
+        putchar('}');
     }
     fputs("],\"modes\":[", stdout);
     for (unsigned i = 0, n = 0; i < VCPU_MODES; i++)

@@ -97,12 +97,12 @@ static bool short_takes_next(const struct options *o, const char *word)
 static void refuse(const struct argp *argp, const struct options *o, const char *program,
                    const char *word)
 {
-    static const char *const cpus[] = {"cpus", "smp", "vcpus", "cores"};
+    static const char *const cpus[] = {"smp", "vcpus", "cores", "threads"};
     char name[WORD_MAX + 1];
     snprintf(name, sizeof(name), "%.*s", (int)MIN(strcspn(word, "="), (size_t)WORD_MAX), word);
     for (size_t i = 0; i < ARRAY_SIZE(cpus); i++)
         if (!strcmp(name, cpus[i])) {
-            fprintf(stderr, "%s: --%s: the machine has one CPU so far\n", program, name);
+            fprintf(stderr, "%s: --%s: here it is --cpus N,cores=N,threads=N\n", program, name);
             exit(EX_BAD_USAGE);
         }
     const char *meant = option_meant(name, o->names, o->n, sizeof(o->names[0]));

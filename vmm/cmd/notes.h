@@ -13,6 +13,7 @@
 #define NOTE_BEGAN   "began"
 #define NOTE_HOST    "host"
 #define NOTE_COMMAND "command"
+#define NOTE_FROM    "from" /* the recording that this one begins in, at the note's instant */
 #define NOTE_PANIC   "panic"
 #define NOTE_LACKING "lacking"
 

@@ -44,7 +44,7 @@ struct pcap_args {
 /* Does the machine have to go there to find it? */
 static bool is_found(const struct point *p)
 {
-    return p->kind == POINT_CONSOLE || (p->kind == POINT_END && p->n) || p->kind == POINT_TIME;
+    return point_is_found(p) || (p->kind == POINT_END && p->n);
 }
 
 static bool finds(const struct pcap_args *a)
@@ -73,7 +73,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case O_JSON: a->json = true; break;
     case ARGP_KEY_ARG: option_recording(state, arg, &a->dir); break;
     case ARGP_KEY_END:
-        option_need_recording(state, a->dir);
+        option_need_recording(state, &a->dir);
         if (!a->output || !*a->output)
             argp_error(state, "-o FILE is missing: where to?");
         if (a->disks.trust && !finds(a))
@@ -239,8 +239,11 @@ static int run(const struct pcap_args *a, struct output_file *file)
         return cmd_fail(&err);
     }
     interrupt_catch();
-    const struct travel_with with = {
-        .named = a->disks.spec, .trust = a->disks.trust, .from_start = !finds(a)};
+    const struct travel_with with = {.named = &a->disks.where,
+                                     .trust = a->disks.trust,
+                                     .from_start = !finds(a),
+                                     .history = point_is_life(&a->to) ||
+                                                (a->has_from && point_is_life(&a->from))};
     int code = travel_open(&tr, a->dir, &with, &err);
     if (!code)
         code = begin(&c, a, &tr, &err);

@@ -6,9 +6,8 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "cmd/history.h"
 #include "cmd/interrupt.h"
-#include "cmd/travel.h"
-#include "inspect/lives.h"
 
 enum { O_AT = 256, O_TREE, O_THREADS, O_JSON };
 
@@ -23,7 +22,8 @@ static const struct argp_option options[] = {
 static const char doc[] =
     "Replays a recording up to a point and lists every process that its guest, a Linux with type "
     "information (BTF), ever had: number, parent, when it began and ended, in seconds of virtual "
-    "time, how it ended, and its command line. " POINT_HELP EXIT_HELP;
+    "time, how it ended, and its command line. What was found is kept in a place of yours, "
+    "so that the next time takes no replay. " POINT_HELP EXIT_HELP;
 
 struct ps_args {
     const char *dir;
@@ -42,67 +42,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case O_THREADS: a->threads = true; break;
     case O_JSON: a->json = true; break;
     case ARGP_KEY_ARG: option_recording(state, arg, &a->dir); break;
-    case ARGP_KEY_END: option_need_recording(state, a->dir); break;
+    case ARGP_KEY_END: option_need_recording(state, &a->dir); break;
     default: return ARGP_ERR_UNKNOWN;
     }
     return 0;
-}
-
-/* ---- finding them ---- */
-
-/* The kernel says what it is made of once it is unpacked: early, but when is its own affair. */
-#define FIRST_LOOK 20000000u
-
-static int interrupted_there(struct err *err)
-{
-    return err_set(err, -EINTR, "interrupted");
-}
-
-/* Goes to where the kernel can be asked, at most to `end`. */
-static int learn(struct lives *l, struct travel *tr, struct instant end, struct err *err)
-{
-    struct symbols s;
-    enum timeline_stop stop;
-    struct machine *m = timeline_machine(tr->t);
-    int code = -ENOENT;
-    for (pos_t at = FIRST_LOOK; code == -ENOENT; at += at / 2) {
-        bool last = at >= end.position;
-        struct instant to = last ? end : (struct instant){at, 0};
-        if (timeline_seek(tr->t, to, &stop, err))
-            return err->code;
-        if (stop == TIMELINE_INTERRUPTED)
-            return interrupted_there(err);
-        code = guest_symbols_read(&s, m, err);
-        if (!code) {
-            code = lives_learn(l, m, &s, err);
-            if (code)
-                lives_free(l);
-        }
-        symbols_free(&s);
-        if (last)
-            break;
-    }
-    return code;
-}
-
-static int follow(struct lives *l, struct travel *tr, struct instant end, struct err *err)
-{
-    struct debug_point points[LIVES_POINTS];
-    enum timeline_stop stop;
-    bool pass = false;
-    for (unsigned i = 0; i < LIVES_POINTS; i++)
-        points[i] = (struct debug_point){.kind = DEBUG_EXEC, .address = l->points[i], .length = 1};
-    int code = timeline_set_points(tr->t, points, LIVES_POINTS, err);
-    while (!code && !l->cut) {
-        code = timeline_forward(tr->t, end, pass, &stop, err);
-        if (code || stop == TIMELINE_INTERRUPTED)
-            return code ? code : interrupted_there(err);
-        if (stop != TIMELINE_HIT)
-            break;
-        code = lives_hit(l, timeline_machine(tr->t), timeline_hit(tr->t)->point, err);
-        pass = true;
-    }
-    return code;
 }
 
 /* ---- showing them ---- */
@@ -127,16 +70,17 @@ static void print_when(const struct life_time *when)
     printf(" %13s", text);
 }
 
-static void print_life(const struct life *one, unsigned depth)
+static void print_life(const struct lives *l, const struct life *one, unsigned depth)
 {
+    const char *command = lives_text(l, one->command);
     char end[32];
     how(one, end, sizeof(end));
     printf("%7d %7d %7d", one->tgid, one->pid, one->parent);
     print_when(&one->began);
     print_when(&one->ended);
     printf("  %-16s %*s", end, (int)(2 * depth), "");
-    if (one->command && one->command[0])
-        puts(one->command);
+    if (*command)
+        puts(command);
     else
         printf(one->kernel ? "[%s]\n" : "%s\n", one->comm);
 }
@@ -212,7 +156,7 @@ static int print_tree(const struct ps_args *a, const struct lives *l, struct err
     for (int i = t.first; i >= 0;) {
         bool shown = is_shown(a, &l->list[i]);
         if (shown)
-            print_life(&l->list[i], MIN(depth, 40u));
+            print_life(l, &l->list[i], MIN(depth, 40u));
         depth += shown;
         int next = t.node[i].first;
         while (next < 0 && i >= 0) { /* back to where it goes on */
@@ -234,14 +178,14 @@ static void json_when(const char *name, const struct life_time *when)
                when->time);
 }
 
-static void print_json(const struct life *one)
+static void print_json(const struct lives *l, const struct life *one)
 {
     printf("{\"pid\":%d,\"tid\":%d,\"parent\":%d,\"kernel\":%s,\"comm\":", one->tgid, one->pid,
            one->parent, one->kernel ? "true" : "false");
     json_text(stdout, one->comm);
     if (one->command) {
         fputs(",\"command\":", stdout);
-        json_text(stdout, one->command);
+        json_text(stdout, lives_text(l, one->command));
     }
     printf(",\"executions\":%u", one->execs);
     json_when("began", &one->began);
@@ -260,15 +204,40 @@ static void print_json(const struct life *one)
 static int print(const struct ps_args *a, const struct lives *l, struct err *err)
 {
     for (u32 i = 0; a->json && i < l->count; i++)
-        print_json(&l->list[i]);
+        print_json(l, &l->list[i]);
     if (a->json)
         return 0;
     printf("%7s %7s %7s %13s %13s  %-16s %s\n", "PID", "TID", "PARENT", "BEGAN", "ENDED", "HOW",
            "COMMAND");
     for (u32 i = 0; !a->tree && i < l->count; i++)
         if (is_shown(a, &l->list[i]))
-            print_life(&l->list[i], 0);
+            print_life(l, &l->list[i], 0);
     return a->tree ? print_tree(a, l, err) : 0;
+}
+
+/* Exit code. */
+static int show(const struct ps_args *a, const struct travel *tr, const struct lives *l,
+                pos_t position)
+{
+    struct err err = {0};
+    struct lives then;
+    bool all = position == NEVER;
+    int code = all ? 0 : lives_as_of(&then, l, position, &err);
+    if (!code && !all && then.count <= 1) /* the kernel's first task, which nothing made */
+        code = err_set(&err, -ENOENT,
+                       "the guest's kernel had made no process yet at position %" PRIu64, position);
+    if (!code)
+        code = print(a, all ? l : &then, &err);
+    if (!all)
+        lives_free(&then);
+    if (code)
+        return cmd_fail(&err);
+    if (l->cut)
+        fprintf(stderr,
+                "reprise: there were more than %u processes and threads: the others are left "
+                "out\n",
+                l->count);
+    return all && history_end(tr) == LIVES_DAMAGED ? EX_DAMAGE : travel_end_code(tr);
 }
 
 int cmd_ps(int argc, char **argv)
@@ -282,38 +251,21 @@ int cmd_ps(int argc, char **argv)
     option_parse(&argp, argc, argv, &a);
     struct err err = {0};
     struct travel tr;
-    struct lives lives = {0};
     interrupt_catch();
-    const struct travel_with with = {.named = a.disks.spec, .trust = a.disks.trust};
-    /* Everything from the kernel's beginning on has to be seen: no checkpoint helps. */
-    struct instant end = {NEVER, 0};
-    pos_t position;
+    const struct travel_with with = {
+        .named = &a.disks.where, .trust = a.disks.trust, .history = true, .once = true};
+    pos_t position = NEVER;
     int code = 0;
-    if (a.at.kind != POINT_END || a.at.n) {
+    if (a.at.kind != POINT_END || a.at.n)
         code = point_position(a.dir, &with, &a.at, &position, &err);
-        end.position = position;
-    }
-    if (code)
+    if (code || travel_open(&tr, a.dir, &with, &err))
         return cmd_fail(&err);
-    code = travel_open(&tr, a.dir, &with, &err);
-    if (!code && end.position == NEVER)
-        end = timeline_end(tr.t);
-    if (!code)
-        code = learn(&lives, &tr, end, &err);
-    if (!code)
-        code = follow(&lives, &tr, end, &err);
+    code = history_reach(&tr, (struct instant){position, 0}, &err);
     travel_quiet(&tr);
-    if (!code)
-        lives_now(&lives, timeline_machine(tr.t));
-    if (!code)
-        code = print(&a, &lives, &err);
-    if (!code && lives.cut)
-        fprintf(stderr,
-                "reprise: there were more than %u processes and threads: the others are left "
-                "out\n",
-                lives.count);
-    int result = code ? cmd_fail(&err) : travel_end_code(&tr);
-    lives_free(&lives);
+    const struct lives *l = history_lives(&tr);
+    if (!code && *l->lacks)
+        code = err_set(&err, -ENOTSUP, "%s: its processes cannot be told", l->lacks);
+    int result = code ? cmd_fail(&err) : show(&a, &tr, l, position);
     travel_close(&tr);
     return result;
 }

@@ -8,9 +8,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "guest-agent/agent/protocol.h"
 #include "cmd/engine_option.h"
+#include "cmd/pack.h"
 #include "cmd/session.h"
 #include "host/clock.h"
+#include "live/share_keep.h"
 #include "virtio-gpu-log/log.h"
 
 static u64 log_size(void *opaque)
@@ -22,7 +25,7 @@ static void summary(struct session *s, const struct record_args *a, const struct
                     u64 host)
 {
     char how[256], time[32], count[32], size[32], wall[32];
-    char *name = text_quoted(a->output);
+    char *name = text_quoted(a->packed ? a->packed : a->output);
     run_end_sentence(end, s->console.panicked, how, sizeof(how));
     fprintf(stderr, "\nreprise: %s after %s of virtual time and %s %s.", how,
             text_seconds(machine_now(s->m), time), text_count(machine_position(s->m), count),
@@ -92,6 +95,29 @@ static void note_end(struct session *s)
         recorder_note(s->recorder, s->m, NOTE_LACKING, s->lacking.text, &ignored);
 }
 
+struct keeping {
+    struct session *s;
+    u32 unit;
+};
+
+static bool keep_part(void *opaque, u64 inode, u64 length, u64 offset, const u8 *data, u32 size)
+{
+    const struct keeping *k = opaque;
+    const struct recorder_part part = {k->unit, inode, length, offset, data, size};
+    struct err ignored;
+    return !recorder_keep(k->s->recorder, k->s->m, &part, &ignored);
+}
+
+/* What a debugger will want of the files that the guest had, which it may not have read. */
+static void keep_files(struct session *s)
+{
+    for (u32 i = 0; i < DESCRIPTION_SHARES; i++) {
+        struct keeping k = {s, i};
+        if (s->guest->shares[i])
+            share_keep(s->guest->shares[i], &(struct share_keeper){keep_part, &k});
+    }
+}
+
 static int run(struct session *s, const struct record_args *a, struct profile *profile)
 {
     struct err err = {0}, finish = {0};
@@ -107,6 +133,8 @@ static int run(struct session *s, const struct record_args *a, struct profile *p
     int failed = run_machine(s, a, &limits, &end, &err);
     note_end(s);
     enum phase before = phase_enter(PHASE_LOG);
+    if (!failed && !(end.reason == RUN_QUIT && end.arg == QUIT_DISK))
+        keep_files(s);
     int unfinished = recorder_finish(s->recorder, s->m, &end, &finish);
     phase_leave(before);
     stats_end(&profile->stats);
@@ -212,10 +240,46 @@ static void choose_engine(const struct record_args *a, struct guest_config *c)
         fprintf(stderr, "reprise: the engine is dbt, and not kvm: %s\n", why.text);
 }
 
+/* Options as they were parsed; what the recording notes is the command line. */
+struct recording_job {
+    struct record_args a;
+    int argc;
+    char **argv;
+    int agent;
+};
+
+static int record(struct recording_job *job);
+
+static int record_in(void *opaque, const char *dir)
+{
+    struct recording_job *job = opaque;
+    job->a.packed = job->a.output;
+    job->a.output = dir;
+    job->a.force = false;
+    return record(job);
+}
+
+int record_with_agent(int argc, char **argv, int agent)
+{
+    struct recording_job job = {.argc = argc, .argv = argv, .agent = agent};
+    record_options(argc, argv, &job.a);
+    return record(&job);
+}
+
 int cmd_record(int argc, char **argv)
 {
-    struct record_args a;
-    record_options(argc, argv, &a);
+    struct recording_job job = {.argc = argc, .argv = argv, .agent = -1};
+    record_options(argc, argv, &job.a);
+    return job.a.output && packed_name(job.a.output)
+               ? packed_record(job.a.output, job.a.force, record_in, &job)
+               : record(&job);
+}
+
+static int record(struct recording_job *job)
+{
+    struct record_args a = job->a;
+    int argc = job->argc, agent = job->agent;
+    char **argv = job->argv;
     struct err err = {0};
     struct session s = SESSION_CLOSED;
     struct guest g = {0};
@@ -229,11 +293,15 @@ int cmd_record(int argc, char **argv)
     if (!code)
         code = a.from ? guest_load_from(&g, &a.guest, a.from, &a.at, &err)
                       : guest_load(&g, &a.guest, &err);
+    if (!code && agent >= 0)
+        code = guest_connect(&g, AGENT_PORT, agent, &err);
     if (!code)
         code = session_start(&s, &a, &g, &err);
     if (!code)
         perf_attach(&profile.perf, s.m);
     guest_fini(&g);
+    if (!code && a.from)
+        recorder_note(s.recorder, s.m, NOTE_FROM, g.from_name ? g.from_name : a.from, &err);
     if (!code && !a.no_notes)
         notes_origin(s.recorder, s.m, argc, argv, &err); /* a full disk ends the run, and is said */
     code = code ? cmd_fail(&err) : run(&s, &a, &profile);

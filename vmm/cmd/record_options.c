@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "base/room.h"
+#include "cmd/chaos_option.h"
 #include "cmd/engine_option.h"
 #include "cmd/guest.h"
 #include "cpu/engine.h"
@@ -19,9 +20,13 @@
 
 enum {
     O_ADD = 256,
+    O_AGAIN,
+    O_CHAOS,
     O_CHECKPOINT,
+    O_CHECKPOINT_END,
     O_CODE_CACHE,
     O_PORT,
+    O_SHARE,
     O_INPUT,
     O_DISK,
     O_ENGINE,
@@ -44,15 +49,19 @@ enum {
     O_INITRD,
     O_KERNEL,
     O_MAX,
+    O_MAX_TIME,
     O_STOP,
     O_TIMEOUT,
+    O_UNPACED,
+    O_TURNS,
+    O_TURNS_OUT,
     O_NO_NOTES,
     O_ROW, /* and more: description_rows[] */
 };
 
 /* clang-format off */
 static const struct argp_option own_options[] = {
-    {"output", 'o', "DIR", 0, "Directory of the recording; created (required)", 0},
+    {"output", 'o', "DIR", 0, "Directory of the recording; created (required). DIR.reprise: one file, packed when it has ended", 0},
     {"kernel", O_KERNEL, "FILE", 0, "bzImage or ELF vmlinux (required); 'auto': kernel, initrd and command line of the boot entry that is on a --disk", 0},
     {"boot-entry", O_BOOT_ENTRY, "ENTRY", 0, "With --kernel=auto: not the default entry, but the one of this title, id, or number (2, 1>0: in a submenu); 'list' prints those there are, and that is all", 0},
     {"initrd", O_INITRD, "FILE", 0, "Initial RAM disk", 0},
@@ -63,25 +72,33 @@ static const struct argp_option own_options[] = {
     {"verbose", 'v', NULL, 0, "Say which engine runs the machine, and why", 0},
     {"disk", O_DISK, "FILE[,OPTION]...", 0, "A disk with the contents of the image FILE, which is never written; up to 4. FILE may be nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH. Options: %", 0},
     {"overlay-limit", O_OVERLAY_LIMIT, "SIZE", 0, "Most that what the guest writes to each disk may take of the host (beside 64M of memory); more is an I/O error of the guest (default: no limit but --keep-free)", 0},
-    {"keep-free", O_KEEP_FREE, "SIZE", 0, "So much of a file system stays free of what the guest makes grow: overlays of disks, " GPU_LOG_NAME ", checkpoints, files of --port, pictures of --display (default: a twentieth of it and at least 1G, but no more than half of what is free; 0: nothing)", 0},
-    {"net", O_NET, "KIND[,OPTION]...", 0, "A network, of KIND user, tap or none; up to 4 (default: none). Options: %", 0},
+    {"keep-free", O_KEEP_FREE, "SIZE", 0, "So much of a file system stays free of what the guest makes grow: overlays of disks, " GPU_LOG_NAME ", checkpoints, files of --port, what is read of --share, pictures of --display (default: a twentieth of it and at least 1G, but no more than half of what is free; 0: nothing)", 0},
+    {"net", O_NET, "KIND[,OPTION]...", 0, "A network, of KIND user, tap, unplugged (a card without a cable) or none; up to 4 (default: none). Options: %", 0},
     {"gpu", O_GPU, "virgl|2d|none[,OPTION]...", 0, "A display with a virtio-gpu, virgl: with 3D (default: none). Options: %", 0},
     {"gpu-log", O_GPU_LOG, "on|off", 0, "Keep what the GPU was told in " GPU_LOG_NAME " of DIR, for `reprise gpu` (default on; off: `reprise gpu extract` makes it later)", 0},
     {"gpu-log-limit", O_GPU_LOG_LIMIT, "SIZE", 0, "End " GPU_LOG_NAME " when it would become larger (default 8G; 0: no limit); the recording goes on", 0},
     {"display", O_DISPLAY, "none|vnc=ADDRESS[,OPTION]...|sdl|png-every=SECONDS[,DIR]", 0, "Where the screen of --gpu is shown while recording (default: none; up to 4). With vnc and sdl the guest has a keyboard and a tablet, and what is done with them is recorded. " DISPLAY_HELP, 0},
     {"port", O_PORT, "NAME=WHERE", 0, "A virtio port, /dev/virtio-ports/NAME in the guest, connected to what WHERE says: unix:PATH, a socket where a program can connect; or in:FILE, out:FILE, or both with a comma; up to 7", 0},
+    {"share", O_SHARE, "DIR[,tag=NAME]", 0, "A directory of this host, read-only, in the guest: mount -t virtiofs NAME /mnt (NAME is share for the first, share1, ... for others); up to 4, and one for each slot of the bus that is left. A replay needs no DIR", 0},
     {"input", O_INPUT, "FILE", 0, "A keyboard and a tablet; FILE says what happens to them and when (docs/input.md)", 0},
     {"add", O_ADD, "FILE[:PATH]", 0, "Put a file or directory into the guest, appended to the initrd; may be repeated", 0},
+    {"chaos", O_CHAOS, CHAOS_ARG, OPTION_ARG_OPTIONAL, "With several --cpus: " CHAOS_HELP "; 0: none, of a recording that begins in one with chaos", 0},
+    {"turns", O_TURNS, "FILE", 0, "With several --cpus: FILE says which CPU gets its turn when, otherwise than usual (docs/chaos.md)", 0},
+    {"turns-out", O_TURNS_OUT, "FILE", 0, "Write to FILE, as --turns takes it, which turns chaos or --turns gave", 0},
     {"timeout", O_TIMEOUT, "SECONDS", 0, "Quit after that much host time", 0},
     {"max-insns", O_MAX, "N", 0, "Quit at exactly position N", 0},
+    {"max-time", O_MAX_TIME, "SECONDS", 0, "Quit after that much virtual time, from where it begins", 0},
+    {"unpaced", O_UNPACED, NULL, 0, "An idle guest never waits for the host's clock: its time goes on at once, whatever is connected", 0},
     {"stop-at", O_STOP, "TEXT", 0, "Quit once the guest's console printed TEXT", 0},
     {"idle-limit", O_IDLE, "SECONDS", 0, "Quit when no input is left and the guest has only waited for that much virtual time (default 3600, with a network never; 0: never)", 0},
+    {"checkpoint-end", O_CHECKPOINT_END, NULL, 0, "Write one where it is ended from outside (Ctrl-A x, a signal, --stop-at and so on), so that another recording can begin there at once", 0},
     {"checkpoint-every", O_CHECKPOINT, "SECONDS", 0, "Write a checkpoint each so many seconds of host time, so that the recording opens anywhere at once", 0},
     {"gdb", O_GDB, "ENDPOINT", OPTION_ARG_OPTIONAL, "Let gdb attach while recording: unix:PATH (default: a socket of this user, which is printed) or [HOST:]PORT (this user's processes on this host; with ,open whoever connects)", 0},
     {"gdb-wait", O_GDB_WAIT, NULL, 0, "With --gdb: the machine starts when gdb says so", 0},
     {"no-notes", O_NO_NOTES, NULL, 0, "Do not note in the recording when, on which host and by which command it was made (`reprise info`)", 0},
     {"from", O_FROM, "DIR", 0, "Begin in another recording: the machine is the one of DIR, and does what it did there up to --at; from there on it is live. What is made is complete without DIR", 0},
-    {"at", O_AT, "POINT", 0, "With --from: where; insn:N, time:T, event:N, mark:NAME, console:TEXT[#K], frame:N, end or end-N (default: end)", 0},
+    {"at", O_AT, "POINT", 0, "With --from: where (default: end); a POINT is " POINT_FORMS, 0},
+    {"again", O_AGAIN, NULL, 0, "With --from: what came from outside in DIR after that (typed, received by networks and ports) comes again, at the same virtual times; directories are read again: --share. With --chaos, --turns or --seed for another run of the same", 0},
     {"force", O_FORCE, NULL, 0, "Replace a recording that is in DIR", 0},
 };
 /* clang-format on */
@@ -230,6 +247,31 @@ static void parse_row(struct argp_state *state, const struct description_row *r,
     argp_error(state, "%s: %s%s%s", what, dot ? given : "", dot ? ": " : "", why);
 }
 
+/* "N,cores=N,threads=N" of --cpus, into CPUs and what they are parts of. */
+static void parse_cpus(struct argp_state *state, const struct description_row *row, const char *arg,
+                       struct machine_description *d)
+{
+    char all[64], *rest = all;
+    if (strlen(arg) >= sizeof(all))
+        argp_error(state, "--cpus: '%s' is too long", arg);
+    strcpy(all, arg);
+    parse_row(state, row, strsep(&rest, ","), d);
+    d->cores = 0;
+    d->threads = 1;
+    for (const char *one; (one = strsep(&rest, ","));) {
+        const struct description_row *r = find_row("cpus", one, strcspn(one, "="));
+        if (!r || !strchr(one, '=')) {
+            char *rows = list_parts("cpus", false);
+            argp_error(state, "--cpus: '%s' is none of %s", one, rows ? rows : "");
+            free(rows);
+            return;
+        }
+        parse_row(state, r, one, d);
+    }
+    if (d->threads > 1 && !d->cores)
+        d->cores = MAX(1u, d->cpus / d->threads);
+}
+
 static const char doc[] =
     "Runs a machine and records it. The guest's console is on the terminal; Ctrl-A x quits, "
     "Ctrl-A h lists the other keys." EXIT_HELP;
@@ -327,6 +369,11 @@ static error_t parse_device(int key, char *arg, struct argp_state *state, struct
             argp_error(state, "--port: at most %d of them", DESCRIPTION_PORTS - 1);
         g->port[g->nports++] = arg;
         break;
+    case O_SHARE:
+        if (g->nshares == DESCRIPTION_SHARES)
+            argp_error(state, "--share: at most %d of them", DESCRIPTION_SHARES);
+        g->share[g->nshares++] = arg;
+        break;
     case O_INPUT:
         if (g->input)
             argp_error(state, "--input: one file");
@@ -345,6 +392,7 @@ static error_t parse_host(int key, char *arg, struct argp_state *state, struct r
     case 'v': a->verbose = true; break;
     case O_FORCE: a->force = true; break;
     case O_FROM: a->from = arg; break;
+    case O_AGAIN: a->guest.again = true; break;
     case O_AT: {
         struct err err;
         a->at_given = true;
@@ -363,6 +411,7 @@ static error_t parse_host(int key, char *arg, struct argp_state *state, struct r
     case O_OVERLAY_LIMIT: a->overlay_limit = option_size(state, arg, "--overlay-limit"); break;
     case O_KEEP_FREE: a->keep_free = option_size(state, arg, "--keep-free"); break;
     case O_DISPLAY: option_display(state, arg, &a->display); break;
+    case O_CHECKPOINT_END: a->checkpoint_end = true; break;
     case O_CHECKPOINT:
         a->checkpoint_every = option_seconds(state, arg, "--checkpoint-every");
         if (a->checkpoint_every <= 0)
@@ -381,10 +430,19 @@ static error_t parse_host(int key, char *arg, struct argp_state *state, struct r
 }
 
 /* How long it runs. */
+
 static error_t parse_end(int key, char *arg, struct argp_state *state, struct record_args *a)
 {
     switch (key) {
     case O_TIMEOUT: a->timeout = option_seconds(state, arg, "--timeout"); break;
+    case O_MAX_TIME: a->max_time = option_seconds(state, arg, "--max-time"); break;
+    case O_UNPACED: a->unpaced = true; break;
+    case O_CHAOS:
+        a->unruly = true;
+        chaos_option(state, arg, &a->chaos);
+        break;
+    case O_TURNS: a->turns = arg; break;
+    case O_TURNS_OUT: a->turns_out = arg; break;
     case O_MAX: a->max_position = option_number(state, arg, "--max-insns"); break;
     case O_STOP:
         a->stop_at = arg;
@@ -430,8 +488,6 @@ static void check_from(struct argp_state *state, struct record_args *a)
                        : g->nadd         ? "add"
                        : g->boot_entry   ? "boot-entry"
                        : g->ndisks       ? "disk"
-                       : g->nnets        ? "net"
-                       : g->nports > 1   ? "port"
                        : g->input        ? "input"
                        : g->is.gpu.width ? "gpu"
                        : a->display.n    ? "display"
@@ -463,6 +519,11 @@ static void check(struct argp_state *state, struct record_args *a)
         return;
     if (!a->output || !*a->output)
         argp_error(state, "-o DIR is missing: where does the recording go?");
+    if (g->again && !a->from)
+        argp_error(state, "--again goes with --from");
+    if (g->again && (g->nnets || g->nports > 1))
+        argp_error(state, "--again: networks and ports get what they got there, and nobody else: "
+                          "no --net, no --port");
     if (a->at_given && !a->from)
         argp_error(state, "--at goes with --from");
     if (a->from) {
@@ -513,8 +574,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         const struct description_row *r = &description_rows[i];
         if (r->option && !strchr(r->option, '.') && key == (r->key ? r->key : O_ROW + (int)i)) {
             struct record_args *a = state->input;
-            a->machine = r->option;
-            parse_row(state, r, arg, &a->guest.is);
+            /* Entropy is the one part of another recording's machine that can be made anew. */
+            if (r->offset == offsetof(struct machine_description, seed))
+                a->seeded = true;
+            else
+                a->machine = r->option;
+            if (r->offset == offsetof(struct machine_description, cpus))
+                parse_cpus(state, r, arg, &a->guest.is);
+            else
+                parse_row(state, r, arg, &a->guest.is);
             return 0;
         }
     }

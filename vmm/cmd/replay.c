@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file_io.h"
+#include "cmd/agent_frames.h"
 #include "cmd/cmd.h"
 #include "cmd/console.h"
 #include "cmd/displays.h"
@@ -130,7 +132,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case 'o': a->output = arg; break;
     case ARGP_KEY_ARG: option_recording(state, arg, &a->dir); break;
     case ARGP_KEY_END:
-        option_need_recording(state, a->dir);
+        option_need_recording(state, &a->dir);
         if (a->force && !a->output && !a->visit.screenshot)
             argp_error(state, "--force is for -o DIR2 and --screenshot FILE");
         if (a->visit.screenshot && (!*a->visit.screenshot || a->visit.gdb))
@@ -158,7 +160,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "--trust-checkpoints is for --to and --gdb: a replay to the end "
                               "starts at power-on");
         a->visit.dir = a->dir;
-        a->visit.with.named = a->disks.spec;
+        a->visit.with.named = &a->disks.where;
         a->visit.with.trust = a->disks.trust;
         a->visit.json = a->json;
         a->visit.with.engine = a->engine;
@@ -171,7 +173,39 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 struct shown {
     struct console console;
     struct replay_check *check;
+    unsigned agent; /* the port of one (guest-agent/agent), which ran a program; 0: none */
+    struct agent_frames frames;
 };
+
+/* Of a program that `reprise run` ran that is shown, and not its machine's console. */
+static void on_program(void *opaque, int fd, const void *data, size_t len)
+{
+    (void)opaque;
+    file_write_on(fd, data, len);
+}
+
+static void on_frame(void *opaque, enum agent_type type, const void *data, size_t len)
+{
+    (void)opaque;
+    (void)type;
+    (void)data;
+    (void)len;
+}
+
+static void on_emit(void *opaque, enum dev_emit kind, unsigned unit, const void *data, size_t len)
+{
+    struct shown *s = opaque;
+    if (kind == EMIT_PORT && unit == s->agent)
+        agent_frames_take(&s->frames, data, len);
+}
+
+static unsigned agent_port(const struct machine_description *d)
+{
+    for (unsigned i = 1; i < DESCRIPTION_PORTS; i++)
+        if (!strcmp(d->port[i].name, AGENT_PORT))
+            return i;
+    return 0;
+}
 
 static void on_output(void *opaque, enum dev_output channel, const void *data, size_t len)
 {
@@ -230,6 +264,7 @@ static int write_machine(const struct opened *o, const struct replay_args *a, st
 static int begin_again(struct opened *o, const struct replay_args *a, struct recording *to,
                        struct log_writer **log, struct err *err)
 {
+    static const struct room room = {.keep = ROOM_LEAST};
     struct stat from, there;
     if (!fstat(o->rec.dir, &from) && !stat(a->output, &there) && from.st_dev == there.st_dev &&
         from.st_ino == there.st_ino)
@@ -246,6 +281,8 @@ static int begin_again(struct opened *o, const struct replay_args *a, struct rec
     if (!code)
         code = write_machine(o, a, to, err);
     if (!code)
+        code = description_shares(&o->desc) ? recording_create_contents(to, &room, err) : 0;
+    if (!code)
         code = recording_create_log(to, log, err);
     if (code)
         recording_discard(to);
@@ -256,8 +293,10 @@ static int begin_again(struct opened *o, const struct replay_args *a, struct rec
 static int record_again(struct recording *to, struct log_writer *log, struct player *player,
                         struct machine *m, struct recorder **out, struct err *err)
 {
-    struct recorder_config config = {
-        .log = log, .live = player_source(player), .machine = to->machine_hash};
+    struct recorder_config config = {.log = log,
+                                     .contents = to->contents,
+                                     .live = player_source(player),
+                                     .machine = to->machine_hash};
     return recorder_create(out, &config, m, err);
 }
 
@@ -323,9 +362,12 @@ static int exit_code(enum player_result result)
 
 static int run(const struct replay_args *a, struct machine *m, struct player *player,
                struct recorder *recorder, struct displays *displays, struct replay_check *check,
-               const char *dir, const struct log_summary *log, struct profile *profile)
+               const char *dir, unsigned agent, const struct log_summary *log,
+               struct profile *profile)
 {
-    struct shown shown = {.check = check};
+    struct shown shown = {
+        .check = check, .agent = agent, .frames = {.output = on_program, .frame = on_frame}};
+    bool shows = !a->quiet && !a->json;
     struct spectator spectator;
     struct outcome r = {0};
     struct err run_err = {0}, finish = {0};
@@ -335,7 +377,9 @@ static int run(const struct replay_args *a, struct machine *m, struct player *pl
                    recorder ? recorder_source(recorder) : replay_check_source(check, player),
                    displays, a->realtime);
     displays_notice(displays);
-    console_init(&shown.console, &spectator.src, a->quiet || a->json ? -1 : STDOUT_FILENO, false);
+    console_init(&shown.console, &spectator.src, shows && !agent ? STDOUT_FILENO : -1, false);
+    if (shows && agent)
+        machine_set_emit(m, on_emit, &shown);
     shown.console.total = log->last_position;
     machine_set_output(m, on_output, &shown);
     stats_begin(&profile->stats);
@@ -431,7 +475,7 @@ static int replay_command(int argc, char **argv, bool checkpoints)
     o.engine = a.engine;
     o.code_cache = a.visit.with.code_cache;
     o.paranoid = a.paranoid;
-    o.named = a.disks.spec;
+    o.named = &a.disks.where;
     code = profile_open(&profile, &a.profile, a.engine, &err);
     if (!code && a.instructions)
         code = count_instructions(&o, &err);
@@ -456,6 +500,7 @@ static int replay_command(int argc, char **argv, bool checkpoints)
                                        .dir = o.quoted,
                                        .disks = o.seen,
                                        .ndisks = o.nseen,
+                                       .contents = o.rec.contents,
                                        .verify = a.verify,
                                        .by_branch = a.instructions,
                                        .perturb = perturb ? strtoull(perturb, NULL, 10) : 0};
@@ -475,7 +520,8 @@ static int replay_command(int argc, char **argv, bool checkpoints)
         recording_discard(&to);
     }
     code = code ? cmd_fail(&err)
-                : run(&a, m, player, recorder, &displays, &check, o.quoted, &summary, &profile);
+                : run(&a, m, player, recorder, &displays, &check, o.quoted, agent_port(&o.desc),
+                      &summary, &profile);
     profile_close(&profile);
     displays_close(&displays);
     replay_screen_destroy(screen);

@@ -5,17 +5,20 @@
 #ifndef REPRISE_CMD_SESSION_H
 #define REPRISE_CMD_SESSION_H
 
+#include "cmd/again.h"
 #include "cmd/attach.h"
 #include "cmd/console.h"
 #include "cmd/displays.h"
 #include "cmd/guest.h"
 #include "cmd/notes.h"
 #include "cmd/record_options.h"
+#include "cmd/way.h"
 #include "live/live.h"
 #include "live/net_feed.h"
+#include "live/turns.h"
 #include "replay/gpu_recorder.h"
 #include "replay/keeper.h"
-#include "replay/prefix.h"
+#include "replay/begin.h"
 #include "replay/recorder.h"
 
 struct session {
@@ -24,11 +27,18 @@ struct session {
     struct attach *attach;
     struct machine *m;
     struct live *live;
-    struct prefix *prefix;  /* what it begins in; NULL: at power-on */
+    struct way way;
+    bool checkpoint_end;
+    u32 shared;             /* checkpoint files of that recording */
+    struct begin *begin;    /* on the way to where it begins in another recording */
     struct log_writer *log; /* until the recorder has it */
+    u64 inputs, host_ns;    /* what its log has of before that */
     struct recorder *recorder;
     struct console console;
     struct guest *guest;
+    struct turns *turns; /* --turns; NULL: none */
+    FILE *turns_out;     /* --turns-out; NULL: none */
+    struct again *again; /* --again; NULL: no */
     struct gpu_recorder *gpu_log;
     bool gpu_log_told; /* that it has ended */
     struct displays displays;

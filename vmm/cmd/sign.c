@@ -13,8 +13,10 @@ static const struct argp_option options[] = {
 };
 
 static const char doc[] =
-    "Signs a recording, in the file " SIGNATURE_NAME " in it: machine, kernel, initrd, log and GPU "
-    "log, so that `reprise verify --key` tells whether anything that a replay comes from was "
+    "Signs a recording, in the file " SIGNATURE_NAME
+    " in it: machine, kernel, initrd, log, GPU log and "
+    "contents of shares, so that `reprise verify --key` tells whether anything that a replay comes "
+    "from was "
     "changed "
     "since. Contents of disks are not part of a recording; what was read of them the replay "
     "compares. "
@@ -37,7 +39,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case O_JSON: a->json = true; break;
     case ARGP_KEY_ARG: option_recording(state, arg, &a->dir); break;
     case ARGP_KEY_END:
-        option_need_recording(state, a->dir);
+        option_need_recording(state, &a->dir);
         if (!a->key)
             argp_error(state, "--key FILE is missing");
         break;

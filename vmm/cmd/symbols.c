@@ -42,7 +42,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case 'o': a->output = arg; break;
     case ARGP_KEY_ARG: option_recording(state, arg, &a->dir); break;
     case ARGP_KEY_END:
-        option_need_recording(state, a->dir);
+        option_need_recording(state, &a->dir);
         if (a->force && !a->output)
             argp_error(state, "--force is for -o FILE");
         if (a->output && !*a->output)
@@ -124,7 +124,7 @@ int cmd_symbols(int argc, char **argv)
     if (a.output && output_open(&probe, a.output, a.force, &err))
         return cmd_fail(&err);
     output_discard(&probe);
-    const struct travel_with with = {.named = a.disks.spec, .trust = a.disks.trust};
+    const struct travel_with with = {.named = &a.disks.where, .trust = a.disks.trust};
     int code = travel_open_at(&tr, a.dir, &with, &a.at);
     struct machine *m = tr.t ? timeline_machine(tr.t) : NULL;
     if (code == EX_FINE || code == EX_DAMAGE) {

@@ -66,7 +66,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case O_JSON: a->json = true; break;
     case ARGP_KEY_ARG: option_recording(state, arg, &a->dir); break;
     case ARGP_KEY_END:
-        option_need_recording(state, a->dir);
+        option_need_recording(state, &a->dir);
         if (!a->has_to)
             argp_error(state, "--to POINT is missing: up to where?");
         if (a->has_from && a->has_to && a->from.kind == POINT_INSN && a->to.kind == POINT_INSN &&
@@ -178,7 +178,7 @@ static int trace_all(const struct trace_args *a, struct travel *tr, pos_t to, st
         return err_set(err, -ENOMEM, "no memory for the trace");
     g->tr = tr;
     int code = learn(g, last, err);
-    tr->progress = false;
+    tr->way.shown = false;
     if (!code)
         code = understand(g, a, err);
     if (!code) {
@@ -242,9 +242,10 @@ int cmd_trace(int argc, char **argv)
     struct err err = {0};
     struct travel tr;
     pos_t to;
-    struct travel_with with = {.named = a.disks.spec, .trust = a.disks.trust};
+    struct travel_with with = {.named = &a.disks.where, .trust = a.disks.trust};
     int code = point_position(a.dir, &with, &a.to, &to, &err);
     with.told = point_is_found(&a.to);
+    with.history = a.has_from && point_is_life(&a.from);
     if (code || travel_open(&tr, a.dir, &with, &err))
         return cmd_fail(&err);
     code = run(&a, to, &tr, &err);

@@ -38,6 +38,7 @@ struct tracer {
     /* The instruction that runs now. */
     bool open, by_branch, has_task;
     pos_t position;
+    u32 cpu, cpus; /* whose it is, of how many */
     const struct shape *shape;
     struct shape unkept; /* of bytes that are not in memory */
     struct running_task task;
@@ -368,6 +369,10 @@ static void put_line(struct tracer *t, const struct vcpu *now, pos_t last,
         put(t, t->json ? ",\"last\":" : "-");
         put_decimal(t, last);
     }
+    if (t->cpus > 1) {
+        put(t, t->json ? ",\"cpu\":" : " cpu");
+        put_decimal(t, t->cpu);
+    }
     put(t, t->json ? ",\"cpl\":" : " ");
     put_decimal(t, t->before.seg_sel[SEG_CS] & 3);
     *t->p++ = t->json ? ',' : ' ';
@@ -426,6 +431,8 @@ void tracer_before(void *opaque, struct machine *m)
     t->by_branch = machine_by_branch(m);
     t->shape = shape_at(t, m, c);
     t->position = machine_position(m);
+    t->cpu = machine_turn(m);
+    t->cpus = machine_cpus(m);
     t->before = *c;
     t->open = true;
 }

@@ -3,26 +3,20 @@
 #include "cmd/travel.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include "cmd/apart.h"
+#include "cmd/history.h"
 #include "cmd/interrupt.h"
 #include "cmd/replay_screen.h"
-#include "host/clock.h"
 #include "inspect/guest_linux.h"
-
-#define DRAW_FIRST_NS 1000000000u
-#define DRAW_NS       200000000u
 
 void travel_quiet(struct travel *tr)
 {
-    if (tr->drawn)
-        fputs("\r\033[K", stderr);
-    tr->drawn = false;
+    way_quiet(&tr->way);
 }
 
 static void warn(void *opaque, const char *text)
@@ -34,17 +28,7 @@ static void warn(void *opaque, const char *text)
 static bool look(void *opaque, pos_t position)
 {
     struct travel *tr = opaque;
-    u64 now = host_ns();
-    if (tr->progress && now >= tr->next) {
-        char at[32], all[32];
-        pos_t end = timeline_end(tr->t).position;
-        fprintf(stderr, "\r\033[K[replaying: %s of %s %s, %.0f%%]", text_count(position, at),
-                text_count(end, all), machine_positions_name(timeline_machine(tr->t)),
-                end ? 100.0 * (double)MIN(position, end) / (double)end : 100.0);
-        fflush(stderr);
-        tr->drawn = true;
-        tr->next = now + DRAW_NS;
-    }
+    way_look(&tr->way, timeline_machine(tr->t), position, timeline_end(tr->t).position);
     return interrupted() || (tr->also && tr->also(tr->opaque));
 }
 
@@ -57,8 +41,7 @@ static enum timeline_verdict holds(void *opaque, unsigned point, enum timeline_s
 int travel_open(struct travel *tr, const char *dir, const struct travel_with *with, struct err *err)
 {
     memset(tr, 0, sizeof(*tr));
-    tr->progress = isatty(STDERR_FILENO);
-    tr->next = host_ns() + DRAW_FIRST_NS;
+    way_begin(&tr->way);
     struct timeline_config config = {.engine = with->engine,
                                      .code_cache = with->code_cache,
                                      .named = with->named,
@@ -67,11 +50,19 @@ int travel_open(struct travel *tr, const char *dir, const struct travel_with *wi
                                      .told = with->told,
                                      .ignore_files = with->from_start,
                                      .make_files = with->make_files,
+                                     .once = with->once,
                                      .warn = warn,
                                      .poll = look,
                                      .holds = holds,
                                      .opaque = tr};
-    return timeline_open(&tr->t, dir, &config, err);
+    if (with->history && !(tr->history = history_open(dir, with->trust)))
+        return err_set(err, -ENOMEM, "no memory");
+    int code = timeline_open(&tr->t, dir, &config, err);
+    if (code) {
+        history_close(tr->history);
+        tr->history = NULL;
+    }
+    return code;
 }
 
 void travel_close(struct travel *tr)
@@ -82,18 +73,46 @@ void travel_close(struct travel *tr)
     tr->have_symbols = false;
     replay_screen_destroy(tr->screen);
     tr->screen = NULL;
+    history_close(tr->history);
+    tr->history = NULL;
     timeline_close(tr->t);
     tr->t = NULL;
 }
 
 int travel_to(struct travel *tr, const struct point *p, enum timeline_stop *stop, struct err *err)
 {
-    tr->next = host_ns() + DRAW_FIRST_NS;
-    int code = point_seek(tr->t, p, stop, err);
+    way_again(&tr->way);
+    int code = !point_is_life(p) ? point_seek(tr->t, p, stop, err)
+               : tr->history     ? history_seek(tr, p, stop, err)
+                                 : err_set(err, -ENOTSUP, "no point of processes goes here");
     travel_quiet(tr);
     if (!code && *stop == TIMELINE_INTERRUPTED)
         code = err_set(err, -EINTR, "interrupted");
     return code;
+}
+
+int travel_put_aside(struct travel *tr, struct travel_aside *a, struct err *err)
+{
+    const struct debug_point *points = timeline_points(tr->t, &a->n);
+    a->points = malloc((a->n + 1) * sizeof(*points));
+    if (!a->points)
+        return err_set(err, -ENOMEM, "no memory for breakpoints");
+    if (a->n)
+        memcpy(a->points, points, a->n * sizeof(*points));
+    a->holds = tr->holds;
+    tr->holds = NULL;
+    return 0;
+}
+
+int travel_put_back(struct travel *tr, struct travel_aside *a, int code, struct err *err)
+{
+    struct err own = {0};
+    tr->holds = a->holds;
+    int set = timeline_set_points(tr->t, a->points, a->n, &own);
+    free(a->points);
+    if (!code && set)
+        *err = own;
+    return code ? code : set;
 }
 
 int travel_open_at(struct travel *tr, const char *dir, const struct travel_with *with,
@@ -101,7 +120,9 @@ int travel_open_at(struct travel *tr, const char *dir, const struct travel_with 
 {
     struct err err = {0};
     enum timeline_stop stop;
-    if (travel_open(tr, dir, with, &err) || travel_to(tr, p, &stop, &err))
+    struct travel_with more = *with;
+    more.history = more.history || point_is_life(p);
+    if (travel_open(tr, dir, &more, &err) || travel_to(tr, p, &stop, &err))
         return cmd_fail(&err);
     int code = travel_end_code(tr);
     if (code)
@@ -150,59 +171,54 @@ struct found {
     struct err err;
 };
 
+struct search {
+    const char *dir;
+    const struct travel_with *with;
+    const struct point *p;
+};
+
 /* In a child, which locks itself in, with the machine's disks open if it takes one, and is gone
  * with them. */
-static _Noreturn void find_apart(const char *dir, const struct travel_with *with,
-                                 const struct point *p, int to)
+static void find_point(const void *question, void *answer)
 {
-    struct found f = {0};
+    const struct search *s = question;
+    struct found *f = answer;
     struct travel tr;
     enum timeline_stop stop;
-    if (point_is_found(p)) {
+    struct travel_with more = *s->with;
+    more.history = point_is_life(s->p);
+    more.once = false;
+    if (point_is_found(s->p)) {
         sandbox_plan(SANDBOX_READ | SANDBOX_CODE);
-        f.code = travel_open(&tr, dir, with, &f.err);
-        if (!f.code)
-            f.code = travel_to(&tr, p, &stop, &f.err);
-        if (!f.code)
-            f.at = timeline_now(tr.t);
+        f->code = travel_open(&tr, s->dir, &more, &f->err);
+        if (!f->code)
+            f->code = travel_to(&tr, s->p, &stop, &f->err);
+        if (!f->code)
+            f->at = timeline_now(tr.t);
     } else {
         sandbox_plan(SANDBOX_READ);
-        sandbox_read(dir);
-        f.code = sandbox_enter(&f.err);
-        if (!f.code)
-            f.code = point_in_log(p, dir, &f.at, &f.err);
+        sandbox_read(s->dir);
+        f->code = sandbox_enter(&f->err);
+        if (!f->code)
+            f->code = point_in_log(s->p, s->dir, &f->at, &f->err);
     }
-    bool told = write(to, &f, sizeof(f)) == sizeof(f);
-    outside_end();
-    _exit(told ? 0 : 1);
 }
 
 /* A time is between events: where that is only a replay knows. */
 bool point_is_found(const struct point *p)
 {
-    return p->kind == POINT_CONSOLE || p->kind == POINT_TIME || p->kind == POINT_FRAME;
+    return p->kind == POINT_CONSOLE || p->kind == POINT_TIME || p->kind == POINT_FRAME ||
+           point_is_life(p);
 }
 
 int point_instant(const char *dir, const struct travel_with *with, const struct point *p,
                   struct instant *out, struct err *err)
 {
-    struct found f = {0};
-    int pair[2];
-    fflush(NULL);
-    pid_t child = pipe2(pair, O_CLOEXEC) ? -1 : fork();
-    if (!child)
-        find_apart(dir, with, p, pair[1]);
-    if (child < 0)
-        return err_errno(err, "cannot start a process");
-    close(pair[1]);
-    ssize_t n;
-    while ((n = read(pair[0], &f, sizeof(f))) < 0 && errno == EINTR)
-        ;
-    close(pair[0]);
-    while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
-        ;
-    if (n != sizeof(f))
-        return err_set(err, -EIO, "the search for that point ended too early");
+    const struct search search = {dir, with, p};
+    struct found f;
+    int code = apart_ask(find_point, &search, &f, sizeof(f), "the search for that point", err);
+    if (code)
+        return code;
     *out = f.at;
     *err = f.err;
     return f.code;

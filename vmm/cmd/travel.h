@@ -10,6 +10,7 @@
 
 #include "cmd/cmd.h"
 #include "cmd/disk_option.h"
+#include "cmd/way.h"
 #include "host/output_file.h"
 #include "replay/point.h"
 #include "inspect/process.h"
@@ -17,10 +18,7 @@
 
 struct travel {
     struct timeline *t;
-    bool progress; /* a line on stderr, when that is a terminal */
-    bool drawn;
-    u64 began, next; /* host time */
-    pos_t from;
+    struct way way;
     bool (*also)(void *opaque); /* looked at with it; NULL: nothing */
     void *opaque;
     enum timeline_verdict (*holds)(void *opaque, unsigned point, enum timeline_side side);
@@ -28,11 +26,12 @@ struct travel {
     bool have_symbols;
     struct process_layout layout; /* travel_process's */
     struct replay_screen *screen; /* NULL: never looked at */
+    struct history *history;      /* NULL: points in processes' lives are refused */
 };
 
 /* All zero is the default. */
 struct travel_with {
-    const struct disk_spec *named; /* images that the user named (disk_option.h) */
+    const struct disk_named *named; /* images that the user named (disk_option.h) */
     enum engine_kind engine;
     u64 memory;      /* bytes for checkpoints in memory; 0: default */
     u64 code_cache;  /* 0: default */
@@ -40,6 +39,8 @@ struct travel_with {
     bool told;       /* the same */
     bool from_start; /* checkpoint files are not looked at: it is replayed from power-on */
     bool make_files; /* as timeline_config's */
+    bool once;       /* the same */
+    bool history;    /* points in processes' lives may be asked for (history.h) */
 };
 /* tr is zeroed first. */
 int travel_open(struct travel *tr, const char *dir, const struct travel_with *with,
@@ -54,6 +55,16 @@ void travel_close(struct travel *tr); /* safe on zeros */
 
 /* Goes to the point. A recording that ends before it is an error. */
 int travel_to(struct travel *tr, const struct point *p, enum timeline_stop *stop, struct err *err);
+
+/* gdb's points and what is asked of them, while the machine is run for something else. put_back:
+ * `code`, or an error of its own. */
+struct travel_aside {
+    struct debug_point *points;
+    unsigned n;
+    enum timeline_verdict (*holds)(void *opaque, unsigned point, enum timeline_side side);
+};
+int travel_put_aside(struct travel *tr, struct travel_aside *a, struct err *err);
+int travel_put_back(struct travel *tr, struct travel_aside *a, int code, struct err *err);
 
 /* Removes the progress line before something else is printed. */
 void travel_quiet(struct travel *tr);

@@ -12,15 +12,17 @@
 #include "cmd/cmd.h"
 #include "host/outside.h"
 #include "replay/checkpoint.h"
+#include "replay/pack.h"
 #include "replay/statement.h"
 
-enum { O_KEY = 256, O_NO_REPLAY, O_JSON, O_DISK, O_ENGINE };
+enum { O_KEY = 256, O_NO_REPLAY, O_JSON, O_DISK, O_PATH, O_ENGINE };
 
 /* clang-format off */
 static const struct argp_option options[] = {
     {"key", O_KEY, "FILE", 0, "The recording must be signed by the owner of this Ed25519 key (PEM)", 0},
     {"no-replay", O_NO_REPLAY, NULL, 0, "Only what can be checked without replaying: hashes, seals, signature; no checkpoint is compared", 0},
     {"disk", O_DISK, "N=FILE[,OPTION]...", 0, "As with `reprise replay`", 0},
+    {"disk-path", O_PATH, "DIR", 0, "The same", 0},
     {"engine", O_ENGINE, "dbt|kvm", 0, "As with `reprise replay`", 0},
     {"json", O_JSON, NULL, 0, "As JSON: a line about the parts, and one about the replay", 0},
     {0},
@@ -66,9 +68,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case O_NO_REPLAY: a->no_replay = true; break;
     case O_JSON: a->json = true; break;
     case O_DISK: pass(a, state, "--disk", arg); break;
+    case O_PATH: pass(a, state, "--disk-path", arg); break;
     case O_ENGINE: pass(a, state, "--engine", arg); break;
     case ARGP_KEY_ARG: option_recording(state, arg, &a->dir); break;
-    case ARGP_KEY_END: option_need_recording(state, a->dir); break;
+    case ARGP_KEY_END: option_need_recording(state, &a->dir); break;
     default: return ARGP_ERR_UNKNOWN;
     }
     return 0;
@@ -79,6 +82,7 @@ struct findings {
     enum signature_state signature;
     bool ours;                     /* by --key */
     char fingerprint[SHA256_TEXT]; /* of the key that signed; "" */
+    u32 packed;                    /* files of a pack, whose hashes are right; 0: a directory */
     u32 checkpoints;
     bool old;         /* they are of an older version */
     struct err wrong; /* code 0: nothing */
@@ -119,10 +123,10 @@ static const char *signature_name(const struct findings *f)
 static void print_json(const struct findings *f, const char *identity)
 {
     printf("{\"identity\":\"%s\",\"sealed\":%s,\"complete\":%s,\"position\":%" PRIu64
-           ",\"checkpoints\":%u,\"signature\":\"%s\",\"key\":\"%s\",\"statement\":",
+           ",\"packed\":%u,\"checkpoints\":%u,\"signature\":\"%s\",\"key\":\"%s\",\"statement\":",
            identity, f->s.sealed ? "true" : "false",
            f->s.log.damage.state == CHUNKS_COMPLETE ? "true" : "false", f->s.log.last_position,
-           f->checkpoints, signature_name(f), f->fingerprint);
+           f->packed, f->checkpoints, signature_name(f), f->fingerprint);
     json_text(stdout, f->s.text);
     fputs(",\"damage\":", stdout);
     json_text(stdout, f->s.log.damage.text);
@@ -133,6 +137,8 @@ static void print_json(const struct findings *f, const char *identity)
 
 static void print_text(const struct findings *f, const struct verify_args *a, const char *identity)
 {
+    if (f->packed)
+        printf("pack         %u files, hashes right\n", f->packed);
     printf("identity     %s\n", identity);
     for (const char *at = strchr(f->s.text, '\n') + 1; *at; at += strcspn(at, "\n") + 1)
         printf("%-12.*s right\n", (int)strcspn(at, " "), at);
@@ -161,7 +167,11 @@ static int look(const struct verify_args *a, const struct signing_key *named, st
     int code = sandbox_enter(&err);
     if (code || (code = open_recording(&o, a->dir, &err)))
         return cmd_fail(&err);
-    code = statement_make(&f->s, &o, &err);
+    code = o.rec.pack ? pack_check(o.rec.pack, &err) : 0;
+    if (!code && o.rec.pack)
+        f->packed = pack_manifest(o.rec.pack, &err)->n;
+    if (!code)
+        code = statement_make(&f->s, &o, &err);
     if (code) {
         close_recording(&o);
         return cmd_fail(&err);

@@ -77,14 +77,16 @@ int visit(const struct visit *v)
     }
     if (v->screenshot || v->gdb)
         sandbox_outside()->renderer = true;
+    struct travel_with with = v->with;
+    with.history = v->gdb || (v->have_to && point_is_life(&v->to));
     if (!code)
-        code = travel_open(&tr, v->dir, &v->with, &err);
+        code = travel_open(&tr, v->dir, &with, &err);
     if (code) {
         debug_drop(session);
         return cmd_fail(&err);
     }
     if (piped)
-        tr.progress = false;
+        tr.way.shown = false;
     if (v->have_to)
         code = visit_to(v, &tr, &err);
     if (code) {

@@ -14,8 +14,8 @@
 #include "cpu/vcpu.h"
 
 /* What the engine asks of the machine, with its vCPU's opaque pointer: so the machine knows who
- * asks. During these calls engine_count() is exact: the count before the instruction that makes the
- * access retires. */
+ * asks. The guest's vector registers are parked: what is called may use them. During these calls
+ * engine_count() is exact: the count before the instruction that makes the access retires. */
 struct engine_env {
     void *cpu;
     u32 (*pio_read)(void *cpu, u16 port, unsigned size);
@@ -29,7 +29,14 @@ struct engine_env {
     void (*set_cr8)(void *cpu, u64 value);
     /* A performance counter overflowed: LVTPC. `mask`: the entry is masked by that (Intel's). */
     void (*pmi)(void *cpu, bool mask);
-    vns_t (*now)(void *cpu); /* what the TSC shows: TSC = now + tsc_adjust */
+    /* What the TSC shows: TSC = now + tsc_adjust. Changes nothing. UNIT_INSN: until a run ends it
+     * goes with the position, and the engine need not ask each time. */
+    vns_t (*now)(void *cpu);
+    /* PAUSE: the guest waits for another vCPU. NULL: there is none. */
+    void (*pause)(void *cpu);
+    /* It is about to execute an atomic operation or a system call, maybe not for the first time.
+     * NULL: nobody listens, and it costs nothing; after a change call engine_changed(). */
+    void (*sync)(void *cpu);
     /* UNIT_BRANCH: an event was counted (cpu/unit.h); engine_count() includes it. */
     void (*counted)(void *cpu);
     /* A program in ring 3 is about to get #UD for an instruction that the model lacks and `has`
@@ -73,9 +80,11 @@ struct engine_paranoid {
 /*
  * What a vCPU does differently since there are recordings, by the machine's revision
  * (board/description.h). 2: an interrupt pushes RF as it is; a far CALL between 64-bit and
- * compatibility mode pushes to the stack as the new code has it.
+ * compatibility mode pushes to the stack as the new code has it. (3: nothing of the vCPU's.) 4:
+ * what the manuals leave undefined is the same on every host (x86/canon.h), where positions are
+ * instructions. (5: what INIT leaves, of which the machine sees to.)
  */
-#define ENGINE_REVISION 2
+#define ENGINE_REVISION 5
 
 struct engine_config {
     enum cpu_model model;
@@ -86,7 +95,13 @@ struct engine_config {
     u32 revision;            /* of the machine, whose rules it follows: ENGINE_REVISION now */
     bool pmu;                /* the model's performance counters are there */
     bool guest_tsc;          /* kvm, UNIT_BRANCH: it may run freely once MSR_GUEST_TSC says so */
-    u64 code_cache;          /* bytes, CODE_CACHE_MIN to CODE_CACHE_MAX; 0: CODE_CACHE_DEFAULT */
+    /* Of a machine with several vCPUs: which one, of how many, and another one's engine (NULL: it
+     * is the first), with which it shares what is the machine's. Only dbt, UNIT_INSN, not paranoid.
+     */
+    u32 id, cpus;
+    u32 cores, threads; /* as CPUID shows them (struct cpuid_live) */
+    struct engine *sibling;
+    u64 code_cache; /* bytes, CODE_CACHE_MIN to CODE_CACHE_MAX; 0: CODE_CACHE_DEFAULT */
     struct engine_paranoid paranoid;
 };
 
@@ -223,6 +238,9 @@ bool engine_peek(struct engine *e, gva_t va, void *out, size_t len);
  *
  * DEBUG_TO_USER and DEBUG_FROM_USER stop after the instruction or delivery that enters or leaves
  * ring 3, wherever it leads. Of several such points of one kind the last counts.
+ *
+ * DEBUG_TURN_TO and DEBUG_TURN_FROM stop where the turn goes to vCPU number `address`, or from it
+ * to another one. They are the machine's: an engine does not look at them. One of a kind.
  */
 enum debug_kind {
     DEBUG_EXEC,
@@ -230,7 +248,9 @@ enum debug_kind {
     DEBUG_READ,
     DEBUG_ACCESS,
     DEBUG_TO_USER,
-    DEBUG_FROM_USER
+    DEBUG_FROM_USER,
+    DEBUG_TURN_TO,
+    DEBUG_TURN_FROM
 };
 struct debug_point {
     enum debug_kind kind;
@@ -243,6 +263,7 @@ struct debug_hit {
     u64 address;    /* first byte of the access, linear or physical as the point is; RIP where the
                        point is of another kind */
     pos_t position; /* before the instruction: of an access, one less than where the run stopped */
+    u32 cpu;        /* the machine's: whose it was */
 };
 /* Replaces all points; they are copied. -ENOMEM: none are set. */
 int engine_debug_set(struct engine *e, const struct debug_point *points, unsigned n);

@@ -22,9 +22,11 @@
 
 /* Live bits of leaf 1. */
 #define L1D_APIC    BIT(9)
+#define L1D_HTT     BIT(28) /* EBX says how many ids the package has */
 #define L1C_OSXSAVE BIT(27)
 #define L1C_PDCM    BIT(15) /* those of the counters: shown if they are there */
 #define X1C_PERFCTR BIT(23)
+#define X1C_LEGACY  BIT(1) /* AMD: those ids are cores */
 
 enum { REG_none = -1, REG_eax, REG_ebx, REG_ecx, REG_edx };
 
@@ -102,15 +104,47 @@ u32 cpu_xsave_size(u64 xcr0)
     return xcr0 & XCR0_AVX ? 832 : 576;
 }
 
+static u32 threads(const struct cpuid_live *live)
+{
+    return live->cores ? live->threads : 1;
+}
+
+/* CPUs of a package. */
+static u32 package(const struct cpuid_live *live)
+{
+    return live->cores ? live->cores * live->threads : MAX(1u, live->cpus);
+}
+
+static u32 bits_of(u32 n)
+{
+    return n > 1 ? 32 - (u32)__builtin_clz(n - 1) : 0;
+}
+
+/* Bits of an APIC id that tell a package's CPUs apart, and how many ids those are. */
+static u32 id_bits(const struct cpuid_live *live)
+{
+    return bits_of(package(live));
+}
+
+static u32 ids(const struct cpuid_live *live)
+{
+    return 1u << id_bits(live);
+}
+
 /* Deterministic cache parameters, leaf 4 of Intel's and 8000001D of AMD's. Only software tuning
  * reads them. */
-static void cache_leaf(const struct model *m, u32 subleaf, struct cpuid_result *out)
+static void cache_leaf(const struct model *m, u32 subleaf, const struct cpuid_live *live,
+                       struct cpuid_result *out)
 {
     if (subleaf >= MODEL_CACHES || !m->caches[subleaf].level)
         return;
     const struct model_cache *c = &m->caches[subleaf];
     out->eax = c->type | (u32)c->level << 5 | BIT(8); /* self-initialising */
-    out->ebx = (c->ways - 1u) << 22 | 63;             /* 64-byte lines */
+    /* The package's; the others are a core's own. */
+    out->eax |= (c->level == 3 ? ids(live) - 1 : threads(live) - 1) << 14;
+    if (live->cores && !has(m, FEAT_AMD))
+        out->eax |= (live->cores - 1) << 26;
+    out->ebx = (c->ways - 1u) << 22 | 63; /* 64-byte lines */
     out->ecx = c->sets - 1;
     out->edx = c->inclusive ? BIT(1) : 0;
 }
@@ -139,13 +173,14 @@ static u32 ways_code(u16 ways)
     }
 }
 
-/* One thread in one core: each level's APIC id shift is 0. */
+/* Extended topology. */
 static void leaf_b(u32 subleaf, const struct cpuid_live *live, struct cpuid_result *out)
 {
     out->ecx = subleaf & 0xff;
     out->edx = live->apic_id;
     if (subleaf < 2) {
-        out->ebx = 1;
+        out->eax = subleaf ? id_bits(live) : bits_of(threads(live));
+        out->ebx = subleaf ? package(live) : threads(live);
         out->ecx |= (subleaf + 1) << 8; /* 1: SMT, 2: core */
     }
 }
@@ -175,13 +210,17 @@ static void leaf_a(const struct model_pmu *p, struct cpuid_result *out)
 }
 
 /* Leaves that AMD's CPUs do not have. */
-static void intel(const struct model *m, u32 leaf, u32 subleaf, struct cpuid_result *out)
+static void intel(const struct model *m, u32 leaf, u32 subleaf, const struct cpuid_live *live,
+                  struct cpuid_result *out)
 {
     switch (leaf) {
     case 0x2: /* TLB descriptors; 0xff: caches are in leaf 4 */
         *out = (struct cpuid_result){0x55035a01, 0x00f0b2ff, 0, 0x00ca0000};
         break;
-    case 0x4: cache_leaf(m, subleaf, out); break;
+    case 0x4:
+        cache_leaf(m, subleaf, live, out);
+        out->eax |= out->eax ? (ids(live) - 1) << 26 : 0;
+        break;
     case 0x15: /* TSC = crystal * ebx / eax */
         *out = (struct cpuid_result){1, (u32)(TSC_HZ / APIC_HZ), (u32)APIC_HZ, 0};
         break;
@@ -204,7 +243,8 @@ static void basic(const struct model *m, u32 leaf, u32 subleaf, const struct cpu
         break;
     case 0x1:
         out->eax = m->signature;
-        out->ebx = live->apic_id << 24 | 1 << 16 | 8 << 8; /* CLFLUSH line of 8 quadwords */
+        out->ebx = live->apic_id << 24 | ids(live) << 16 | 8 << 8; /* CLFLUSH line of 8 quadwords */
+        out->edx |= package(live) > 1 ? L1D_HTT : 0;
         out->ecx |= live->cr4 & CR4_OSXSAVE ? L1C_OSXSAVE : 0;
         out->ecx |= live->pmu && !has(m, FEAT_AMD) ? L1C_PDCM : 0;
         out->edx |= live->apic_enabled ? L1D_APIC : 0;
@@ -221,7 +261,7 @@ static void basic(const struct model *m, u32 leaf, u32 subleaf, const struct cpu
     case 0xd: leaf_d(m, subleaf, live, out); break;
     default:
         if (!has(m, FEAT_AMD))
-            intel(m, leaf, subleaf, out);
+            intel(m, leaf, subleaf, live, out);
     }
 }
 
@@ -248,7 +288,7 @@ static void amd(const struct model *m, u32 leaf, u32 subleaf, const struct cpuid
         break;
     case 0x80000001:
         out->eax = m->signature;
-        out->ecx |= live->pmu ? X1C_PERFCTR : 0;
+        out->ecx |= (live->pmu ? X1C_PERFCTR : 0) | (package(live) > 1 ? X1C_LEGACY : 0);
         /* Leaf 1 EDX once more, as far as AMD had it first. */
         out->edx |= (m->words[CPU_WORD_1D] | (live->apic_enabled ? L1D_APIC : 0)) & 0x0183f3ff;
         break;
@@ -261,8 +301,13 @@ static void amd(const struct model *m, u32 leaf, u32 subleaf, const struct cpuid
         out->edx = cache_kib(cache_of(m, 3, 3)) / 512 << 18 |
                    ways_code(cache_of(m, 3, 3)->ways) << 12 | 1 << 8 | 64;
         break;
-    case 0x8000001d: cache_leaf(m, subleaf, out); break;
-    case 0x8000001e: out->eax = live->apic_id; break; /* core and node 0, one thread, one node */
+    case 0x80000008: out->ecx = id_bits(live) << 12 | (package(live) - 1); break;
+    case 0x8000001d: cache_leaf(m, subleaf, live, out); break;
+    case 0x8000001e: /* the core, its threads; a node a package */
+        out->eax = live->apic_id;
+        out->ebx = (threads(live) - 1) << 8 | (live->apic_id >> bits_of(threads(live)) & 0xff);
+        out->ecx = live->cores ? live->apic_id >> id_bits(live) : 0;
+        break;
     }
 }
 

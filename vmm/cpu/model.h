@@ -63,6 +63,9 @@ struct cpuid_live {
     u64 xcr0;
     bool apic_enabled; /* IA32_APIC_BASE bit 11 */
     u32 apic_id;
+    u32 cpus; /* of the machine, numbered from 0; 0: one */
+    /* Of a package, and of a core; powers of two. No cores: each CPU is one of one package. */
+    u32 cores, threads;
     bool pmu; /* its counters are shown */
 };
 

@@ -13,4 +13,14 @@ struct machine_stats {
 #undef STAT_KVM
 };
 
+/* Adds those of another vCPU of the machine. */
+static inline void machine_stats_add(struct machine_stats *to, const struct machine_stats *from)
+{
+#define STAT(member, text)     to->member += from->member;
+#define STAT_KVM(member, text) to->member += from->member;
+#include "cpu/stats.def"
+#undef STAT
+#undef STAT_KVM
+}
+
 #endif

@@ -71,7 +71,8 @@ int vcpu_loaded(const struct vcpu *c, struct err *err)
         what = "XSTATE_BV names components that the CPU does not have";
     else if (c->xcr0 & ~7ull || !(c->xcr0 & 1))
         what = "XCR0 is not possible";
-    else if (c->shadow > 2 || c->halted > 1 || c->nmi_blocked > 1 || c->rep_resume > 1)
+    else if (c->shadow > 2 || c->halted > VCPU_WAITS_FOR_SIPI || c->nmi_blocked > 1 ||
+             c->rep_resume > 1)
         what = "an internal flag is not possible";
     else if ((c->cr0 & CR0_PG) && !(c->cr0 & CR0_PE))
         what = "there is paging without protected mode";

@@ -102,6 +102,8 @@ enum {
 #define XSAVE_SIZE    832
 #define MTRR_VARIABLE 8
 
+#define VCPU_WAITS_FOR_SIPI 2 /* after INIT, of a CPU that is not the first (SDM vol. 3, 8.4.3) */
+
 #define VCPU_STATE(F, A)                                                                           \
     F(u64, position) /* instructions retired + REP iterations + deliveries */                      \
     A(u64, gpr, 16)                                                                                \
@@ -122,7 +124,7 @@ enum {
     F(u64, idt_base)                                                                               \
     F(u16, gdt_limit)                                                                              \
     F(u16, idt_limit)                                                                              \
-    F(u8, halted)      /* in HLT */                                                                \
+    F(u8, halted)      /* in HLT; or VCPU_WAITS_FOR_SIPI */                                        \
     F(u8, nmi_blocked) /* between NMI and IRET */                                                  \
     F(u8, shadow)      /* 1: STI or MOV SS just retired, holds for the next instruction */         \
     F(u8, rep_resume)  /* the instruction at RIP is a REP string stopped between iterations */     \

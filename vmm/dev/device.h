@@ -28,6 +28,7 @@ enum dev_emit {
     EMIT_FRAME,  /* the guest showed something on its screen; 8 bytes: how often it has so far */
     EMIT_PORT,   /* bytes from port `unit` of the virtio console */
     EMIT_GPU,    /* struct dev_gpu */
+    EMIT_SHARE,  /* struct dev_share, of share `unit` */
 };
 
 struct gpu_command;
@@ -57,6 +58,21 @@ struct dev_gpu {
     u32 size;
 };
 
+/* What happens at a share (virtio-fs). */
+enum dev_share_what {
+    DEV_SHARE_TAKEN, /* a request was taken from a queue */
+    DEV_SHARE_RESET, /* the driver reset the device: nothing is under way, and all is forgotten */
+};
+struct dev_share {
+    enum dev_share_what what;
+    bool awaited; /* there is to be a reply */
+    u64 number;   /* of those that are awaited, from 0 */
+    const u8 *request;
+    u32 size;  /* bytes of it that are there */
+    u64 total; /* that it has */
+    u32 room;  /* for the reply */
+};
+
 /* What a display shows. */
 struct dev_screen {
     u32 width, height; /* pixels; 0: it is off */
@@ -74,18 +90,24 @@ enum dev_event {
     DEV_RESET, /* the guest asked for a reset (port 0xcf9, ACPI RESET_REG, keyboard controller) */
     DEV_POWEROFF, /* ACPI S5 */
     DEV_EXIT,     /* debug-exit port; arg is the byte (or dword) written */
-    DEV_NMI,      /* an NMI for the CPU (LAPIC LINT1, ICR, IO-APIC) */
+    DEV_NMI,      /* an NMI for the CPU `arg` (LAPIC LINT1, ICR, IO-APIC) */
     DEV_INIT,     /* INIT for the CPU `arg` */
-    DEV_SIPI,     /* start-up IPI; arg is the vector */
+    DEV_SIPI,     /* start-up IPI; arg is the CPU << 8 | the vector */
 };
+
+struct lapic_message;
 
 struct dev_env {
     void *machine;
     vns_t (*now)(void *machine);
+    /* When something is done that would be done at `due`; never before. NULL: then. */
+    vns_t (*late)(void *machine, vns_t due);
     /* Level of a global system interrupt (0..23): goes to the 8259s (below 16) and the IO-APIC. */
     void (*irq)(void *machine, unsigned gsi, bool level);
     /* A message-signalled interrupt (SDM 11.11): IO-APIC entries and PCI devices send these. */
     void (*msi)(void *machine, u64 address, u32 data);
+    /* Local APIC only: an interrupt for all but the APIC `but`. NULL: there are no others. */
+    void (*ipi)(void *machine, const struct lapic_message *msg, u32 but);
     /* Local APIC only: end of interrupt broadcast of a level-triggered vector. */
     void (*eoi)(void *machine, u8 vector);
     /* deadline() or the interrupt state the CPU sees may have changed. Cheap; call when in doubt.

@@ -20,6 +20,10 @@ enum input_kind {
 #define INPUT_CONSOLE_MAX 64u         /* of INPUT_CONSOLE */
 #define INPUT_EVENT_SIZE  8u
 #define INPUT_PLACE_SIZE  32u
+#define INPUT_CONTENT_MAX (128u << 10) /* of INPUT_CONTENT */
+
+#define INPUT_GENERATION_SIZE 16u
+#define INPUT_SEED_SIZE       8u
 
 enum quit_reason {
     QUIT_USER = 1, /* Ctrl-A x */
@@ -32,11 +36,14 @@ enum quit_reason {
     QUIT_ENGINE,   /* the host's part of the engine could not go on (KVM) */
 };
 
+/* Of INPUT_CHAOS. */
+enum chaos_part { CHAOS_ALL, CHAOS_TURNS, CHAOS_DELAYS };
+
 struct input {
     enum input_kind kind;
     u32 unit, arg;
     u32 len;
-    const u8 *data; /* the source's, until it is asked again */
+    const u8 *data; /* the source's, until it is asked again; of INPUT_CONTENT `arg` bytes, len 0 */
 };
 
 #endif

@@ -11,6 +11,7 @@
 #include "dev/making.h"
 #include "cpu/model.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define VERSION (1u << 24 | (LVT_COUNT - 1) << 16 | 0x14u)
@@ -369,4 +370,15 @@ int lapic_create(struct device *dev, const struct dev_env *env, struct err *err)
     return dev_alloc(dev, &lapic_ops, env, sizeof(struct lapic_state), err);
 }
 
-MAKER(lapic, lapic_create)
+int make_lapic(struct device *dev, const struct making *w, struct err *err)
+{
+    int r = lapic_create(dev, w->env, err);
+    if (!r && w->unit) {
+        struct lapic_state *s = dev->state;
+        s->apic_id = w->unit;
+        s->base &= ~BASE_BSP;
+        if (w->is->revision >= 5) /* before, all had the same name */
+            snprintf(dev->name, sizeof(dev->name), "lapic%u", w->unit);
+    }
+    return r;
+}

@@ -1,4 +1,4 @@
-/* The local APIC of CPU 0: xAPIC window, x2APIC registers, timer. */
+/* A CPU's local APIC: xAPIC window, x2APIC registers, timer. */
 #ifndef REPRISE_DEV_LAPIC_H
 #define REPRISE_DEV_LAPIC_H
 
@@ -18,8 +18,24 @@ int lapic_create(struct device *dev, const struct dev_env *env, struct err *err)
 bool lapic_rdmsr(struct device *dev, u32 msr, u64 *value);
 bool lapic_wrmsr(struct device *dev, u32 msr, u64 value);
 
-/* A message from the I/O APIC or a PCI device; taken if this APIC is a destination. */
-void lapic_msi(struct device *dev, u64 addr, u32 data);
+/* An interrupt on its way to the APICs: a message of the I/O APIC or a PCI device, or what an
+ * APIC's ICR held. */
+struct lapic_message {
+    u32 dest;     /* 8 bits, or 32 of an x2APIC's ICR */
+    u32 delivery; /* its mode, where an LVT entry has it */
+    u8 vector;
+    bool logical, wide, level;
+    bool all; /* whatever dest says */
+};
+#define LAPIC_NOBODY 0xffffffffu /* no APIC's ID: that of all */
+
+/* What a write of `data` to `addr` sends; false: nothing. */
+bool lapic_message(struct lapic_message *out, u64 addr, u32 data);
+/* Taken if this APIC is a destination. */
+void lapic_take(struct device *dev, const struct lapic_message *msg);
+/* Is it one, of a message for which one of several is chosen (SDM vol. 3, 11.6.2.4)? Then its
+ * priority goes to *priority. */
+bool lapic_may_take(const struct device *dev, const struct lapic_message *msg, u32 *priority);
 
 /* The vector that would interrupt the CPU now, or -1. */
 int lapic_pending(const struct device *dev);

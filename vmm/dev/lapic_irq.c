@@ -101,9 +101,9 @@ static void accept(struct device *dev, u8 vector, u32 delivery, bool level)
     switch (delivery) {
     case DM_FIXED:
     case DM_LOWEST: accept_fixed(dev, vector, level); break;
-    case DM_NMI: dev_event(dev, DEV_NMI, 0); break;
+    case DM_NMI: dev_event(dev, DEV_NMI, s->apic_id); break;
     case DM_INIT: dev_event(dev, DEV_INIT, s->apic_id); break;
-    case DM_SIPI: dev_event(dev, DEV_SIPI, vector); break;
+    case DM_SIPI: dev_event(dev, DEV_SIPI, s->apic_id << 8 | vector); break;
     default: break;
     }
 }
@@ -132,45 +132,68 @@ static bool is_destination(const struct lapic_state *s, u32 dest, bool logical, 
     return dest >> 4 == id >> 4 && (dest & id & 0xf);
 }
 
-void lapic_msi(struct device *dev, u64 addr, u32 data)
+static bool is_meant(const struct lapic_state *s, const struct lapic_message *msg)
 {
-    const struct lapic_state *s = dev->state;
-    bool level = data & TRIGGER_LEVEL;
-    if (addr >> 20 != MSI_WINDOW || !(s->base & BASE_ENABLE))
-        return;
-    if (level && !(data & ASSERT))
-        return; /* de-assertion of a level: nothing to deliver */
-    if (is_destination(s, addr >> 12 & 0xff, addr & MSI_LOGICAL, false))
-        accept(dev, (u8)data, data & LVT_DELIVERY, level);
+    return (s->base & BASE_ENABLE) &&
+           (msg->all || is_destination(s, msg->dest, msg->logical, msg->wide));
 }
 
-/* Sends what ICR holds. One CPU: what is not for this APIC is for nobody. */
+bool lapic_message(struct lapic_message *out, u64 addr, u32 data)
+{
+    bool level = data & TRIGGER_LEVEL;
+    *out = (struct lapic_message){.dest = addr >> 12 & 0xff,
+                                  .delivery = data & LVT_DELIVERY,
+                                  .vector = (u8)data,
+                                  .logical = addr & MSI_LOGICAL,
+                                  .level = level};
+    /* De-assertion of a level: nothing to deliver. */
+    return addr >> 20 == MSI_WINDOW && (!level || (data & ASSERT));
+}
+
+void lapic_take(struct device *dev, const struct lapic_message *msg)
+{
+    if (is_meant(dev->state, msg))
+        accept(dev, msg->vector, msg->delivery, msg->level);
+}
+
+bool lapic_may_take(const struct device *dev, const struct lapic_message *msg, u32 *priority)
+{
+    const struct lapic_state *s = dev->state;
+    *priority = lapic_ppr(s);
+    return msg->delivery == DM_LOWEST && lapic_software_enabled(s) && is_meant(s, msg);
+}
+
+/* Sends what ICR holds. Without others, what is not for this APIC is for nobody. */
 void lapic_send_ipi(struct device *dev)
 {
     const struct lapic_state *s = dev->state;
-    u32 low = (u32)s->icr, delivery = low & LVT_DELIVERY;
-    u32 shorthand = low & ICR_SHORTHAND;
-    u32 dest = (u32)(s->icr >> (lapic_is_x2(s) ? 32 : 56));
-    bool fixed = delivery == DM_FIXED || delivery == DM_LOWEST;
-    bool self;
+    u32 low = (u32)s->icr, shorthand = low & ICR_SHORTHAND;
+    /* IPIs are edges whatever the trigger bit says. */
+    const struct lapic_message msg = {.dest = (u32)(s->icr >> (lapic_is_x2(s) ? 32 : 56)),
+                                      .delivery = low & LVT_DELIVERY,
+                                      .vector = (u8)low,
+                                      .logical = low & ICR_LOGICAL,
+                                      .wide = lapic_is_x2(s),
+                                      .all = low & ICR_ALL}; /* ... or all others */
+    bool fixed = msg.delivery == DM_FIXED || msg.delivery == DM_LOWEST;
 
-    if (fixed && (low & LVT_VECTOR) < 16) {
+    if (fixed && msg.vector < 16) {
         lapic_error(dev, ESR_SEND_ILLEGAL);
         return;
     }
     /* INIT level de-assert only ever synchronised arbitration IDs. */
-    if (delivery == DM_INIT && (low & TRIGGER_LEVEL) && !(low & ASSERT))
+    if (msg.delivery == DM_INIT && (low & TRIGGER_LEVEL) && !(low & ASSERT))
         return;
-    if (delivery == DM_EXTINT)
+    if (msg.delivery == DM_EXTINT)
         return; /* reserved in ICR */
-    if (shorthand == ICR_SELF || shorthand == ICR_ALL)
-        self = delivery == DM_FIXED; /* table 11-3: other combinations are invalid */
-    else if (shorthand == ICR_OTHERS)
-        self = false;
-    else
-        self = is_destination(s, dest, low & ICR_LOGICAL, lapic_is_x2(s));
-    if (self)
-        accept(dev, (u8)low, delivery, false); /* IPIs are edges whatever the trigger bit says */
+    if ((shorthand == ICR_SELF || shorthand == ICR_ALL) && msg.delivery != DM_FIXED)
+        return; /* table 11-3: other combinations are invalid */
+    if (shorthand == ICR_SELF)
+        accept(dev, msg.vector, msg.delivery, false);
+    else if (dev->env->ipi)
+        dev->env->ipi(dev->env->machine, &msg, shorthand == ICR_OTHERS ? s->apic_id : LAPIC_NOBODY);
+    else if (shorthand != ICR_OTHERS)
+        lapic_take(dev, &msg);
 }
 
 void lapic_self_ipi(struct device *dev, u8 vector)
@@ -223,7 +246,7 @@ void lapic_lint(struct device *dev, unsigned pin, bool level)
     s->lint[pin] = level;
     if (rising && !(s->base & BASE_ENABLE)) {
         if (pin == 1)
-            dev_event(dev, DEV_NMI, 0); /* without an APIC, LINT1 is the NMI pin */
+            dev_event(dev, DEV_NMI, s->apic_id); /* without an APIC, LINT1 is the NMI pin */
     } else if (rising) {
         lapic_local(dev, LVT_LINT0 + pin);
     }

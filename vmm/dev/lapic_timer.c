@@ -119,7 +119,7 @@ static void arm(struct device *dev)
     s->due = NEVER;
     if (!s->tsc_deadline)
         return;
-    s->due = s->tsc_deadline <= tsc ? now : add_sat(now, s->tsc_deadline - tsc);
+    s->due = s->tsc_deadline <= tsc ? now : dev_late(dev, add_sat(now, s->tsc_deadline - tsc));
     lapic_timer_sync(dev, now);
 }
 

@@ -12,6 +12,7 @@
 #include "dev/device.h"
 
 #define PCI_SLOTS       16u
+#define PCI_SLOT_FREE   255u /* in devices.def */
 #define PCI_CONFIG_SIZE 256u
 /* The bridge's window for memory BARs; board/dsdt.asl says it too. */
 #define PCI_WINDOW      0xe0000000ull

@@ -47,6 +47,12 @@ static inline vns_t dev_now(const struct device *dev)
     return dev->env->now(dev->env->machine);
 }
 
+/* When it does what would be done at `due`. */
+static inline vns_t dev_late(const struct device *dev, vns_t due)
+{
+    return dev->env->late ? dev->env->late(dev->env->machine, due) : due;
+}
+
 static inline void dev_irq(struct device *dev, unsigned gsi, bool level)
 {
     dev->env->irq(dev->env->machine, gsi, level);

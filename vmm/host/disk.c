@@ -103,6 +103,12 @@ static int open_base(struct disk *d, const struct disk_config *c, struct err *er
 {
     unsigned timeout = c->timeout ? c->timeout : DISK_TIMEOUT;
     int code;
+    if (c->blob.ops) {
+        d->base = c->blob;
+        d->size = c->blob.size;
+        strcpy(d->format, "raw");
+        return 0;
+    }
     if (!(c->fd > 0) && nbd_source_uri(d->path)) {
         if (c->format && strcmp(c->format, "auto") && strcmp(c->format, "nbd"))
             return err_set(err, -EINVAL, "the format '%s' is not for an NBD server, which sends %s",
@@ -181,6 +187,9 @@ void disk_close(struct disk *d)
     if (d->fd > 0)
         close(d->fd);
     nbd_source_close(d->nbd);
+    if (d->base.ops)
+        blob_close(&d->base);
+    disk_reads_destroy(d->reads);
     free(d->path);
     page_image_destroy(d->written);
     page_store_close(&d->store);
@@ -196,6 +205,10 @@ static int explain(struct disk *d, int error, struct err *err)
     if (d->nbd) {
         nbd_source_explain(d->nbd, error, err);
         return err_prefix(err, "cannot read the disk %s", d->path);
+    }
+    if (d->base.ops) {
+        errno = error;
+        return err_set(err, -EIO, "cannot read the disk %s: %s", d->path, blob_why(&d->base));
     }
     if (error == CUT_SHORT)
         return err_set(err, -EIO, "the disk image %s became shorter", d->path);
@@ -243,6 +256,11 @@ static void start_read(struct disk *d, u64 offset, u8 *out, u32 len, int *error)
         return;
     }
     *error = 0;
+    if (d->base.ops) {
+        if (!blob_read_at(&d->base, out, len, offset))
+            *error = errno ? errno : EIO;
+        return;
+    }
     for (u32 done = 0; done < len && !*error;) {
         ssize_t n = pread(d->fd, out + done, len - done, (off_t)(offset + done));
         if (n > 0)
@@ -259,6 +277,11 @@ static int read_now(struct disk *d, u64 offset, u8 *out, size_t len)
 {
     while (len) {
         u8 page[PAGE_SIZE];
+        if (d->base.ops) { /* it may have this, and not what lies beside it */
+            int no = 0;
+            start_read(d, offset, out, (u32)len, &no);
+            return no ? failed(d, explain(d, no, &d->failed), "it could be") : 0;
+        }
         u32 at = offset % PAGE_SIZE, n = (u32)MIN(len, (size_t)PAGE_SIZE - at);
         u64 from = offset - at;
         int error = 0;
@@ -305,7 +328,16 @@ static int read_base(struct disk *d, const struct disk_ahead *a, u64 offset, u8 
     }
     *digest = XXH3_64bits_withSeed(out, len, *digest);
     d->base_reads += len;
+    disk_reads_add(d->reads, offset, len);
     return 0;
+}
+
+int disk_base(struct disk *d, u64 offset, void *out, size_t len, struct err *err)
+{
+    int code = read_now(d, offset, out, len);
+    if (code)
+        *err = d->failed;
+    return code;
 }
 
 /* ---- ahead ---- */
@@ -332,18 +364,23 @@ static void want(struct disk *d, struct disk_ahead *a, u64 offset, u32 len)
     start_read(d, offset, p->data, len, &p->error);
 }
 
-/* The pages [first, end) as far as they are the base's. */
-static void want_pages(struct disk *d, struct disk_ahead *a, u64 first, u64 end)
+/* Of the pages [first, end), as far as they are the base's, what lies in [from, to). */
+static void want_within(struct disk *d, struct disk_ahead *a, u64 first, u64 end, u64 from, u64 to)
 {
     while (first < end && !a->failed) {
         u64 n = 0;
         while (first + n < end && n < PIECE / PAGE_SIZE && !page_image_has(d->written, first + n))
             n++;
-        u64 at = first * PAGE_SIZE;
+        u64 at = MAX(first * PAGE_SIZE, from);
         if (n)
-            want(d, a, at, (u32)MIN(n * PAGE_SIZE, d->size - at));
+            want(d, a, at, (u32)(MIN((first + n) * PAGE_SIZE, to) - at));
         first += MAX(n, (u64)1);
     }
+}
+
+static void want_pages(struct disk *d, struct disk_ahead *a, u64 first, u64 end)
+{
+    want_within(d, a, first, end, 0, d->size);
 }
 
 void disk_ahead_start(struct disk *d, struct disk_ahead *a, enum disk_access access, u64 offset,
@@ -353,7 +390,10 @@ void disk_ahead_start(struct disk *d, struct disk_ahead *a, enum disk_access acc
     if (!len)
         return;
     if (access == DISK_READ) {
-        want_pages(d, a, first, end);
+        if (d->base.ops)
+            want_within(d, a, first, end, offset, offset + len);
+        else
+            want_pages(d, a, first, end);
         return;
     }
     /* Of pages that are changed in part, the rest. */

@@ -10,9 +10,11 @@
 #ifndef REPRISE_HOST_DISK_H
 #define REPRISE_HOST_DISK_H
 
+#include "base/blob.h"
 #include "base/err.h"
 #include "base/page_image.h"
 #include "host/disk_format.h"
+#include "host/disk_reads.h"
 
 #define DISK_SECTOR       512u
 #define DISK_MEMORY       (64u << 20) /* bytes written by the guest that are kept in memory */
@@ -31,6 +33,7 @@ struct disk_stamp {
 struct disk_config {
     const char *file;   /* of a file or block device, or an NBD URI (host/nbd.h) */
     int fd;             /* > 0: it is open already, and raw; the disk's from then on */
+    struct blob blob;   /* with `ops`: the image, raw, instead of a file; the same */
     const char *format; /* disk_format.h; NULL or "auto": guessed */
     const char *serial; /* at most 20 bytes */
     bool readonly;
@@ -40,8 +43,10 @@ struct disk_config {
 };
 
 struct disk {
-    int fd;                 /* the image, or what qemu-nbd reads it from; 0: none */
-    struct nbd_source *nbd; /* what is read, unless it is `fd` itself */
+    int fd;                   /* the image, or what qemu-nbd reads it from; 0: none */
+    struct nbd_source *nbd;   /* what is read, unless it is `fd` itself */
+    struct blob base;         /* the same, with `ops`; no file, and no server */
+    struct disk_reads *reads; /* gets what the guest is given of the base; NULL: nobody asks */
     char *path;
     char format[DISK_FORMAT_MAX]; /* "nbd" for a URI */
     u64 size;                     /* bytes, a multiple of DISK_SECTOR */
@@ -113,6 +118,9 @@ int disk_discard(struct disk *d, u64 offset, u64 len);
 /* Goes back (or on) to what had been written when `image` was copied from d->written; failures are
  * forgotten. */
 int disk_restore(struct disk *d, const struct page_image *image, struct err *err);
+
+/* The base, whatever was written since; [offset, offset + len) lies within the disk. */
+int disk_base(struct disk *d, u64 offset, void *out, size_t len, struct err *err);
 
 /* Writes the whole disk as it is now to `fd`, leaving holes for zeros. */
 int disk_export(struct disk *d, int fd, struct err *err);

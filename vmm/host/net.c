@@ -9,6 +9,7 @@
 
 #include "host/clock.h"
 #include "host/net_tap.h"
+#include "host/net_unplugged.h"
 #include "host/net_user.h"
 
 #define WAITING_MAX (4u << 20)  /* bytes that wait for a guest that does not take them */
@@ -105,6 +106,11 @@ bool net_is_up(const struct net *n)
     return n->link;
 }
 
+bool net_lives(const struct net *n)
+{
+    return !n->nobody;
+}
+
 const u8 *net_oldest(const struct net *n, u32 *len)
 {
     *len = n->first ? n->first->len : 0;
@@ -128,21 +134,30 @@ int net_create(struct net **out, const char *spec, unsigned unit, struct net_ide
                struct err *err)
 {
     struct net_options o;
+    const bool has_card = d->mtu;
     int code = net_options_parse(&o, spec, err);
     if (code)
         return code;
+    if (has_card && (o.mtu || net_has_mac(&o)))
+        return err_set(err, -EINVAL, "--net: the machine has this card already, with its %s",
+                       o.mtu ? "mtu" : "mac");
     struct net *n = calloc(1, sizeof(*n));
     if (!n)
         return err_set(err, -ENOMEM, "no memory for a network");
     n->unit = unit;
     n->link = true;
-    memset(d, 0, sizeof(*d));
-    d->mtu = (u16)(o.mtu ? o.mtu : 1500);
-    /* Locally administered. */
-    memcpy(d->mac, (const u8[]){0x52, 0x54, 0x00, 0x12, 0x34, (u8)(0x56 + unit)}, 6);
-    if (net_has_mac(&o))
-        memcpy(d->mac, o.mac, 6);
-    code = o.kind == NET_TAP ? net_tap_create(n, &o, d, err) : net_user_create(n, &o, d, err);
+    if (!has_card) {
+        d->mtu = (u16)(o.mtu ? o.mtu : 1500);
+        /* Locally administered. */
+        memcpy(d->mac, (const u8[]){0x52, 0x54, 0x00, 0x12, 0x34, (u8)(0x56 + unit)}, 6);
+        if (net_has_mac(&o))
+            memcpy(d->mac, o.mac, 6);
+    }
+    switch (o.kind) {
+    case NET_USER: code = net_user_create(n, &o, d, err); break;
+    case NET_TAP: code = net_tap_create(n, &o, d, err); break;
+    case NET_UNPLUGGED: net_unplugged_create(n, d); break;
+    }
     if (code) {
         free(n);
         return code;

@@ -2,7 +2,8 @@
  * The host's side of a network while a machine is recorded: the frames that arrive, which wait in a
  * queue, bounded, and where the guest's frames go. A replay has none. live/net_feed.h hands over.
  *
- * Backends: net_user.c (libslirp: NAT in user space, no privileges), net_tap.c (a tap device).
+ * Backends: net_user.c (libslirp: NAT in user space, no privileges), net_tap.c (a tap device),
+ * net_unplugged.c (none).
  */
 #ifndef REPRISE_HOST_NET_H
 #define REPRISE_HOST_NET_H
@@ -26,7 +27,8 @@ struct net_identity {
 
 /*
  * `spec` is what --net was given (net_options.h). Opens sockets and devices, so that what is wrong
- * with them is said before the machine starts. `unit` is its number, from 0.
+ * with them is said before the machine starts. `unit` is its number, from 0. *d is filled in; of a
+ * machine that has the card already (d->mtu is not 0) its MAC and MTU are given and stay.
  */
 int net_create(struct net **out, const char *spec, unsigned unit, struct net_identity *d,
                struct err *err);
@@ -44,6 +46,8 @@ void net_serve(struct net *n, const struct pollfd *fds, unsigned count);
 /* Waits, shortly, for what is answered at once to what was sent. */
 void net_settle(struct net *n);
 bool net_is_up(const struct net *n);
+/* Can anything ever arrive? */
+bool net_lives(const struct net *n);
 /* The frame that has waited longest, NULL: none. */
 const u8 *net_oldest(const struct net *n, u32 *len);
 /* Takes it out of the queue; its bytes stay valid until the next net_take(). */

@@ -26,6 +26,7 @@ struct net {
     struct frame *given;        /* handed over last: its bytes are still in use */
     size_t waiting;             /* bytes in the queue */
     bool link;                  /* is it up? */
+    bool nobody;                /* ... and never will be */
     char notice[NET_NOTICE];    /* net_notice() */
 };
 

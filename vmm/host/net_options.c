@@ -188,7 +188,8 @@ static const struct part rows[] = {
      .least = NET_MTU_MIN, .at_most = NET_MTU_MAX},
 };
 
-static const char *const kinds[] = {[NET_USER] = "user", [NET_TAP] = "tap"};
+static const char *const kinds[] = {
+    [NET_USER] = "user", [NET_TAP] = "tap", [NET_UNPLUGGED] = "unplugged"};
 
 const struct parts net_parts = {rows, ARRAY_SIZE(rows), kinds, ARRAY_SIZE(kinds)};
 
@@ -251,7 +252,7 @@ int net_options_parse(struct net_options *o, const char *spec, struct err *err)
         if (strlen(kinds[o->kind]) == kind && !strncmp(spec, kinds[o->kind], kind))
             break;
     if (o->kind == ARRAY_SIZE(kinds))
-        return err_set(err, -EINVAL, "--net: '%.*s' is neither user, tap nor none",
+        return err_set(err, -EINVAL, "--net: '%.*s' is neither user, tap, unplugged nor none",
                        (int)MIN(kind, (size_t)200), spec);
     int code = parts_read(&net_parts, 1u << o->kind, spec + kind, "", o, err);
     if (code) {

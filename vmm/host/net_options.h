@@ -13,7 +13,7 @@
 #define NET_MTU_MAX  32000u
 #define NET_FORWARDS 32u
 
-enum net_kind { NET_USER, NET_TAP };
+enum net_kind { NET_USER, NET_TAP, NET_UNPLUGGED };
 enum net_switch { NET_DEFAULT, NET_OFF, NET_ON };
 
 /* From a port of the host to one of the guest. Addresses in the host's byte order. */

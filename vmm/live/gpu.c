@@ -43,6 +43,7 @@ struct gpu_host {
     u32 first, count;
     struct err failed; /* set: a command could not be given to the renderer, nor any after it */
     bool told;         /* the machine knows that the renderer is gone */
+    bool follows;      /* the machine has its replies from a log */
     /* The reply that is being handed out: */
     bool started;
     struct source main, fence;
@@ -147,10 +148,38 @@ static void reset(struct gpu_host *h)
                     &ignored); /* if it cannot be started anew, the next command says so */
 }
 
+/* The log had the reply to the one that was due. */
+static void answered(struct gpu_host *h, u64 number)
+{
+    const struct pending *p = &h->list[h->first];
+    if (!h->count || p->number != number)
+        return;
+    if (p->driven.reply)
+        renderer_forget(renderer(h), p->driven.main);
+    renderer_forget(renderer(h), p->fence);
+    h->first = (h->first + 1) % UNDER_WAY;
+    h->count--;
+}
+
+void gpu_host_follow(struct gpu_host *h)
+{
+    h->follows = true;
+}
+
+void gpu_host_live(struct gpu_host *h, u64 pieces)
+{
+    h->follows = false;
+    h->pieces = pieces; /* none of which can be named again: which they were is not known here */
+}
+
 void gpu_host_emit(struct gpu_host *h, const struct dev_gpu *what)
 {
     if (what->what == DEV_GPU_TAKEN)
         taken(h, what);
+    else if (what->what == DEV_GPU_ANSWERED && h->follows)
+        answered(h, what->number);
+    else if (what->what == DEV_GPU_LOST && h->follows)
+        h->told = true;
     else if (what->what == DEV_GPU_RESET)
         reset(h);
 }

@@ -22,6 +22,14 @@ const struct renderer_about *gpu_host_about(const struct gpu_host *h);
 void gpu_host_emit(struct gpu_host *h, const struct dev_gpu *what);
 
 /*
+ * Of a machine that begins in a recording: up to gpu_host_live() it is the log that answers. The
+ * renderer is given all the same and comes to where it was; what it replies is dropped. `pieces`:
+ * machine_gpu_pieces() there.
+ */
+void gpu_host_follow(struct gpu_host *h);
+void gpu_host_live(struct gpu_host *h, u64 pieces);
+
+/*
  * The reply to command `number`, for which the machine waits; its next part if it comes in several.
  * false: not there after so many milliseconds. in->data is valid until the next call.
  */

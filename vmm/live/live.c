@@ -16,13 +16,15 @@
 #include "live/gpu.h"
 #include "live/keys.h"
 #include "live/pace.h"
+#include "live/share.h"
+#include "live/turns.h"
 #include "host/terminal.h"
 #include "machine/machine.h"
 
 #define FDS_OWN 4 /* terminal, signals, a debugger's two */
 
-/* While the machine waits for the renderer, the rest is looked at this often. */
-#define RENDERER_MS 20u
+/* While the machine waits for the renderer or a file server, the rest is looked at this often. */
+#define REPLY_MS 20u
 
 #define POLL_NS 1000000u /* a busy machine looks at stdin and signals this often */
 
@@ -55,11 +57,13 @@ struct live {
     bool quit_given;
     u64 next_poll;  /* coarse host time */
     u64 timeout_at; /* host time; NEVER: none */
+    vns_t ends_at;  /* virtual time; NEVER: none */
     struct pace pace;
     struct keys keys;
     struct pollfd *fds; /* room for nfds; at least FDS_OWN */
     unsigned nfds;
     unsigned turn; /* the feed that is asked first */
+    bool seeded;   /* the entropy device is */
     char *text;    /* stop_at */
     size_t text_len, text_at;
     size_t *text_fail; /* for each prefix of the text, its longest proper border */
@@ -207,10 +211,10 @@ static vns_t feeds_due(const struct live *l, vns_t now)
     return first;
 }
 
-/* ... and at which one wants to look at the machine. */
+/* ... and at which one wants to look at the machine, or it is to end. */
 static vns_t feeds_stop(const struct live *l, vns_t now)
 {
-    vns_t first = feeds_due(l, now);
+    vns_t first = MIN(feeds_due(l, now), l->ends_at > now ? l->ends_at : NEVER);
     for (unsigned i = 0; i < l->config.nfeeds; i++)
         first = MIN(first, time_after(l->config.feeds[i], l->config.feeds[i]->ops->looks, now));
     return first;
@@ -263,22 +267,43 @@ static pos_t next_position(struct input_source *src, struct machine *m)
     vns_t now = machine_now(m), due = feeds_stop(l, now);
     if (due != NEVER)
         next = MIN(next, position + machine_positions(m, due - now));
+    if (l->config.turns)
+        next = MIN(next, turns_next(l->config.turns, m));
     return next;
 }
 
-/* The machine stands until the renderer has done what the guest is to be told of. */
+/* While a reply is waited for: does the user want to end? */
+static bool still_waits(struct live *l)
+{
+    look(l, 0);
+    if (host_ns_coarse() >= l->timeout_at)
+        want_quit(l, QUIT_TIMEOUT);
+    return !l->quit;
+}
+
+/* The machine stands until the renderer has done what the guest is to be told of, */
 static bool take_gpu(struct live *l, struct machine *m, struct input *in)
 {
     u64 number;
     if (!l->config.gpu || !machine_gpu_waiting(m, &number))
         return false;
-    while (!gpu_host_reply(l->config.gpu, number, RENDERER_MS, in)) {
-        look(l, 0);
-        if (host_ns_coarse() >= l->timeout_at)
-            want_quit(l, QUIT_TIMEOUT);
-        if (l->quit)
+    while (!gpu_host_reply(l->config.gpu, number, REPLY_MS, in))
+        if (!still_waits(l))
             return false;
-    }
+    return true;
+}
+
+/* ... and until a file server has what it is to read. */
+static bool take_share(struct live *l, struct machine *m, struct input *in)
+{
+    u64 number;
+    unsigned unit;
+    if (!l->config.shares || !machine_share_waiting(m, &unit, &number))
+        return false;
+    while (!share_host_reply(l->config.shares[unit], number, REPLY_MS, in))
+        if (!still_waits(l))
+            return false;
+    in->unit = unit;
     return true;
 }
 
@@ -310,13 +335,46 @@ int live_quits(struct live *l, struct machine *m, struct input *in)
     return l->quit ? give_quit(l, in) : 0;
 }
 
+/* The entropy first: the guest's kernel may take of it as soon as it is told. Of the two a machine
+ * without a generation ID has the one. */
+static bool take_seed(struct live *l, struct machine *m, struct input *in)
+{
+    if (!l->config.reseed)
+        return false;
+    bool told = l->seeded;
+    l->config.reseed = !told && machine_room(m, INPUT_GENERATION, 0);
+    l->seeded = true;
+    *in = (struct input){.kind = told ? INPUT_GENERATION : INPUT_RESEED,
+                         .data = told ? l->config.generation : (const u8 *)&l->config.seed,
+                         .len = told ? INPUT_GENERATION_SIZE : INPUT_SEED_SIZE};
+    return true;
+}
+
+static bool take_chaos(struct live *l, struct machine *m, struct input *in)
+{
+    if (!l->config.unruly || !machine_room(m, INPUT_CHAOS, 0))
+        return false;
+    l->config.unruly = false;
+    *in = (struct input){.kind = INPUT_CHAOS,
+                         .arg = l->config.part,
+                         .data = (const u8 *)&l->config.chaos,
+                         .len = INPUT_SEED_SIZE};
+    return true;
+}
+
 static int take_any(struct live *l, struct machine *m, struct input *in)
 {
-    if (!l->quit && take_gpu(l, m, in))
+    if (take_seed(l, m, in) || take_chaos(l, m, in))
+        return 1;
+    if (l->config.turns && turns_take(l->config.turns, m, in))
+        return 1;
+    if (!l->quit && (take_gpu(l, m, in) || take_share(l, m, in)))
         return 1;
     poll_host(l, m);
     if (machine_position(m) >= l->config.max_position)
         want_quit(l, QUIT_INSNS);
+    if (machine_now(m) >= l->ends_at)
+        want_quit(l, QUIT_TIMEOUT);
     if (l->quit)
         return give_quit(l, in);
     if (machine_disk_failing(m, in))
@@ -504,6 +562,7 @@ int live_create(struct live **out, const struct live_config *config, struct err 
     l->fd = config->fd;
     l->signal_fd = -1;
     l->pace.host = host_ns();
+    l->ends_at = config->max_time ? config->max_time : NEVER;
     l->timeout_at = config->timeout > 0 ? l->pace.host + (u64)(config->timeout * 1e9) : NEVER;
     int code = 0;
     if (config->signals)
@@ -541,6 +600,7 @@ struct input_source *live_source(struct live *l)
 void live_begin(struct live *l, struct machine *m)
 {
     l->pace = (struct pace){host_ns(), machine_now(m)};
+    l->ends_at = l->config.max_time ? machine_now(m) + l->config.max_time : NEVER;
     l->quiet_since = l->window_time = machine_now(m);
     l->window_position = machine_position(m);
 }

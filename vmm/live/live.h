@@ -21,7 +21,9 @@
 #include "live/feed.h"
 
 struct live;
+struct turns;
 struct gpu_host;
+struct share_host;
 
 #define LIVE_FEEDS 16u
 
@@ -31,6 +33,7 @@ struct live_config {
     bool realtime;       /* pace when there is a live input */
     double timeout;      /* seconds of host time; 0: none */
     pos_t max_position;  /* quit exactly there; NEVER: none */
+    vns_t max_time;      /* quit after so much virtual time, from where it begins; 0: none */
     vns_t idle_limit;    /* of virtual time without input, output and work; 0: none */
     const char *stop_at; /* quit once the console printed this; NULL: none */
     bool signals;        /* SIGINT, SIGTERM, SIGHUP quit; they are blocked while it lives */
@@ -40,9 +43,19 @@ struct live_config {
     bool (*wants)(void *debugger);
     unsigned (*fds)(void *debugger, int fds[2]);
     void *debugger;
-    struct feed **feeds;  /* they outlive the source */
-    unsigned nfeeds;      /* at most LIVE_FEEDS */
+    struct feed **feeds; /* they outlive the source */
+    unsigned nfeeds;     /* at most LIVE_FEEDS */
+    /* Before anything else the machine gets this seed for its entropy device, and this ID. */
+    bool reseed;
+    u64 seed;
+    u8 generation[INPUT_GENERATION_SIZE];
+    /* ... and this of chaos. */
+    bool unruly;
+    u64 chaos;
+    enum chaos_part part;
+    struct turns *turns;  /* what turns vCPUs get otherwise; NULL: none. Outlives the source */
     struct gpu_host *gpu; /* whose replies the machine gets; NULL: none. Outlives the source */
+    struct share_host *const *shares; /* the same of shares, DESCRIPTION_SHARES; NULL: none */
 };
 
 int live_create(struct live **out, const struct live_config *config, struct err *err);

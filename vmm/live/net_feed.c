@@ -25,10 +25,18 @@ static void feed_serve(struct feed *f, const struct pollfd *fds, unsigned count)
     net_serve(self(f)->net, fds, count);
 }
 
+/* Some of whoever watches a link looks no more often than once a second. */
+#define CABLE_NS 1000000000u
+
 static bool feed_peek(struct feed *feed, struct machine *m, struct input *in)
 {
     struct net_feed *f = self(feed);
-    bool up = net_is_up(f->net);
+    if (f->again) {
+        f->guest_up = machine_link_up(m, f->unit);
+        f->plugged = f->guest_up ? machine_now(m) + CABLE_NS : 0;
+        f->again = false;
+    }
+    bool up = net_is_up(f->net) && machine_now(m) >= f->plugged;
     if (up != f->guest_up) {
         *in = (struct input){.kind = INPUT_LINK, .unit = f->unit, .arg = up};
         return machine_room(m, INPUT_LINK, f->unit);
@@ -59,19 +67,26 @@ static void feed_settle(struct feed *f)
     net_settle(self(f)->net);
 }
 
-static bool feed_live(const struct feed *f)
+static vns_t feed_due(const struct feed *feed)
 {
-    return true;
+    const struct net_feed *f = (const struct net_feed *)feed;
+    return net_is_up(f->net) ? f->plugged : NEVER;
 }
 
-void net_feed_init(struct net_feed *f, struct net *net, unsigned unit)
+static bool feed_live(const struct feed *f)
+{
+    return net_lives(((const struct net_feed *)f)->net);
+}
+
+void net_feed_init(struct net_feed *f, struct net *net, unsigned unit, bool again)
 {
     static const struct feed_ops ops = {.prepare = feed_prepare,
                                         .serve = feed_serve,
                                         .peek = feed_peek,
                                         .taken = feed_taken,
                                         .settle = feed_settle,
+                                        .due = feed_due,
                                         .live = feed_live};
-    *f = (struct net_feed){.feed = {&ops}, .net = net, .unit = unit};
+    *f = (struct net_feed){.feed = {&ops}, .net = net, .unit = unit, .again = again};
     f->guest_up = true; /* as the device begins */
 }

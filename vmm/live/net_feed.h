@@ -10,9 +10,13 @@ struct net_feed {
     struct net *net;
     unsigned unit;
     bool guest_up; /* what the guest was told of the link */
+    bool again;    /* the machine had another network, which is not noticed yet */
+    vns_t plugged; /* virtual time up to which the cable is out */
 };
 
-/* `net` outlives it; `unit` is its number, from 0. Nothing is to be freed. */
-void net_feed_init(struct net_feed *f, struct net *net, unsigned unit);
+/* `net` outlives it; `unit` is its number, from 0. `again`: of a machine that was connected to
+ * another one: if it takes its link for up, it sees it down for a second first. Nothing is to be
+ * freed. */
+void net_feed_init(struct net_feed *f, struct net *net, unsigned unit, bool again);
 
 #endif

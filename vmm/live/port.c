@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/file_io.h"
 #include "host/endpoint.h"
 #include "machine/machine.h"
@@ -26,6 +27,9 @@ struct port {
     bool hung_up;             /* the socket's peer reads no more */
     bool connected;           /* somebody is there, or was and is not reported gone yet */
     bool told;                /* what the guest was told last */
+    bool lost;                /* port_lost(), which it was not told yet */
+    bool nobody;              /* "none" */
+    bool given;               /* port_connect() */
     bool started;             /* the machine ran */
     char *made;               /* the file that we made; NULL: none */
     struct room room;         /* ... and what it may take */
@@ -43,7 +47,7 @@ static struct port *self(struct feed *f)
 
 static bool is_socket(const struct port *p)
 {
-    return p->listener.fd >= 0;
+    return p->listener.fd >= 0 || p->given;
 }
 
 static void close_out(struct port *p)
@@ -107,7 +111,7 @@ static bool drain(struct port *p, size_t rest)
 {
     while (p->waiting_len > rest) {
         struct pollfd fd = {.fd = p->out, .events = POLLOUT};
-        int n = poll(&fd, 1, PORT_STALL_MS);
+        int n = poll(&fd, 1, p->given ? -1 : PORT_STALL_MS); /* ours takes its time */
         if (n < 0 && errno != EINTR)
             return false;
         if (n == 0) {
@@ -184,7 +188,7 @@ static unsigned feed_prepare(struct feed *f, struct pollfd *fds, unsigned cap, u
     unsigned n = 0;
     bool reads = p->in >= 0 && ahead_room(p), writes = p->out >= 0 && p->waiting_len;
     p->started = true;
-    if (is_socket(p) && !p->connected)
+    if (p->listener.fd >= 0 && !p->connected)
         want[n++] = (struct pollfd){.fd = p->listener.fd, .events = POLLIN};
     /* A socket is watched for its end also when nothing is wanted of it; but an end that was seen
      * is seen all the time. */
@@ -219,7 +223,7 @@ static void feed_serve(struct feed *f, const struct pollfd *fds, unsigned n)
     for (unsigned i = 0; i < n; i++) {
         if (!fds[i].revents)
             continue;
-        if (is_socket(p) && fds[i].fd == p->listener.fd) {
+        if (p->listener.fd >= 0 && fds[i].fd == p->listener.fd) {
             p->in = p->out = listener_accept(&p->listener);
             p->connected = p->in >= 0;
             p->hung_up = false;
@@ -242,7 +246,9 @@ static bool alive(const struct port *p)
 static bool feed_peek(struct feed *f, struct machine *m, struct input *in)
 {
     struct port *p = self(f);
-    *in = (struct input){.kind = INPUT_PORT_OPEN, .unit = p->unit, .arg = 1};
+    *in = (struct input){.kind = INPUT_PORT_OPEN, .unit = p->unit, .arg = !p->lost};
+    if (p->lost)
+        return true;
     if (p->connected && !p->told)
         return true;
     if (p->ahead_len) {
@@ -263,13 +269,15 @@ static void feed_taken(struct feed *f, const struct input *in)
         return;
     }
     p->told = in->arg;
-    p->connected = in->arg;
+    if (!p->lost)
+        p->connected = in->arg;
+    p->lost = false;
 }
 
 static bool feed_live(const struct feed *f)
 {
     const struct port *p = (const struct port *)f;
-    return is_socket(p) || (p->in >= 0 && !p->regular);
+    return p->listener.fd >= 0 || (p->in >= 0 && !p->regular);
 }
 
 static const struct feed_ops ops = {.prepare = feed_prepare,
@@ -354,8 +362,12 @@ static int open_ends(struct port *p, const char *at, struct err *err)
     int code = 0;
     bool first = true;
     if (!*at)
-        return err_set(err, -EINVAL, "--port %s: connected to what? unix:PATH, in:FILE, out:FILE",
-                       p->name);
+        return err_set(err, -EINVAL,
+                       "--port %s: connected to what? unix:PATH, in:FILE, out:FILE, none", p->name);
+    if (!strcmp(at, "none")) {
+        p->nobody = true;
+        return 0;
+    }
     while (*at && !code) {
         char *part = next_part(&at);
         if (!part)
@@ -368,10 +380,11 @@ static int open_ends(struct port *p, const char *at, struct err *err)
         else if ((path = after(part, "out:")) && p->out < 0)
             code = open_out(p, path, err);
         else
-            code = err_set(err, -EINVAL,
-                           "--port %s: '%s' is neither unix:PATH nor in:FILE nor out:FILE, or "
-                           "one too many",
-                           p->name, part);
+            code = err_set(
+                err, -EINVAL,
+                "--port %s: '%s' is neither unix:PATH nor in:FILE nor out:FILE nor none, or "
+                "one too many",
+                p->name, part);
         first = false;
         free(part);
     }
@@ -412,7 +425,7 @@ int port_create(struct port **out, const char *spec, unsigned unit, struct port_
         port_destroy(p);
         return code;
     }
-    p->connected = !is_socket(p);
+    p->connected = !is_socket(p) && !p->nobody;
     memcpy(id->name, p->name, sizeof(id->name));
     snprintf(id->backend, sizeof(id->backend), "%s", equals + 1);
     *out = p;
@@ -422,6 +435,19 @@ int port_create(struct port **out, const char *spec, unsigned unit, struct port_
 struct feed *port_feed(struct port *p)
 {
     return &p->feed;
+}
+
+void port_lost(struct port *p)
+{
+    p->lost = true;
+}
+
+void port_connect(struct port *p, int fd)
+{
+    CHECK(p->nobody, "port %s has somebody", p->name);
+    p->in = p->out = fd;
+    p->nobody = false;
+    p->given = p->connected = true;
 }
 
 void port_keep_free(struct port *p, u64 bytes)

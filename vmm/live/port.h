@@ -3,9 +3,10 @@
  * bytes that arrive, and where the guest's bytes go. A replay has none.
  *
  *     NAME=unix:PATH               a Unix socket, where one program at a time connects
- *     NAME=in:FILE                 the guest reads FILE (also a FIFO or device)
- *     NAME=out:FILE                FILE, which must not exist or be a FIFO or device, gets its
- * output NAME=in:FILE,out:FILE        both; a comma in a name is doubled
+ *     NAME=none                    nobody is there; a recording that begins in this one may have
+ * somebody NAME=in:FILE                 the guest reads FILE (also a FIFO or device) NAME=out:FILE
+ * FILE, which must not exist or be a FIFO or device, gets its output NAME=in:FILE,out:FILE both; a
+ * comma in a name is doubled
  *
  * The guest sees a port closed while no program is connected, and when all of an `in:` without
  * `out:` has been read. A reader that is slower than the guest holds the machine up (virtual time
@@ -36,6 +37,10 @@ struct port_identity {
 int port_create(struct port **out, const char *spec, unsigned unit, struct port_identity *id,
                 struct err *err);
 struct feed *port_feed(struct port *p);
+/* The guest had somebody else at the other end: it is told that they are gone, first of all. */
+void port_lost(struct port *p);
+/* What it is connected to: this socket, which is the port's from now on; of one that has nobody. */
+void port_connect(struct port *p, int fd);
 /* So much of the file system stays free of its output, if that is a file. Before the machine runs;
  * otherwise it is ROOM_DEFAULT. */
 void port_keep_free(struct port *p, u64 bytes);

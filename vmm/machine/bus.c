@@ -2,6 +2,8 @@
  * What vCPUs ask of the machine (struct engine_env): ports and memory of devices, the MSRs of the
  * local APIC, interrupts. Calls carry the vCPU that asks as their opaque pointer.
  */
+#include <stdio.h>
+
 #include "base/check.h"
 #include "base/phase.h"
 #include "dev/lapic.h"
@@ -145,13 +147,35 @@ static void cpu_pmi(void *opaque, bool mask)
     bus_attention(c->m);
 }
 
+static void cpu_sync(void *opaque)
+{
+    schedule_sync(opaque);
+}
+
+void bus_sync(struct machine *m, bool on)
+{
+    for (unsigned i = 0; i < m->ncpus; i++) {
+        struct machine_cpu *c = &m->cpu[i];
+        if (!c->env.sync == !on)
+            continue;
+        engine_sync(c->engine);
+        c->env.sync = on ? cpu_sync : NULL;
+        engine_changed(c->engine);
+    }
+}
+
+static void cpu_pause(void *opaque)
+{
+    schedule_pause(opaque);
+}
+
 /* ---- interrupts ---- */
 
 #define EXTINT 256 /* the 8259s have one, and say which when they are asked */
 
 int bus_interrupt(const struct machine_cpu *c)
 {
-    if (lapic_accepts_extint(c->lapic) && pic_pending(device_of(c->m, DEV_PIC)))
+    if (c == c->m->cpu && lapic_accepts_extint(c->lapic) && pic_pending(device_of(c->m, DEV_PIC)))
         return EXTINT;
     return lapic_pending(c->lapic);
 }
@@ -170,9 +194,10 @@ u8 bus_acknowledge(struct machine_cpu *c)
 
 void bus_connect(struct machine *m)
 {
-    for (unsigned i = 0; i < MACHINE_CPUS; i++) {
+    for (unsigned i = 0; i < m->ncpus; i++) {
         struct machine_cpu *c = &m->cpu[i];
         c->m = m;
+        snprintf(c->name, sizeof(c->name), "cpu%u", i);
         c->env = (struct engine_env){.cpu = c,
                                      .pio_read = cpu_pio_read,
                                      .pio_write = cpu_pio_write,
@@ -183,6 +208,7 @@ void bus_connect(struct machine *m)
                                      .get_cr8 = cpu_get_cr8,
                                      .set_cr8 = cpu_set_cr8,
                                      .pmi = cpu_pmi,
+                                     .pause = m->ncpus > 1 ? cpu_pause : NULL,
                                      .now = cpu_tsc,
                                      .counted = cpu_counted};
     }

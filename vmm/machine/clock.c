@@ -19,7 +19,7 @@ void clock_create(struct machine *m, const struct machine_description *is)
 pos_t machine_position(const struct machine *m)
 {
     pos_t sum = 0;
-    for (unsigned i = 0; i < MACHINE_CPUS; i++)
+    for (unsigned i = 0; i < m->ncpus; i++)
         sum += engine_count(m->cpu[i].engine);
     return sum;
 }
@@ -27,7 +27,7 @@ pos_t machine_position(const struct machine *m)
 pos_t machine_branches(const struct machine *m)
 {
     pos_t sum = 0;
-    for (unsigned i = 0; i < MACHINE_CPUS; i++)
+    for (unsigned i = 0; i < m->ncpus; i++)
         sum += engine_branches(m->cpu[i].engine);
     return sum;
 }

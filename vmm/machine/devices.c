@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "dev/making.h"
+#include "dev/pci.h"
 #include "dev/util.h"
 
 #define CYCLE_LIMIT 1000 /* deadlines in a row at one virtual instant: a device is stuck */
@@ -36,8 +37,22 @@ struct device *device_find(const struct machine *m, enum device_kind kind, u32 u
     return unit < m->kind[kind].n ? &m->dev[m->kind[kind].first + unit] : NULL;
 }
 
+/* Of device `i` of a kind. `used` has a bit for each slot that is taken, and gets its own. */
+static unsigned slot_of(unsigned kind, unsigned i, u32 *used)
+{
+    unsigned slot = rows[kind].slot + i;
+    if (rows[kind].slot == PCI_SLOT_FREE)
+        for (slot = PCI_SLOTS - 1; slot && *used >> slot & 1;)
+            slot--;
+    else if (!rows[kind].slot)
+        return 0;
+    *used |= 1u << slot;
+    return slot;
+}
+
 int devices_create(struct machine *m, const struct machine_config *config, struct err *err)
 {
+    u32 used = 1; /* the bridge */
     count(m, config->is);
     m->dev = calloc(m->ndev, sizeof(*m->dev));
     if (!m->dev)
@@ -51,7 +66,7 @@ int devices_create(struct machine *m, const struct machine_config *config, struc
                                .is = config->is,
                                .disks = config->disks,
                                .unit = i,
-                               .slot = rows[k].slot + i};
+                               .slot = slot_of(k, i, &used)};
             int r = rows[k].make(d, &w, err);
             if (r)
                 return r;

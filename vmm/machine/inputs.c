@@ -3,6 +3,9 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/bytes.h"
+#include "board/acpi.h"
+#include "dev/acpi_pm.h"
 #include "machine/internal.h"
 
 enum { UNIT_NONE, UNIT_EACH, UNIT_PART };
@@ -41,11 +44,23 @@ static void apply_place(struct machine *m, const struct input *in)
     clock_step_tsc(m);
 }
 
+/* The page is the guest's firmware's, which no CPU writes. */
+static void apply_generation(struct machine *m, const struct input *in)
+{
+    bus_writing(m);
+    memcpy(ram_ptr(&m->ram, ACPI_GENERATION, in->len), in->data, in->len);
+    bus_written(m, ACPI_GENERATION, in->len);
+    acpi_gpe(device_find(m, DEV_ACPI, 0), ACPI_GENERATION_GPE);
+}
+
 static void apply_own(struct machine *m, const struct input *in)
 {
     switch (in->kind) {
-    case INPUT_NMI: m->st.nmi_pending = 1; break;
+    case INPUT_NMI: schedule_nmi(m, 0, true); break;
     case INPUT_PLACE: apply_place(m, in); break;
+    case INPUT_GENERATION: apply_generation(m, in); break;
+    case INPUT_CHAOS: chaos_begin(m, get64(in->data), (enum chaos_part)in->arg); break;
+    case INPUT_TURN: schedule_give(m, in->unit); break;
     case INPUT_QUIT:
         if (!m->end_requested) {
             m->end_requested = true;
@@ -71,6 +86,12 @@ void inputs_apply(struct machine *m, const struct input *in)
 
 u32 machine_room(const struct machine *m, enum input_kind kind, u32 unit)
 {
+    if (kind == INPUT_GENERATION)
+        return m->generation ? INPUT_GENERATION_SIZE : 0;
+    if (kind == INPUT_CHAOS)
+        return m->ncpus > 1 ? INPUT_SEED_SIZE : 0;
+    if (kind == INPUT_TURN)
+        return m->ncpus > 1 && unit < m->ncpus && schedule_can_run(&m->cpu[unit]);
     if (rows[kind].device == DEV_MACHINE)
         return kind != INPUT_PLACE ? 1 : m->unit != UNIT_INSN ? INPUT_MAX : 0;
     const struct device *d = receiver(m, kind, unit);

@@ -11,8 +11,6 @@
 #include "machine/last.h"
 #include "machine/machine.h"
 
-#define MACHINE_CPUS 1u
-
 enum device_kind {
 #define DEVICE(NAME, ...) DEV_##NAME,
 #include "dev/devices.def"
@@ -33,10 +31,23 @@ enum device_kind {
 /* And of one that counts them besides instructions. */
 #define MACHINE_BOTH_STATE(F, A) F(u64, branches)
 
+/* And of one with several vCPUs (schedule.c). */
+#define MACHINE_SMP_STATE(F, A)                                                                    \
+    F(u64, turn_end)  /* position at which another vCPU has its turn */                            \
+    F(u32, turn)      /* whose it is */                                                            \
+    F(u32, nmi)       /* pending, a bit for each vCPU but the first */                             \
+    F(u64, chaos)     /* that of turns, its seed; 0: there is none (chaos.c) */                    \
+    F(u64, delays)    /* ... and that of delays */                                                 \
+    F(u64, chaos_end) /* position at which it looks at whose turn it is */                         \
+    F(u64, era)       /* of the ranks */                                                           \
+    F(u32, lowered)   /* so many have lost theirs in it */                                         \
+    A(u32, rank, MACHINE_CPUS_MAX)
+
 struct machine_state {
     MACHINE_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
     MACHINE_BRANCH_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
     MACHINE_BOTH_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
+    MACHINE_SMP_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
 };
 
 /* A vCPU: what its engine's calls carry, so that they say who asks. */
@@ -45,6 +56,10 @@ struct machine_cpu {
     struct engine *engine;
     struct engine_env env;
     struct device *lapic;
+    char name[16]; /* "cpu0" */
+    bool init;     /* what other vCPUs sent, taken before the machine goes on */
+    bool start;
+    u8 start_vector;
 };
 
 struct bus_range {
@@ -57,9 +72,12 @@ struct machine {
     enum position_unit unit;
     u32 branch_ns, event_ns, tsc_step; /* machine_description; 0: only instructions are counted */
     enum cpu_model model;
+    u32 revision;
     struct ram ram;
-    struct machine_cpu cpu[MACHINE_CPUS];
+    struct machine_cpu cpu[DESCRIPTION_CPUS_MAX];
+    unsigned ncpus;
     struct machine_cpu *turn; /* whose it is */
+    struct machine_cpu *seen; /* which one is looked at; NULL: that one */
 
     /* devices.c, wires.c, bus.c */
     struct dev_env dev_env, serial_env;
@@ -80,6 +98,10 @@ struct machine {
     bool debug_pass;
     bool debug_stopped; /* at `debug_hit`; the run ends at the next stop */
     struct debug_hit debug_hit;
+    struct {
+        u32 point; /* its index + 1; 0: there is none */
+        u32 cpu;
+    } turn_to, turn_from;
     struct run_end end;
 
     /* state.c */
@@ -97,6 +119,9 @@ struct machine {
     void *emit_opaque;
     void (*taken)(void *opaque, const struct input *in);
     void *taken_opaque;
+    void (*switched)(void *opaque, const struct machine_switch *s);
+    void *switched_opaque;
+    bool generation; /* it has a VM generation ID */
     struct machine_trace trace;
     void (*lacking)(void *opaque, struct machine *m, const char *text, enum cpu_model has);
     void *lacking_opaque;
@@ -126,6 +151,8 @@ void wires_pic(struct machine *m);
 void bus_connect(struct machine *m);
 /* Makes known which ports and addresses are a device's. */
 void bus_add(struct machine *m, struct device *dev);
+/* Are atomic operations and system calls told to the schedule? */
+void bus_sync(struct machine *m, bool on);
 /* The vector of a maskable interrupt that the APIC or the PIC has for a vCPU; -1: none. */
 int bus_interrupt(const struct machine_cpu *c);
 /* Takes it: the vector that the CPU gets. */
@@ -135,6 +162,46 @@ void bus_attention(struct machine *m);
 /* RAM [gpa, gpa + len) was written by anybody but a vCPU. */
 void bus_writing(struct machine *m);
 void bus_written(struct machine *m, gpa_t gpa, u64 len);
+
+/* schedule.c: whose turn it is */
+/* A vCPU's NMI comes, or has gone. */
+void schedule_nmi(struct machine *m, unsigned cpu, bool pending);
+bool schedule_nmi_pending(const struct machine_cpu *c);
+void schedule_init(struct machine *m, unsigned cpu);
+void schedule_start(struct machine *m, unsigned cpu, u8 vector);
+bool schedule_can_run(const struct machine_cpu *c);
+/* A vCPU waits for others in a loop. */
+void schedule_pause(struct machine_cpu *c);
+/* It is about to execute an atomic operation or a system call. */
+void schedule_sync(struct machine_cpu *c);
+/* It is the turn of that one. */
+void schedule_give(struct machine *m, unsigned cpu);
+/* INIT and start-up IPIs that were sent take effect. */
+void schedule_starts(struct machine *m);
+/* Turns that ended while no other vCPU could run went on, whether anybody looked then or not. */
+void schedule_settle(struct machine *m);
+/* Gives the turn on where it is over. */
+void schedule_turn(struct machine *m);
+/* Positions that the turn has left, after schedule_turn(); NEVER: it is nobody else's yet. */
+pos_t schedule_left(struct machine *m);
+/* May an interrupt or NMI end what all vCPUs wait in? */
+bool schedule_wakes(const struct machine *m);
+/* Saved state was loaded. */
+void schedule_loaded(struct machine *m);
+
+/* chaos.c: what is done to turns and delays */
+/* From here on, by that seed, in that part of all; seed 0: no more. */
+void chaos_begin(struct machine *m, u64 seed, enum chaos_part part);
+/* Who has the turn, where one ends or chaos looks, and another one can run. `over`: it ends without
+ * chaos, too, and `plain` would have the next. */
+struct machine_cpu *chaos_choose(struct machine *m, struct machine_cpu *plain, bool over);
+/* Where chaos looks next, while no other can run. */
+pos_t chaos_settled(const struct machine *m, pos_t here);
+void chaos_pause(struct machine_cpu *c);
+/* Before an atomic operation or system call, while another one can run: does the turn end soon? */
+bool chaos_sync(struct machine_cpu *c);
+/* When something is done that would be done at `due`. */
+vns_t chaos_delay(const struct machine *m, vns_t due);
 
 /* clock.c: position, virtual time, TSC */
 void clock_create(struct machine *m, const struct machine_description *is);

@@ -3,13 +3,46 @@
 
 #include "dev/lapic.h"
 #include "dev/virtio/blk.h"
+#include "dev/virtio/fs.h"
 #include "dev/virtio/gpu.h"
+#include "dev/virtio/net.h"
 #include "machine/internal.h"
+
+/* Which vCPU is looked at. */
+static struct machine_cpu *seen(const struct machine *m)
+{
+    return m->seen ? m->seen : m->turn;
+}
+
+unsigned machine_cpus(const struct machine *m)
+{
+    return m->ncpus;
+}
+
+unsigned machine_turn(const struct machine *m)
+{
+    return (unsigned)(m->turn - m->cpu);
+}
+
+u64 machine_turn_count(const struct machine *m)
+{
+    return engine_count(m->turn->engine);
+}
+
+unsigned machine_seen(const struct machine *m)
+{
+    return (unsigned)(seen(m) - m->cpu);
+}
+
+void machine_look_at(struct machine *m, unsigned cpu)
+{
+    m->seen = cpu < m->ncpus ? &m->cpu[cpu] : NULL;
+}
 
 const struct vcpu *machine_vcpu(struct machine *m)
 {
-    engine_sync(m->turn->engine);
-    return engine_vcpu(m->turn->engine);
+    engine_sync(seen(m)->engine);
+    return engine_vcpu(seen(m)->engine);
 }
 
 bool machine_lost(const struct machine *m, struct err *err)
@@ -19,18 +52,18 @@ bool machine_lost(const struct machine *m, struct err *err)
 
 struct vcpu *machine_vcpu_edit(struct machine *m)
 {
-    engine_sync(m->turn->engine);
-    return engine_vcpu(m->turn->engine);
+    engine_sync(seen(m)->engine);
+    return engine_vcpu(seen(m)->engine);
 }
 
 void machine_vcpu_edited(struct machine *m)
 {
-    engine_changed(m->turn->engine);
+    engine_changed(seen(m)->engine);
 }
 
 u64 machine_cr8(struct machine *m)
 {
-    return lapic_get_cr8(m->turn->lapic);
+    return lapic_get_cr8(seen(m)->lapic);
 }
 
 enum cpu_model machine_cpu_model(const struct machine *m)
@@ -40,30 +73,35 @@ enum cpu_model machine_cpu_model(const struct machine *m)
 
 void machine_stats(const struct machine *m, struct machine_stats *out)
 {
-    engine_stats(m->turn->engine, out);
+    engine_stats(m->cpu[0].engine, out);
+    for (unsigned i = 1; i < m->ncpus; i++) {
+        struct machine_stats more;
+        engine_stats(m->cpu[i].engine, &more);
+        machine_stats_add(out, &more);
+    }
 }
 
 u32 machine_modes(const struct machine *m)
 {
     u32 all = 0;
-    for (unsigned i = 0; i < MACHINE_CPUS; i++)
+    for (unsigned i = 0; i < m->ncpus; i++)
         all |= engine_modes(m->cpu[i].engine);
     return all;
 }
 
 int machine_set_code_log(struct machine *m, const struct engine_code_log *log)
 {
-    return engine_set_code_log(m->turn->engine, log);
+    return engine_set_code_log(m->cpu[0].engine, log);
 }
 
 bool machine_peek(struct machine *m, gva_t va, void *out, size_t len)
 {
-    return engine_peek(m->turn->engine, va, out, len);
+    return engine_peek(seen(m)->engine, va, out, len);
 }
 
 bool machine_linear_to_physical(struct machine *m, gva_t va, gpa_t *gpa)
 {
-    return engine_linear_to_physical(m->turn->engine, va, gpa);
+    return engine_linear_to_physical(seen(m)->engine, va, gpa);
 }
 
 bool machine_peek_physical(struct machine *m, gpa_t gpa, void *out, size_t len)
@@ -92,7 +130,7 @@ bool machine_poke(struct machine *m, gva_t va, const void *in, size_t len)
         for (size_t done = 0; done < len;) {
             size_t n = MIN(len - done, PAGE_SIZE - ((va + done) & (PAGE_SIZE - 1)));
             gpa_t gpa;
-            if (!engine_linear_to_physical(m->turn->engine, va + done, &gpa) ||
+            if (!engine_linear_to_physical(seen(m)->engine, va + done, &gpa) ||
                 !ram_ptr(&m->ram, gpa, n))
                 return false;
             if (write)
@@ -105,8 +143,18 @@ bool machine_poke(struct machine *m, gva_t va, const void *in, size_t len)
 int machine_debug_set(struct machine *m, const struct debug_point *points, unsigned n)
 {
     m->debug_stopped = false;
+    m->turn_to.point = m->turn_from.point = 0;
+    for (unsigned i = 0; i < n; i++) {
+        if (points[i].kind == DEBUG_TURN_TO) {
+            m->turn_to.point = i + 1;
+            m->turn_to.cpu = (u32)points[i].address;
+        } else if (points[i].kind == DEBUG_TURN_FROM) {
+            m->turn_from.point = i + 1;
+            m->turn_from.cpu = (u32)points[i].address;
+        }
+    }
     int r = 0;
-    for (unsigned i = 0; !r && i < MACHINE_CPUS; i++)
+    for (unsigned i = 0; !r && i < m->ncpus; i++)
         r = engine_debug_set(m->cpu[i].engine, points, n);
     return r;
 }
@@ -133,12 +181,12 @@ void machine_page_changed(struct machine *m, u64 index)
 
 const u32 *machine_written(const struct machine *m, size_t *n)
 {
-    return engine_written(m->turn->engine, n);
+    return engine_written(m->cpu[0].engine, n);
 }
 
 int machine_written_reset(struct machine *m)
 {
-    return engine_written_reset(m->turn->engine);
+    return engine_written_reset(m->cpu[0].engine);
 }
 
 unsigned machine_disks(const struct machine *m)
@@ -167,6 +215,25 @@ bool machine_gpu_waiting(const struct machine *m, u64 *number)
 {
     const struct device *gpu = device_find(m, DEV_GPU, 0);
     return gpu && virtio_gpu_waiting(gpu, number);
+}
+
+u64 machine_gpu_pieces(const struct machine *m)
+{
+    const struct device *gpu = device_find(m, DEV_GPU, 0);
+    return gpu ? virtio_gpu_pieces(gpu) : 0;
+}
+
+bool machine_link_up(const struct machine *m, unsigned unit)
+{
+    return virtio_net_is_up(device_find(m, DEV_NET, unit));
+}
+
+bool machine_share_waiting(const struct machine *m, unsigned *unit, u64 *number)
+{
+    for (*unit = 0; *unit < m->kind[DEV_SHARE].n; ++*unit)
+        if (virtio_fs_waiting(device_find(m, DEV_SHARE, *unit), number))
+            return true;
+    return false;
 }
 
 /* Disks come first, then the GPU. */

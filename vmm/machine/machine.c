@@ -61,12 +61,13 @@ static void start_state(struct vcpu *c, const struct boot_state *b)
     }
 }
 
+static_assert(DESCRIPTION_CPUS_MAX == MACHINE_CPUS_MAX, "as many as there may be");
 static_assert(DESCRIPTION_REVISION == ENGINE_REVISION, "a revision is the whole machine's");
 
 static int create_cpus(struct machine *m, const struct machine_config *config, struct err *err)
 {
     int r = 0;
-    for (unsigned i = 0; !r && i < MACHINE_CPUS; i++) {
+    for (unsigned i = 0; !r && i < m->ncpus; i++) {
         const struct engine_config ec = {.model = m->model,
                                          .ram = &m->ram,
                                          .env = &m->cpu[i].env,
@@ -76,6 +77,11 @@ static int create_cpus(struct machine *m, const struct machine_config *config, s
                                          .revision = config->is->revision,
                                          .pmu = !strcmp(config->is->pmu, "on"),
                                          .guest_tsc = config->is->guest_tsc,
+                                         .id = i,
+                                         .cpus = m->ncpus,
+                                         .cores = config->is->cores,
+                                         .threads = config->is->threads,
+                                         .sibling = i ? m->cpu[0].engine : NULL,
                                          .code_cache = config->code_cache};
         r = engine_create(&m->cpu[i].engine, &ec, err);
     }
@@ -86,6 +92,9 @@ static int create_cpus(struct machine *m, const struct machine_config *config, s
 static int load_kernel(struct machine *m, const struct machine_config *config, struct err *err)
 {
     struct boot_state boot;
+    u8 generation[ACPI_GENERATION_SIZE];
+    acpi_generation(config->is->seed, generation);
+    m->generation = config->is->revision >= 3;
     struct boot_config bc = {.protocol = config->is->protocol,
                              .kernel = config->kernel,
                              .kernel_size = config->kernel_size,
@@ -96,12 +105,15 @@ static int load_kernel(struct machine *m, const struct machine_config *config, s
                              .append = config->is->append,
                              .seed = config->is->seed,
                              .bios_data = config->is->revision >= 2,
-                             .acpi_rsdp = acpi_build(&m->ram, MACHINE_CPUS)};
+                             .acpi_rsdp =
+                                 acpi_build(&m->ram, m->ncpus, m->generation ? generation : NULL)};
     int r = boot_load(&m->ram, &bc, &boot, err);
     if (r)
         return r;
     start_state(engine_vcpu(m->cpu[0].engine), &boot);
     engine_changed(m->cpu[0].engine);
+    for (unsigned i = 1; i < m->ncpus; i++)
+        engine_vcpu(m->cpu[i].engine)->halted = VCPU_WAITS_FOR_SIPI;
     return 0;
 }
 
@@ -111,6 +123,8 @@ int machine_create(struct machine **out, const struct machine_config *config, st
     if (!m)
         return err_set(err, -ENOMEM, "out of memory");
     m->model = cpu_model_find(config->is->cpu_model);
+    m->ncpus = config->is->cpus;
+    m->revision = config->is->revision;
     clock_create(m, config->is);
     wires_connect(m);
     bus_connect(m);
@@ -135,7 +149,7 @@ void machine_destroy(struct machine *m)
         return;
     check_set_context(NULL, NULL);
     devices_destroy(m);
-    for (unsigned i = 0; i < MACHINE_CPUS; i++)
+    for (unsigned i = 0; i < m->ncpus; i++)
         engine_destroy(m->cpu[i].engine);
     ram_destroy(&m->ram);
     free(m);
@@ -166,6 +180,13 @@ void machine_set_taken(struct machine *m, void (*fn)(void *opaque, const struct 
     m->taken_opaque = opaque;
 }
 
+void machine_set_switched(struct machine *m,
+                          void (*fn)(void *opaque, const struct machine_switch *s), void *opaque)
+{
+    m->switched = fn;
+    m->switched_opaque = opaque;
+}
+
 void machine_set_recording(struct machine *m, const char *dir)
 {
     m->recording = dir;
@@ -185,7 +206,7 @@ void machine_set_lacking(struct machine *m,
 {
     m->lacking = fn;
     m->lacking_opaque = opaque;
-    for (unsigned i = 0; i < MACHINE_CPUS; i++)
+    for (unsigned i = 0; i < m->ncpus; i++)
         m->cpu[i].env.lacking = fn ? cpu_lacking : NULL;
 }
 
@@ -211,7 +232,7 @@ int machine_set_trace(struct machine *m, const struct machine_trace *trace)
         t.only = trace->only;
         t.n = trace->n;
     }
-    for (unsigned i = 0; !r && i < MACHINE_CPUS; i++)
+    for (unsigned i = 0; !r && i < m->ncpus; i++)
         r = engine_set_trace(m->cpu[i].engine, trace ? &t : NULL);
     return r;
 }

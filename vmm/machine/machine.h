@@ -27,6 +27,8 @@
 
 struct disk;
 
+#define MACHINE_CPUS_MAX 32u
+
 /* Of machines that count branches: about what a CPU takes for one, and for leaving the guest; and a
  * millisecond of branches. */
 #define MACHINE_BRANCH_NS 2u
@@ -98,6 +100,19 @@ void machine_set_emit(struct machine *m,
 void machine_set_taken(struct machine *m, void (*fn)(void *opaque, const struct input *in),
                        void *opaque);
 
+/*
+ * A turn that was given by chaos or by an input, otherwise than the schedule has it: when vCPU
+ * `cpu` had counted so much, `to` got it. With the same delays, and these as INPUT_TURN instead of
+ * the chaos, a machine does the same.
+ */
+struct machine_switch {
+    u32 cpu, to;
+    u64 count; /* engine_count() of `cpu` */
+};
+/* Called with each; NULL for nobody. Never affects the guest. */
+void machine_set_switched(struct machine *m,
+                          void (*fn)(void *opaque, const struct machine_switch *s), void *opaque);
+
 /* Called when a program gets #UD for an instruction that the CPU model lacks and `has` has; NULL
  * for nobody. Never affects the guest. */
 void machine_set_lacking(struct machine *m,
@@ -149,7 +164,8 @@ const char *machine_positions_name(const struct machine *m);
 /* After how many positions that much virtual time has passed, if the machine is not idle. */
 u64 machine_positions(const struct machine *m, vns_t ns);
 
-/* Bytes of that kind of input which the machine can take now, at most INPUT_MAX: 0 while a queue or
+/* Bytes of that kind of input which the machine can take now, at most INPUT_MAX (or
+ * INPUT_CONTENT_MAX): 0 while a queue or
  * a FIFO is full, or if there is no such unit. Kinds without bytes: 1 or 0. */
 u32 machine_room(const struct machine *m, enum input_kind kind, u32 unit);
 /* Has the host failed to do a request of a disk, which the guest is still to be told? Fills *in
@@ -158,6 +174,13 @@ bool machine_disk_failing(struct machine *m, struct input *in);
 
 /* Does a GPU command wait for the renderer's reply (INPUT_GPU)? Its number. */
 bool machine_gpu_waiting(const struct machine *m, u64 *number);
+/* How many pieces of what the renderer sent the GPU has kept, ever (dev/virtio/gpu_reply.h). */
+u64 machine_gpu_pieces(const struct machine *m);
+/* Is network `unit`'s link up, as its device shows it? There is such a network. */
+bool machine_link_up(const struct machine *m, unsigned unit);
+/* Does a request of a share wait for the file server's reply (INPUT_SHARE)? Which share, and the
+ * request's number. */
+bool machine_share_waiting(const struct machine *m, unsigned *unit, u64 *number);
 
 /* Components with digests: the vCPU ("cpu0") first, then each device in the machine's one list. */
 unsigned machine_components(const struct machine *m);
@@ -169,6 +192,8 @@ struct machine_component {
 /* Fills *c; the vCPU's state is made canonical first (engine registers stored, flags masked). */
 void machine_component(struct machine *m, unsigned index, struct machine_component *c);
 u64 machine_component_digest(struct machine *m, unsigned index);
+/* `cpu` in the record of an input: docs/determinism.md says what it is with several vCPUs. */
+u64 machine_cpu_digest(struct machine *m);
 
 /* Running XXH3 of all output bytes of a channel, and their number. */
 u64 machine_output_digest(const struct machine *m, enum dev_output channel, u64 *bytes);
@@ -179,6 +204,16 @@ unsigned machine_ram_regions(const struct machine *m);
 u64 machine_ram_region_digest(struct machine *m, unsigned region, gpa_t *gpa);
 
 struct vcpu;
+unsigned machine_cpus(const struct machine *m);
+/* Number of the vCPU whose turn it is. */
+unsigned machine_turn(const struct machine *m);
+/* What that one has counted. */
+u64 machine_turn_count(const struct machine *m);
+/* The calls from here on that are of one vCPU are of that one, until the machine runs or its state
+ * is loaded; before, and where there is none of the number, of the one whose turn it is; after a
+ * run that ended with RUN_DEBUG, of the one that came to the debug point. */
+void machine_look_at(struct machine *m, unsigned cpu);
+unsigned machine_seen(const struct machine *m);
 const struct vcpu *machine_vcpu(struct machine *m); /* canonical, as machine_component */
 /* For a debugger that changes it, between runs only; then machine_vcpu_edited(). */
 struct vcpu *machine_vcpu_edit(struct machine *m);

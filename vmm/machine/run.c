@@ -23,8 +23,8 @@ static void print_context(void *opaque)
 static int deliver(struct machine_cpu *c)
 {
     struct machine *m = c->m;
-    if (m->st.nmi_pending && engine_can_nmi(c->engine)) {
-        m->st.nmi_pending = 0;
+    if (schedule_nmi_pending(c) && engine_can_nmi(c->engine)) {
+        schedule_nmi(m, (unsigned)(c - m->cpu), false);
         return engine_nmi(c->engine);
     }
     if (bus_interrupt(c) < 0 || !engine_can_interrupt(c->engine))
@@ -35,8 +35,25 @@ static int deliver(struct machine_cpu *c)
 /* A debug point that was hit stops the run once everything due here has been taken. */
 static void debug_look(struct machine_cpu *c)
 {
-    if (engine_debug_hit(c->engine, &c->m->debug_hit))
-        c->m->debug_stopped = true;
+    struct machine *m = c->m;
+    if (!engine_debug_hit(c->engine, &m->debug_hit))
+        return;
+    m->debug_hit.position += machine_position(m) - engine_count(c->engine); /* the others' */
+    m->debug_stopped = true;
+}
+
+/* The turn went to another vCPU. */
+static void debug_turn(struct machine *m, const struct machine_cpu *from)
+{
+    u32 to_cpu = (u32)(m->turn - m->cpu), from_cpu = (u32)(from - m->cpu);
+    u32 point = m->turn_to.cpu == to_cpu ? m->turn_to.point : 0;
+    if (!point && m->turn_from.cpu == from_cpu)
+        point = m->turn_from.point;
+    if (!point || m->debug_stopped)
+        return;
+    m->debug_hit =
+        (struct debug_hit){.point = point - 1, .position = machine_position(m), .cpu = to_cpu};
+    m->debug_stopped = true;
 }
 
 static int ended(struct run_end *end, enum run_reason reason, u32 arg)
@@ -64,7 +81,7 @@ static int idle(struct machine *m, struct input_source *src, const struct run_li
 {
     vns_t deadline = devices_deadline(m), until = deadline;
     /* Halted with interrupts off is for ever, as far as the guest can say. */
-    if (!(engine_vcpu(m->turn->engine)->rflags & FL_IF))
+    if (!schedule_wakes(m))
         return !ended(end, RUN_HALTED, 0);
     enum phase before = phase_enter(PHASE_LOG); /* the live input enters its own */
     int r = src->ops->idle(src, m, deadline, &until, err);
@@ -90,7 +107,7 @@ static enum engine_exit run_engine(struct machine_cpu *c, pos_t budget, struct e
 {
     pos_t stop = engine_count(c->engine) + budget;
     for (;;) {
-        engine_want_window(c->engine, bus_interrupt(c) >= 0, c->m->st.nmi_pending);
+        engine_want_window(c->engine, bus_interrupt(c) >= 0, schedule_nmi_pending(c));
         pos_t before = engine_count(c->engine);
         enum engine_exit x = engine_run(c->engine, stop > before ? stop - before : 0, err);
         last_exit(&c->m->last, machine_position(c->m), x);
@@ -117,6 +134,8 @@ static pos_t budget(struct machine *m, struct input_source *src, const struct ru
         stop = MIN(stop, pos + clock_tsc_distance(m));
     if (limits->pause_at)
         stop = MIN(stop, limits->pause_at);
+    if (m->ncpus > 1)
+        stop = MIN(stop, pos + MIN(schedule_left(m), NEVER - pos));
     stop = MIN(stop, src->ops->next_position(src, m));
     if (deadline != NEVER)
         stop = MIN(stop, pos + machine_positions(m, deadline - now));
@@ -190,7 +209,8 @@ static int execute(struct machine_cpu *c, struct input_source *src, const struct
 static int turn(struct machine *m, struct input_source *src, const struct run_limits *limits,
                 struct run_end *end, struct err *err)
 {
-    struct machine_cpu *c = m->turn;
+    if (m->ncpus > 1)
+        schedule_starts(m);
     if (m->end_requested) {
         m->end_requested = false;
         return !ended(end, m->end.reason, m->end.arg);
@@ -198,20 +218,28 @@ static int turn(struct machine *m, struct input_source *src, const struct run_li
     int r = take_due(m, src, end, err);
     if (r < 0)
         return r;
-    if (engine_lost(c->engine, err))
+    if (engine_lost(m->turn->engine, err))
         return failed(end, RUN_LOST, err);
     if (m->failed.code)
         return host_failed(m, end, err);
     if (m->end_requested)
         return 0;
+    /* Whoever stops here sees whose turn it is now; at a debug point, whose it was. */
+    struct machine_cpu *was = m->turn;
+    if (m->ncpus > 1)
+        schedule_turn(m);
+    if (m->turn != was)
+        debug_turn(m, was);
     if (m->debug_stopped) {
         m->debug_stopped = false;
+        m->seen = &m->cpu[m->debug_hit.cpu];
         return !ended(end, RUN_DEBUG, 0);
     }
     if (reached(m, limits)) {
         m->stop_requested = false;
         return !ended(end, RUN_STOP, 0);
     }
+    struct machine_cpu *c = m->turn;
     pos_t before = machine_position(m);
     int x = deliver(c);
     debug_look(c);
@@ -229,13 +257,14 @@ int machine_run(struct machine *m, struct input_source *src, const struct run_li
 {
     int r;
     err->code = 0;
+    m->seen = NULL;
     check_set_context(print_context, m);
-    for (unsigned i = 0; i < MACHINE_CPUS; i++)
-        engine_debug_pass(m->cpu[i].engine, m->debug_pass);
+    for (unsigned i = 0; i < m->ncpus; i++)
+        engine_debug_pass(m->cpu[i].engine, m->debug_pass && m->turn == &m->cpu[i]);
     m->debug_pass = false;
     while (!(r = turn(m, src, limits, end, err)))
         ;
-    for (unsigned i = 0; i < MACHINE_CPUS && r >= 0; i++)
+    for (unsigned i = 0; i < m->ncpus && r >= 0; i++)
         if (engine_verify(m->cpu[i].engine, err))
             r = engine_failed(end, err);
     return MIN(r, 0);
@@ -249,6 +278,6 @@ void machine_stop(struct machine *m)
 
 void machine_kick(struct machine *m)
 {
-    for (unsigned i = 0; i < MACHINE_CPUS; i++)
+    for (unsigned i = 0; i < m->ncpus; i++)
         engine_kick(m->cpu[i].engine);
 }

@@ -13,13 +13,16 @@ typedef struct machine_state state_here;
 static const struct state_field machine_fields[] = {ROWS(MACHINE_STATE)},
                                 branch_fields[] = {ROWS(MACHINE_STATE) ROWS(MACHINE_BRANCH_STATE)},
                                 both_fields[] = {ROWS(MACHINE_STATE) ROWS(MACHINE_BRANCH_STATE)
-                                                     ROWS(MACHINE_BOTH_STATE)};
+                                                     ROWS(MACHINE_BOTH_STATE)},
+                                smp_fields[] = {ROWS(MACHINE_STATE) ROWS(MACHINE_SMP_STATE)};
 #undef ROWS
 static const struct state_desc machine_desc = {"machine", machine_fields,
                                                ARRAY_SIZE(machine_fields),
                                                sizeof(struct machine_state)},
                                branch_desc = {"machine", branch_fields, ARRAY_SIZE(branch_fields),
                                               sizeof(struct machine_state)},
+                               smp_desc = {"machine", smp_fields, ARRAY_SIZE(smp_fields),
+                                           sizeof(struct machine_state)},
                                both_desc = {"machine", both_fields, ARRAY_SIZE(both_fields),
                                             sizeof(struct machine_state)};
 
@@ -30,7 +33,7 @@ static const struct state_desc *own_desc(const struct machine *m)
     case UNIT_BOTH: return &both_desc;
     case UNIT_INSN: break;
     }
-    return &machine_desc;
+    return m->ncpus > 1 ? &smp_desc : &machine_desc;
 }
 
 void state_init(struct machine *m)
@@ -41,19 +44,22 @@ void state_init(struct machine *m)
 
 unsigned machine_components(const struct machine *m)
 {
-    return 2 + m->ndev;
+    return m->ncpus + 1 + m->ndev;
 }
 
 void machine_component(struct machine *m, unsigned index, struct machine_component *c)
 {
-    if (index == 0) {
-        engine_sync(m->cpu[0].engine);
-        *c = (struct machine_component){"cpu0", &vcpu_state_desc, engine_vcpu(m->cpu[0].engine)};
-    } else if (index == 1) {
+    if (index < m->ncpus) {
+        const struct machine_cpu *cpu = &m->cpu[index];
+        engine_sync(cpu->engine);
+        *c = (struct machine_component){cpu->name, &vcpu_state_desc, engine_vcpu(cpu->engine)};
+    } else if (index == m->ncpus) {
         m->st.branches = machine_branches(m);
+        if (m->ncpus > 1)
+            schedule_settle(m);
         *c = (struct machine_component){"machine", own_desc(m), &m->st};
     } else {
-        const struct device *d = &m->dev[index - 2];
+        const struct device *d = &m->dev[index - m->ncpus - 1];
         *c = (struct machine_component){d->name[0] ? d->name : d->ops->name, d->ops->state,
                                         d->state};
     }
@@ -72,18 +78,26 @@ u64 machine_component_digest(struct machine *m, unsigned index)
 {
     struct machine_component c;
     machine_component(m, index, &c);
-    if (index == 0 && m->unit != UNIT_INSN)
+    if (index < m->ncpus && m->unit != UNIT_INSN)
         return free_cpu_digest(c.state, machine_position(m));
     return state_hash(c.desc, c.state);
+}
+
+u64 machine_cpu_digest(struct machine *m)
+{
+    u64 digests[DESCRIPTION_CPUS_MAX];
+    for (unsigned i = 0; i < m->ncpus; i++)
+        digests[i] = machine_component_digest(m, i);
+    return m->ncpus > 1 ? XXH3_64bits(digests, m->ncpus * sizeof(digests[0])) : digests[0];
 }
 
 u64 machine_branch_digest(struct machine *m, unsigned index)
 {
     struct machine_component c;
     machine_component(m, index, &c);
-    if (index == 0)
+    if (index < m->ncpus)
         return free_cpu_digest(c.state, machine_branches(m));
-    return state_hash(index == 1 ? &branch_desc : c.desc, c.state);
+    return state_hash(index == m->ncpus ? &branch_desc : c.desc, c.state);
 }
 
 u64 machine_output_digest(const struct machine *m, enum dev_output channel, u64 *bytes)
@@ -122,7 +136,7 @@ u64 machine_ram_region_digest(struct machine *m, unsigned region, gpa_t *gpa)
 
 size_t machine_state_size(const struct machine *m)
 {
-    size_t n = state_size(&vcpu_state_desc) + state_size(own_desc(m));
+    size_t n = m->ncpus * state_size(&vcpu_state_desc) + state_size(own_desc(m));
     for (unsigned i = 0; i < m->ndev; i++)
         n += state_size(m->dev[i].ops->state);
     return n;
@@ -143,22 +157,28 @@ void machine_state_when(const struct machine *m, const u8 *in, pos_t *position, 
     struct vcpu cpu;
     struct machine_state st = m->st;
     struct err ignored;
-    state_load(&vcpu_state_desc, &cpu, in, state_size(&vcpu_state_desc), &ignored);
-    in += state_size(&vcpu_state_desc);
+    *position = 0;
+    for (unsigned i = 0; i < m->ncpus; i++) {
+        state_load(&vcpu_state_desc, &cpu, in, state_size(&vcpu_state_desc), &ignored);
+        in += state_size(&vcpu_state_desc);
+        *position += cpu.position;
+    }
     state_load(own_desc(m), &st, in, state_size(own_desc(m)), &ignored);
-    *position = cpu.position;
-    *time = clock_time(m, &st, cpu.position);
+    *time = clock_time(m, &st, *position);
 }
 
 /* Of what the machine keeps itself. Sums of these must not overflow. */
-static int own_loaded(const struct machine *m, const struct vcpu *cpu, struct err *err)
+static int own_loaded(const struct machine *m, pos_t position, struct err *err)
 {
     const struct machine_state *st = &m->st;
     const char *what = NULL;
-    if (cpu->position > TIME_END || st->idle_ns > TIME_END ||
-        (m->unit != UNIT_INSN && st->tsc > clock_time(m, st, cpu->position)) ||
-        (m->unit == UNIT_BOTH && st->branches > cpu->position))
+    if (position > TIME_END || st->idle_ns > TIME_END ||
+        (m->unit != UNIT_INSN && st->tsc > clock_time(m, st, position)) ||
+        (m->unit == UNIT_BOTH && st->branches > position))
         what = "its times make no sense";
+    else if (m->ncpus > 1 && (st->turn >= m->ncpus || st->turn_end > TIME_END || (st->nmi & 1) ||
+                              (u64)st->nmi >> m->ncpus))
+        what = "nobody can have that turn";
     else if (st->nmi_pending > 1)
         what = "an internal flag is not possible";
     return what ? err_set(err, -EINVAL, "no state of a machine: %s", what) : 0;
@@ -169,9 +189,9 @@ int machine_state_load(struct machine *m, const u8 *in, size_t len, struct err *
     if (len != machine_state_size(m))
         return err_set(err, -EINVAL, "saved state of %zu bytes where %zu are expected", len,
                        machine_state_size(m));
-    const u8 *cpu = in;
+    const u8 *cpus = in;
     struct err ignored;
-    in += state_size(&vcpu_state_desc);
+    in += m->ncpus * state_size(&vcpu_state_desc);
     state_load(own_desc(m), &m->st, in, state_size(own_desc(m)), &ignored);
     in += state_size(own_desc(m));
     int r = 0;
@@ -183,15 +203,28 @@ int machine_state_load(struct machine *m, const u8 *in, size_t len, struct err *
         if (!r && d->ops->loaded)
             r = d->ops->loaded(&m->dev[i], err);
     }
-    state_load(&vcpu_state_desc, engine_vcpu(m->cpu[0].engine), cpu, state_size(&vcpu_state_desc),
-               &ignored);
+    pos_t position = 0;
+    for (unsigned i = 0; i < m->ncpus; i++) {
+        struct vcpu *cpu = engine_vcpu(m->cpu[i].engine);
+        state_load(&vcpu_state_desc, cpu, cpus + i * state_size(&vcpu_state_desc),
+                   state_size(&vcpu_state_desc), &ignored);
+        if (!r)
+            r = vcpu_loaded(cpu, err);
+        if (!r && !i && cpu->halted > 1)
+            r = err_set(err, -EINVAL, "no state of a machine: the first CPU was never started");
+        position = MIN(position + MIN(cpu->position, TIME_END + 1), TIME_END + 1);
+    }
     if (!r)
-        r = vcpu_loaded(engine_vcpu(m->cpu[0].engine), err);
-    if (!r)
-        r = own_loaded(m, engine_vcpu(m->cpu[0].engine), err);
+        r = own_loaded(m, position, err);
+    for (unsigned i = 0; i < m->ncpus; i++) {
+        if (r)
+            vcpu_reset(engine_vcpu(m->cpu[i].engine));
+        engine_changed(m->cpu[i].engine);
+        m->cpu[i].init = m->cpu[i].start = false;
+    }
     if (r)
-        vcpu_reset(engine_vcpu(m->cpu[0].engine));
-    engine_changed(m->cpu[0].engine);
+        m->st = (struct machine_state){0};
+    schedule_loaded(m);
     if (m->unit == UNIT_BOTH)
         engine_set_branches(m->cpu[0].engine, m->st.branches);
     engine_debug_hit(m->cpu[0].engine, &m->debug_hit);

@@ -11,25 +11,31 @@
 
 void bus_attention(struct machine *m)
 {
-    for (unsigned i = 0; i < MACHINE_CPUS; i++)
+    for (unsigned i = 0; i < m->ncpus; i++)
         engine_attention(m->cpu[i].engine);
 }
 
 void bus_writing(struct machine *m)
 {
-    for (unsigned i = 0; i < MACHINE_CPUS; i++)
+    for (unsigned i = 0; i < m->ncpus; i++)
         engine_ram_writing(m->cpu[i].engine);
 }
 
+/* What was made of memory is all vCPUs'; a watched byte is the hit of whose turn it is. */
 void bus_written(struct machine *m, gpa_t gpa, u64 len)
 {
-    for (unsigned i = 0; i < MACHINE_CPUS; i++)
-        engine_ram_written(m->cpu[i].engine, gpa, len);
+    engine_ram_written(m->turn->engine, gpa, len);
 }
 
 static vns_t dev_now(void *opaque)
 {
     return machine_now(opaque);
+}
+
+static vns_t dev_late(void *opaque, vns_t due)
+{
+    const struct machine *m = opaque;
+    return m->st.delays ? chaos_delay(m, due) : due;
 }
 
 static void dev_changed(void *opaque)
@@ -52,13 +58,30 @@ static void dev_irq(void *opaque, unsigned gsi, bool level)
     wires_pic(m);
 }
 
-/* Every local APIC sees the message and knows whether it is meant. */
-static void dev_msi(void *opaque, u64 address, u32 data)
+/* Every local APIC sees the message and knows whether it is meant; of several one of which is to
+ * take it, the first of the lowest priority does. */
+static void dev_ipi(void *opaque, const struct lapic_message *msg, u32 but)
 {
     struct machine *m = opaque;
-    for (unsigned i = 0; i < MACHINE_CPUS; i++)
-        lapic_msi(m->cpu[i].lapic, address, data);
+    unsigned taker = m->ncpus;
+    u32 priority, lowest = 0;
+    for (unsigned i = 0; i < m->ncpus; i++)
+        if (i != but && lapic_may_take(m->cpu[i].lapic, msg, &priority) &&
+            (taker == m->ncpus || priority < lowest)) {
+            taker = i;
+            lowest = priority;
+        }
+    for (unsigned i = 0; i < m->ncpus; i++)
+        if (i != but && (taker == m->ncpus || i == taker))
+            lapic_take(m->cpu[i].lapic, msg);
     bus_attention(m);
+}
+
+static void dev_msi(void *opaque, u64 address, u32 data)
+{
+    struct lapic_message msg;
+    if (lapic_message(&msg, address, data))
+        dev_ipi(opaque, &msg, LAPIC_NOBODY);
 }
 
 static void dev_eoi(void *opaque, u8 vector)
@@ -101,9 +124,9 @@ static void dev_event(void *opaque, enum dev_event event, u32 arg)
 {
     struct machine *m = opaque;
     switch (event) {
-    case DEV_NMI: m->st.nmi_pending = 1; break;
-    case DEV_INIT:
-    case DEV_SIPI: break; /* one CPU: INIT to itself is ignored, there is nobody to start */
+    case DEV_NMI: schedule_nmi(m, arg, true); break;
+    case DEV_INIT: schedule_init(m, arg); break;
+    case DEV_SIPI: schedule_start(m, arg >> 8, (u8)arg); break;
     case DEV_RESET:
     case DEV_POWEROFF:
     case DEV_EXIT:
@@ -145,8 +168,10 @@ void wires_connect(struct machine *m)
 {
     m->dev_env = (struct dev_env){.machine = m,
                                   .now = dev_now,
+                                  .late = m->ncpus > 1 ? dev_late : NULL,
                                   .irq = dev_irq,
                                   .msi = dev_msi,
+                                  .ipi = m->ncpus > 1 ? dev_ipi : NULL,
                                   .eoi = dev_eoi,
                                   .changed = dev_changed,
                                   .output = dev_output,

@@ -187,12 +187,18 @@ void jc_drop(struct core *c, u64 lin, u64 len)
         jc_drop_listed(d, f, first, pages);
 }
 
-void jc_drop_block(struct dbt *d, u32 number)
+static void jc_drop_block(struct dbt *d, u32 number)
 {
     u64 lin = d->code->blocks[number].lin;
     for (unsigned t = 0; t < 2 * IDX_COUNT; t++)
         if (d->jc_known[t][slot_in(t, lin)].block == number)
             jc_clear(d, t, slot_in(t, lin));
+}
+
+void jc_drop_block_everywhere(struct dbt *d, u32 number)
+{
+    EACH_CPU (c, &d->c)
+        jc_drop_block(dbt_of(c), number);
 }
 
 /* ---- room ---- */
@@ -249,10 +255,16 @@ static int map_twice(struct code *k, struct err *err)
 
 int cache_init(struct dbt *d, u64 bytes, bool copied, struct err *err)
 {
+    if (d->c.sibling != &d->c) {
+        d->code = dbt_of(d->c.sibling)->code;
+        d->code->users++;
+        return 0;
+    }
     struct code *k = map(sizeof(*k));
     if (!k)
         return err_set(err, -ENOMEM, "out of memory");
     d->code = k;
+    k->users = 1;
     int ret = regions_init(d, bytes, err);
     if (!ret)
         ret = copied ? map_copied(k, err) : map_twice(k, err);
@@ -270,7 +282,8 @@ int cache_init(struct dbt *d, u64 bytes, bool copied, struct err *err)
 
 void cache_begin(struct dbt *d)
 {
-    regions_reset(d);
+    if (d->code->users == 1)
+        regions_reset(d);
     for (unsigned t = 0; t < 2 * IDX_COUNT; t++)
         for (u32 slot = 0; slot < JC_SIZE; slot++)
             jc_clear(d, t, slot);
@@ -279,7 +292,7 @@ void cache_begin(struct dbt *d)
 void cache_fini(struct dbt *d)
 {
     struct code *k = d->code;
-    if (!k)
+    if (!k || --k->users)
         return;
     if (k->rw)
         munmap(k->rw, k->size);
@@ -366,7 +379,7 @@ void cache_replace(struct dbt *d, struct block *b, struct block *by)
     u32 number = (u32)(b - d->code->blocks);
     bool known = jc_find(d, b->lin) == number;
     hash_drop(d->code, b);
-    jc_drop_block(d, number);
+    jc_drop_block_everywhere(d, number);
     b->plain = true;
     cache_link(d, by);
     if (known)
@@ -395,7 +408,7 @@ static void forget_page(struct dbt *d, u64 index)
 static void drop_block(struct dbt *d, u32 i)
 {
     hash_drop(d->code, &d->code->blocks[i]);
-    jc_drop_block(d, i);
+    jc_drop_block_everywhere(d, i);
     d->code->blocks[i].dead = 1;
 }
 
@@ -474,7 +487,8 @@ void cache_flush(struct core *c)
 {
     struct dbt *d = dbt_of(c);
     struct code *k = d->code;
-    jc_drop(c, 0, 0);
+    EACH_CPU (s, c)
+        jc_drop(s, 0, 0);
     if (UNLIKELY(k->log.made)) {
         core_park(c);
         k->log.dropped(k->log.opaque, k->rx, k->size);

@@ -12,8 +12,8 @@ void cache_fini(struct dbt *d);
 /* Makes the branch `slot` of block b jump to another of its page. */
 void link_to(struct dbt *d, struct block *b, unsigned slot, const struct block *to);
 void cache_flush(struct core *c);
-/* Drops the jump cache's entries of a block. */
-void jc_drop_block(struct dbt *d, u32 number);
+/* Drops the jump caches' entries of a block. */
+void jc_drop_block_everywhere(struct dbt *d, u32 number);
 struct block *cache_find(struct dbt *d, u64 lin, u64 phys, u64 phys2, u32 mode);
 void cache_link(struct dbt *d, struct block *b);
 /* Another translation of the same code takes a block's place; the block is only for its guards. */

@@ -150,6 +150,7 @@ static inline u64 page_chunks(unsigned first, unsigned last)
 
 /* What was translated: of all vCPUs of a machine. */
 struct code {
+    unsigned users;
     u8 *rw, *rx; /* the code cache's two mappings */
     u32 size;    /* bytes: whole regions */
     u32 max_blocks;
@@ -229,6 +230,7 @@ struct dbt {
     struct paranoid *paranoid; /* NULL: it does not check itself (paranoid.h) */
     /* Slots that translated code uses. */
     u64 host_rsp;
+    struct dbt *self;
     u64 entry_code;
     u64 target; /* of an indirect branch */
     u64 save_rax, tmp, tmp2;
@@ -236,6 +238,7 @@ struct dbt {
     /* The budget while translated code runs, less DBT_SLACK: a block takes from the part of its
      * own, so that blocks that follow each other do not wait for each other's stores. */
     i64 part[BUDGET_PARTS];
+    u64 tsc_ends; /* what the TSC, less tsc_adjust, is where no part has anything left */
     /* What the guest's counters count, of late: each block has a part, as of the budget. */
     u64 signals[SIG_CODE][BUDGET_PARTS];
     u64 found[GROUPS_MAX]; /* what a block's guards found, for which no register was free */

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <sys/mman.h>
 
+#include "cpu/x86/canon.h"
 #include "cpu/x86/run.h"
 
 static bool has_point(const struct debug *g, const struct block *b)
@@ -66,6 +67,11 @@ int core_create(struct core **out, const struct engine_config *config, struct er
     if (lacks)
         return err_set(err, -ENOTSUP, "this host's CPU lacks %s, which CPU model %s needs", lacks,
                        cpu_model_name(config->model));
+    if (config->revision >= 4 && config->unit <= UNIT_INSN) {
+        int differs = canon_host_check(err);
+        if (differs)
+            return differs;
+    }
     struct dbt *d = mmap(NULL, sizeof(*d), PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (d == MAP_FAILED)
@@ -80,7 +86,9 @@ int core_create(struct core **out, const struct engine_config *config, struct er
         destroy(&d->c);
         return ret;
     }
-    translate_common(d);
+    d->self = d;
+    if (d->code->users == 1)
+        translate_common(d);
     cache_begin(d);
     core_changed(&d->c.base);
     *out = &d->c;

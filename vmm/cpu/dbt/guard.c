@@ -363,6 +363,7 @@ static void unroll(struct tr *t)
         t->in[i] = t->in[i - t->body];
         t->off[i] = t->off[i - t->body];
         t->live[i] = t->live[i - t->body];
+        t->after[i] = t->after[i - t->body];
         t->way[i] = t->way[i - t->body];
         t->side[i] = t->side[i - t->body];
     }

@@ -164,6 +164,51 @@ static void put_bits(struct tr *t, unsigned i)
     }
 }
 
+/* MOV from a segment register: 16 bits leave the rest, more are zeroes (SDM vol. 2, MOV). */
+static void put_mov_system(struct tr *t, unsigned i)
+{
+    const struct insn *in = &t->in[i];
+    struct emit *e = &t->e;
+    if (in->opsize == 2) {
+        e1(e, 0x65); /* mov r16, gs:[selector] */
+        e1(e, 0x66);
+        e_rex(e, 0, in->reg0, NOREG, NOREG);
+        e1(e, 0x8b);
+    } else {
+        e1(e, 0x65); /* movzx r32, word gs:[selector] */
+        e_rex(e, 0, in->reg0, NOREG, NOREG);
+        e1(e, 0x0f);
+        e1(e, 0xb7);
+    }
+    e_modrm(e, in->reg0, NOREG, NOREG, 1, (i32)(OFF(c.cpu.seg_sel) + 2u * in->sreg));
+}
+
+/* The TSC goes with the position, which is what is left of the budget: what was taken of it for the
+ * instructions from i on has not been run. No flags are touched. */
+static void put_rdtsc(struct tr *t, unsigned i)
+{
+    struct emit *e = &t->e;
+    int s1 = t->s1, s2 = t->s2;
+    int ahead = i >= t->check ? (int)(t->count - i) : -(int)i;
+    e_load(e, s1, OFF(part));
+    for (size_t k = 1; k < BUDGET_PARTS; k++) {
+        e_load(e, s2, OFF(part) + 8 * k);
+        e_lea(e, s1, s1, s2, 1, 0);
+    }
+    e_rex(e, 1, NOREG, NOREG, s1); /* not s1: what is left, negative, less 1 */
+    e1(e, 0xf7);
+    e1(e, (u8)(0xd0 | (s1 & 7)));
+    e_load(e, s2, OFF(tsc_ends));
+    e_lea(e, s1, s1, s2, 1, 1 - ahead);
+    e_load(e, s2, OFF(c.cpu.tsc_adjust));
+    e_lea(e, s1, s1, s2, 1, 0);
+    e_store(e, s1, OFF(tmp));
+    e_rr(e, 0, 0x89, s1, RAX);
+    e_gs(e, 0, 0x8b, RDX, NOREG, 1, OFF(tmp) + 4);
+    if (t->in[i].opcode == 0x01) /* RDTSCP: 0F 01 F9 */
+        e_gs(e, 0, 0x8b, RCX, NOREG, 1, OFF(c.cpu.tsc_aux));
+}
+
 static void put_cli(struct tr *t, unsigned i)
 {
     put_flag_change(t, i, FL_IF, false);
@@ -207,6 +252,18 @@ static bool has_flat_operand(const struct dbt *d, const struct insn *in)
     return in->addrsize == 8 && !seg_has_base(in->seg);
 }
 
+static bool reads_selector(const struct dbt *d, const struct insn *in)
+{
+    (void)d;
+    return in->op1_kind == OP_SREG && !in->mem;
+}
+
+static bool shows_position(const struct dbt *d, const struct insn *in)
+{
+    (void)in;
+    return !counts_branches(&d->c) && !(d->c.mode & MODE_TSD);
+}
+
 /* `when` NULL: always. */
 #define INLINED(X)                                                                                 \
     X(cli, at_cpl0, false)                                                                         \
@@ -216,6 +273,8 @@ static bool has_flat_operand(const struct dbt *d, const struct insn *in)
     X(swapgs, at_cpl0, false)                                                                      \
     X(cld, NULL, false)                                                                            \
     X(std, NULL, false)                                                                            \
+    X(mov_system, reads_selector, false)                                                           \
+    X(rdtsc, shows_position, false)                                                                \
     X(pushf, is_wide, false)                                                                       \
     X(bits, has_flat_operand, false)
 

@@ -583,7 +583,7 @@ int tr_low_register(u16 use)
     return -1;
 }
 
-void put_gen(struct tr *t, const struct insn *in, unsigned i)
+void put_plain(struct tr *t, const struct insn *in, unsigned i)
 {
     struct emit *e = &t->e;
     if (!in->mem) {

@@ -81,7 +81,7 @@ static void draw(struct dbt *d)
         k->watched |= 1u << r;
         k->region[r].uses = 0;
         for (u32 i = region_first(k, r); i < region_end(k, r); i++)
-            jc_drop_block(d, i);
+            jc_drop_block_everywhere(d, i);
     }
 }
 

@@ -418,6 +418,9 @@ enum engine_exit dbt_run_insns(struct core *c, u64 n, struct err *err)
     host_enter(d);
     d->c.target_pos = began + n;
     d->c.budget = (i64)n;
+    /* Where instructions are counted, time moves with the position until the run ends. */
+    if (!counts_branches(&d->c))
+        d->tsc_ends = d->c.env->now(d->c.env->cpu) + n - DBT_SLACK;
     d->c.attention = false;
     d->near_stop = false;
     d->by_hand = 0;

@@ -217,7 +217,7 @@ void translate_common(struct dbt *d)
     e1(&e, 0x65);
     e1(&e, 0x8f);
     e_modrm(&e, 0, NOREG, NOREG, 1, (i32)OFF(sflags));
-    e_movi(&e, RDI, (u64)(uintptr_t)d);
+    e_load(&e, RDI, OFF(self)); /* of several vCPUs, the one that runs */
     e_movi(&e, RAX, (u64)(uintptr_t)slow_mem);
     e1(&e, 0x48); /* sub rsp, 8: the six pushes leave it misaligned by 8 */
     e1(&e, 0x83);

@@ -89,6 +89,7 @@ struct tr {
     u8 way[BLOCK_MAX];  /* enum way */
     u8 side[BLOCK_MAX]; /* link of a branch in a path */
     u32 live[BLOCK_MAX];
+    u32 after[BLOCK_MAX];               /* flags that are live behind it */
     struct member member[BLOCK_MAX][2]; /* by enum operand_of */
     struct group group[GROUPS_MAX];
     struct cold cold[4 * BLOCK_MAX + 4];
@@ -278,6 +279,8 @@ size_t put_tlb_index(struct tr *t, int reg);
 size_t put_tlb_slot(const struct tr *t, u64 lin);
 void put_stack_cold(struct tr *t, const struct cold *c);
 int tr_low_register(u16 use);
+void put_plain(struct tr *t, const struct insn *in, unsigned i);
+/* The same, and what of its results is not the host's (put_canon.c). */
 void put_gen(struct tr *t, const struct insn *in, unsigned i);
 void put_lea(struct tr *t, const struct insn *in, unsigned i);
 /* Says in t->alone whether i is such an instruction. What was put off for those before it is done,

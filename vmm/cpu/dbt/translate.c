@@ -45,13 +45,15 @@ static bool reaches(const struct dbt *d, const struct insn *in)
 /* Must exec() run it? */
 static bool is_tail(const struct dbt *d, const struct insn *in)
 {
-    if (!fpu_ready(d, in) || (in->code != CODE_64 && in->has_mem && !reaches(d, in)))
+    if (!fpu_ready(d, in) || insn_syncs(&d->c, in) ||
+        (in->code != CODE_64 && in->has_mem && !reaches(d, in)))
         return true;
     switch (in->treat) {
     case T_GEN:
         /* Which low register would serve depends on luck for none left. */
-        return in->align_ours || (in->mem && in->high8 && tr_low_register(in->use) < 0);
-    case T_NOP:
+        return in->align_ours || in->canon == CANON_CAREFUL ||
+               (in->mem && in->high8 && tr_low_register(in->use) < 0);
+    case T_NOP: return insn_waits(&d->c, in);
     case T_LEA: return false;
     case T_PUSH: return !tr_usual_size(in) || in->op0_kind == OP_SREG;
     case T_POP: return !tr_usual_size(in) || in->op0_kind != OP_GPR;
@@ -177,7 +179,7 @@ static void liveness(struct tr *t, const u8 *page, unsigned start)
 {
     unsigned last = t->n - 1;
     if (t->at->phys2) {
-        t->live[0] = FL_ARITH; /* the rule does not look into the next page */
+        t->live[0] = t->after[0] = FL_ARITH; /* the rule does not look into the next page */
         return;
     }
     const struct insn *l = &t->in[last];
@@ -186,6 +188,7 @@ static void liveness(struct tr *t, const u8 *page, unsigned start)
     if (!ends_scan(l))
         live = flags_live(&t->d->c, page, after, &t->looked);
     for (int i = (int)last; i >= 0; i--) {
+        t->after[i] = live;
         if (!ends_scan(&t->in[i]) && !counts_branches(&t->d->c))
             live = (live & ~(u32)t->in[i].kill) | t->in[i].test;
         else

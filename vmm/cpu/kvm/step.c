@@ -121,7 +121,7 @@ static bool emulated_wrongly(const struct insn *in)
 
 static bool plan_general(struct core *d, const struct insn *in, struct plan *p)
 {
-    if (odd_repeat(in) || leaves_open(in) || emulated_wrongly(in))
+    if (in->canon || odd_repeat(in) || leaves_open(in) || emulated_wrongly(in))
         return false;
     if (!in->mem)
         return true;

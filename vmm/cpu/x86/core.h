@@ -37,10 +37,12 @@
 #define MODE_FLAT 0x800u
 #define MODE_FS   0x1000u /* ... and FS from its base on */
 #define MODE_GS   0x2000u
+#define MODE_TSD  0x4000u /* CR4.TSD outside ring 0 */
 
 /* What translated code counts for the guest's counters: bits of enum signal from here on. */
-#define MODE_SIGNALS_SHIFT 14
+#define MODE_SIGNALS_SHIFT 15
 #define MODE_SIGNALS       (((1u << SIG_CODE) - 1) << MODE_SIGNALS_SHIFT)
+#define MODE_SYNC          0x800000u /* atomic operations and system calls are told (engine_env) */
 
 /* What happens that a counter of the guest may count (pmu.c). */
 enum signal {
@@ -195,6 +197,7 @@ struct translator {
 
 /* What is the machine's and no single vCPU's: its pages, and instructions as they were decoded. */
 struct shared {
+    unsigned users; /* vCPUs */
     u64 npages;
     struct page *pages;
     u32 *written; /* pages, since they were last asked for; NULL: not tracked */
@@ -250,7 +253,11 @@ struct core {
     u64 xmask;        /* XSAVE mask for the host */
     u64 phys_mask;    /* valid physical address bits */
     enum cpu_model model;
-    u32 revision;     /* ENGINE_REVISION, or what it was when the recording was made */
+    u32 revision;   /* ENGINE_REVISION, or what it was when the recording was made */
+    u32 rules;      /* RULE_ of insn.h: how its instructions are read */
+    u8 other_maker; /* enum other_maker (canon.h) */
+    u32 id, cpus;   /* which one of how many */
+    u32 cores, threads;
     const u32 *words; /* its features: core_has() */
     u64 cr4_bits;     /* of CR4 that it has; the others are reserved */
     struct ram *ram;
@@ -268,6 +275,7 @@ struct core {
     struct debug debug;
     gpa_t filled_gpa; /* of the last mmu_fill whose walk succeeded */
     struct shared *shared;
+    struct core *sibling; /* the next of the same machine's vCPUs, in a ring */
     struct machine_stats st;
     struct err err;
     void *xs_park; /* 64-byte aligned host XSAVE area */
@@ -294,6 +302,11 @@ static inline bool core_has(const struct core *d, enum cpu_feature f)
 {
     return cpu_words_have(d->words, f);
 }
+
+/* Each vCPU of the machine, d first. What is derived from memory or from page tables is all of
+ * theirs: one writes, and each forgets. */
+#define EACH_CPU(s, d)                                                                             \
+    for (struct core *s = (d), *s##_end = NULL; s != s##_end; s = s->sibling, s##_end = (d))
 
 static inline bool is_canonical(u64 va)
 {

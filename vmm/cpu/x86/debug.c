@@ -61,7 +61,7 @@ bool debug_watches_page(const struct core *d, u64 page, gpa_t gpa, bool write)
 static void hit(struct core *d, const struct watch *w, u64 address, bool write)
 {
     d->debug.hit = true;
-    d->debug.at = (struct debug_hit){w->point, write, address, unit_position(d)};
+    d->debug.at = (struct debug_hit){w->point, write, address, unit_position(d), d->id};
 }
 
 void debug_access(struct core *d, u64 va, unsigned len, const gpa_t gpa[2], bool write)
@@ -98,5 +98,5 @@ void debug_ring(struct core *d, unsigned before, u64 rip)
     if (!point || d->debug.hit)
         return;
     d->debug.hit = true;
-    d->debug.at = (struct debug_hit){point - 1, false, rip, unit_position(d)};
+    d->debug.at = (struct debug_hit){point - 1, false, rip, unit_position(d), d->id};
 }

@@ -5,6 +5,7 @@
  */
 #include "cpu/x86/exec.h"
 
+#include "cpu/x86/canon.h"
 #include "cpu/x86/cond.h"
 
 #include <Zydis/Mnemonic.h>
@@ -98,10 +99,35 @@ void exec_x87_pointers(struct core *d, struct insn *in)
     }
 }
 
+/* Executes it; what the manuals leave undefined gets its value (canon.def). */
+static int native(struct core *d, struct insn *in)
+{
+    u64 rcx = d->cpu.gpr[RCX], dest = in->reg0 >= 0 ? d->cpu.gpr[in->reg0] : 0;
+    if (LIKELY(!in->canon))
+        return core_native(d, in);
+    if (in->mnemonic == ZYDIS_MNEMONIC_BSWAP) { /* of 16 bits */
+        d->cpu.gpr[in->reg0] = dest & ~0xffffull;
+        return DONE;
+    }
+    if (canon_shifts_too_far(in, rcx)) {
+        d->flags &= ~(u64)FL_ARITH;
+        return DONE;
+    }
+    u32 undefined = canon_undefined(in, rcx);
+    TRY(core_native(d, in));
+    if (UNLIKELY(d->other_maker))
+        d->flags |= undefined;
+    if (LIKELY(d->other_maker != OTHER_RAW))
+        d->flags &= ~(u64)undefined;
+    if (in->canon == CANON_SCAN && (d->flags & FL_ZF))
+        d->cpu.gpr[in->reg0] = dest;
+    return DONE;
+}
+
 static int exec_gen(struct core *d, struct insn *in)
 {
     if (!in->mem) {
-        TRY(core_native(d, in));
+        TRY(native(d, in));
     } else {
         struct operand op = {.off = insn_offset(d, in),
                              .len = in->mem_size,
@@ -123,12 +149,12 @@ static int exec_gen(struct core *d, struct insn *in)
             /* It converts before it stores: #XM wins, and its flags are set in MXCSR. */
             struct fault f = d->fault;
             d->ptr = d->bounce_raw;
-            TRY(core_native(d, in));
+            TRY(native(d, in));
             d->fault = f;
             return FAULT;
         } else {
             TRY(r);
-            TRY(core_native(d, in));
+            TRY(native(d, in));
             /* An x87 store that met an unmasked exception did not store. */
             if (!(in->needs == N_X87 && !in->fpu_nowait && (op.bounced || d->logging) &&
                   fpu_unmasked(d) & 0x1f))
@@ -277,12 +303,24 @@ int exec_begin(struct core *d, struct insn *in)
     return in->needs != N_BASE ? check_state(d, in) : DONE;
 }
 
+/* What is called may use vector registers. */
+static void tell(struct core *d, void (*what)(void *cpu))
+{
+    core_park(d);
+    what(d->env->cpu);
+}
+
 int exec(struct core *d, struct insn *in)
 {
     TRY(exec_begin(d, in));
+    if (insn_syncs(d, in))
+        tell(d, d->env->sync);
     switch (in->treat) {
     case T_GEN: return exec_gen(d, in);
-    case T_NOP: return DONE;
+    case T_NOP:
+        if (insn_waits(d, in))
+            tell(d, d->env->pause);
+        return DONE;
     case T_LEA: {
         u64 ea = (u64)in->disp + (in->rip_rel ? d->next : 0);
         if (in->base >= 0)

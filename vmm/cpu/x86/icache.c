@@ -29,7 +29,7 @@ static struct insn *get(struct core *d, struct insn *in, const u8 key[16])
     if (LIKELY(have[0] == k[0] && have[1] == k[1] && in->valid))
         return in;
     core_park(d);
-    insn_decode(d->model, (enum code_size)(key[15] >> 4), key, key[15] & 15, in);
+    insn_decode(d->model, (enum code_size)(key[15] >> 4), d->rules, key, key[15] & 15, in);
     in->bytes[15] = key[15];
     in->valid = 1;
     return in;

@@ -9,10 +9,12 @@
 #include <Zydis/Zydis.h>
 
 #include "cpu/vcpu.h"
+#include "cpu/x86/canon.h"
 
 /* Every helper that insn.def names. */
 #define ISA_SET(set, has, needs, treat)
 #define INSN(m, treat, helper) extern helper_fn help_##helper;
+#define OWN(m, helper)         extern helper_fn help_##helper;
 #include "cpu/x86/insn.def"
 #undef INSN
 #undef ISA_SET
@@ -56,6 +58,18 @@ struct insn_row {
 static const struct insn_row insn_rows[ZYDIS_MNEMONIC_MAX_VALUE + 1] = {
 #define ISA_SET(set, has, needs, treat)
 #define INSN(m, treat, helper) [ZYDIS_MNEMONIC_##m] = {T_##treat, help_##helper},
+#include "cpu/x86/insn.def"
+#undef INSN
+#undef ISA_SET
+};
+
+static const struct {
+    u16 mnemonic;
+    helper_fn *help;
+} own_rows[] = {
+#define ISA_SET(set, has, needs, treat)
+#define INSN(m, treat, helper)
+#define OWN(m, helper) {ZYDIS_MNEMONIC_##m, help_##helper},
 #include "cpu/x86/insn.def"
 #undef INSN
 #undef ISA_SET
@@ -456,6 +470,19 @@ static void take_treatment(struct insn *in, const ZydisDecodedInstruction *zi,
         in->treat = T_NONE;
 }
 
+/* By our own code where results are canonical; approximations if they are not the host's. */
+static void take_own(struct insn *in, unsigned rules)
+{
+    bool approx = in->needs == N_SSE || in->needs == N_AVX;
+    if (in->treat != T_GEN || (approx && !(rules & RULE_APPROX)))
+        return;
+    for (unsigned i = 0; i < ARRAY_SIZE(own_rows); i++)
+        if (own_rows[i].mnemonic == in->mnemonic) {
+            in->treat = T_HELP;
+            in->help = own_rows[i].help;
+        }
+}
+
 /* The segment of what is DS:... by default. */
 static u8 override(const ZydisDecodedInstruction *zi, unsigned code)
 {
@@ -474,8 +501,8 @@ static u8 override(const ZydisDecodedInstruction *zi, unsigned code)
     return SEG_DS;
 }
 
-void insn_decode(enum cpu_model model, enum code_size code, const u8 bytes[15], unsigned avail,
-                 struct insn *in)
+void insn_decode(enum cpu_model model, enum code_size code, unsigned rules, const u8 bytes[15],
+                 unsigned avail, struct insn *in)
 {
     ZydisDecoder dec;
     decoder_for(model, code, &dec);
@@ -533,6 +560,10 @@ void insn_decode(enum cpu_model model, enum code_size code, const u8 bytes[15], 
     }
     take_treatment(in, &zi, op, model);
     take_flags(in, &zi, op);
+    if (rules & RULE_CANONICAL) {
+        canon_take(in);
+        take_own(in, rules);
+    }
     in->cond = zi.opcode & 15;
     switch (zi.meta.category) {
     case ZYDIS_CATEGORY_SYSCALL:
@@ -551,6 +582,10 @@ void insn_decode(enum cpu_model model, enum code_size code, const u8 bytes[15], 
                    zi.mnemonic == ZYDIS_MNEMONIC_XSETBV || in->op0_kind == OP_CR;
         break;
     }
+    in->syncs = in->lock || (in->mem && zi.mnemonic == ZYDIS_MNEMONIC_XCHG) ||
+                zi.meta.category == ZYDIS_CATEGORY_SYSCALL ||
+                zi.meta.category == ZYDIS_CATEGORY_SYSRET ||
+                zi.meta.category == ZYDIS_CATEGORY_INTERRUPT;
     in->fpu_nowait = x87_control(zi.mnemonic);
     in->fpu_wait = has_vector(&zi, op, true) || (in->needs == N_X87 && x87_waits(zi.mnemonic));
     in->align = alignment(in, &zi);

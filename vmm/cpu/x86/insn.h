@@ -43,6 +43,19 @@ typedef int helper_fn(struct core *d, struct insn *in);
 #define MEM_R 1
 #define MEM_W 2
 
+/* By which rules instructions are read. */
+#define RULE_CANONICAL 1u /* what the manuals leave undefined is what canon.def says */
+#define RULE_APPROX    2u /* ... and this host's RCPPS and RSQRTPS are not (approx.h) */
+
+/* How an undefined result is made a defined one (canon.h). */
+enum canon {
+    CANON_NONE,
+    CANON_FLAGS,   /* flags `undefined` become zero */
+    CANON_SCAN,    /* ... and of a source of zero the destination stays: BSF, BSR */
+    CANON_COUNT,   /* which depends on the count in CL: none of a count of 0, not OF of 1 */
+    CANON_CAREFUL, /* exec() alone knows it */
+};
+
 struct insn {
     u8 bytes[16]; /* the cache key (icache.h): 15 bytes at the instruction, and one of ours */
     u8 code;      /* enum code_size */
@@ -76,7 +89,8 @@ struct insn {
     u8 high8;        /* names AH..DH: no REX may be added */
     u8 rep;          /* 0, 0xf2, 0xf3 */
     u8 lock;
-    i8 reg0; /* first visible operand if a general register */
+    u8 syncs; /* vCPUs agree by it: an atomic operation, a system call or the return from one */
+    i8 reg0;  /* first visible operand if a general register */
     i8 reg1;
     u8 sreg; /* system register of the operand (segment, CR or DR number), 0xff none */
     u8 op0_kind, op1_kind; /* enum op_kind */
@@ -86,6 +100,8 @@ struct insn {
     u8 valid;       /* cache entry in use */
     u16 use, wr;    /* general registers read or written; written */
     u16 test, kill; /* arithmetic flags read; surely overwritten */
+    u16 undefined;  /* flags that have no value of their own */
+    u8 canon;       /* enum canon */
     u16 fop;
     i64 disp;
     i64 imm;  /* of a far pointer the offset, */
@@ -98,10 +114,10 @@ struct insn {
 
 enum op_kind { OP_NONE, OP_GPR, OP_MEM, OP_IMM, OP_SREG, OP_CR, OP_DR, OP_OTHER, OP_FAR };
 
-/* Decodes bytes (15 readable, `avail` of them the guest's) of such code for the model into *in.
- * Calls Zydis: park first. */
-void insn_decode(enum cpu_model model, enum code_size code, const u8 bytes[15], unsigned avail,
-                 struct insn *in);
+/* Decodes bytes (15 readable, `avail` of them the guest's) of such code for the model into *in, by
+ * rules of RULE_. Calls Zydis: park first. */
+void insn_decode(enum cpu_model model, enum code_size code, unsigned rules, const u8 bytes[15],
+                 unsigned avail, struct insn *in);
 
 /* "mov rax, [rbx]" for reports; linear address for relative targets. */
 void insn_text(enum code_size code, const u8 *bytes, unsigned len, u64 lin, char *out, size_t size);

@@ -8,7 +8,7 @@ void note_lacking(struct core *d, const struct insn *in)
     struct insn other;
     char text[128];
     for (enum cpu_model m = CPU_MODEL_FIRST; m <= CPU_MODEL_LAST; m++) {
-        insn_decode(m, (enum code_size)in->code, in->bytes, 15, &other);
+        insn_decode(m, (enum code_size)in->code, d->rules, in->bytes, 15, &other);
         if (other.treat == T_UD || other.treat == T_NONE || other.treat == T_GP_LONG ||
             cpu_model_host_lacks(m))
             continue;

@@ -430,7 +430,7 @@ static void page_changed(struct core *d, gpa_t gpa)
     if (pg->flags & PG_CODE)
         d->translator->page_changed(d, gpa, PAGE_SIZE);
     if (pg->flags & PG_PT) {
-        mmu_flush_all(d);
+        mmu_flush_everywhere(d);
         pg->flags &= (u8) ~(PG_PT | PG_PTMULTI);
     }
 }

@@ -142,6 +142,18 @@ static inline void set_sp(struct core *d, u64 sp)
     set_sp_of(d, sp, stack_width(d));
 }
 
+/* PAUSE, where there is another vCPU to wait for. */
+static inline bool insn_waits(const struct core *d, const struct insn *in)
+{
+    return d->env->pause && in->treat == T_NOP && in->rep == 0xf3 && in->opcode == 0x90 && !in->map;
+}
+
+/* What is told before it is executed, while somebody listens. */
+static inline bool insn_syncs(const struct core *d, const struct insn *in)
+{
+    return (d->mode & MODE_SYNC) && in->syncs;
+}
+
 static inline bool linear_ok(u64 va, unsigned len)
 {
     return is_canonical(va) && is_canonical(va + len - 1);

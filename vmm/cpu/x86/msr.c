@@ -81,6 +81,7 @@ static bool is_apic(u32 msr)
 
 static u64 tsc(struct core *d)
 {
+    core_park(d);
     return d->env->now(d->env->cpu) + d->cpu.tsc_adjust;
 }
 

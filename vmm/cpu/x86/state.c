@@ -2,6 +2,7 @@
  * The core as an engine (cpu/engine.h): what it is at power-on, state in and out, requests. kvm/
  * takes this table and replaces some of it.
  */
+#include "cpu/x86/canon.h"
 #include "cpu/x86/run.h"
 
 #include <errno.h>
@@ -42,7 +43,7 @@ static int create_park(struct core *d, struct err *err)
 
 static void shared_destroy(struct shared *s)
 {
-    if (!s)
+    if (!s || --s->users)
         return;
     if (s->written)
         munmap(s->written, s->npages * sizeof(*s->written));
@@ -58,6 +59,7 @@ static struct shared *shared_create(const struct ram *ram)
     struct shared *s = calloc(1, sizeof(*s));
     if (!s)
         return NULL;
+    s->users = 1;
     s->npages = ram->size / PAGE_SIZE;
     s->pages = map(s->npages * sizeof(*s->pages));
     s->icache = map(icache_bytes());
@@ -92,11 +94,28 @@ int core_init(struct core *d, const struct engine_config *config, struct err *er
     d->base.ops = &core_ops;
     d->model = config->model;
     d->revision = config->revision;
+    d->id = config->id;
+    d->cpus = MAX(1u, config->cpus);
+    d->cores = config->cores;
+    d->threads = config->threads;
+    d->sibling = d;
+    if (config->sibling) {
+        struct core *other = core_of(config->sibling);
+        d->sibling = other->sibling;
+        other->sibling = d;
+    }
     d->words = cpu_model_words(d->model);
     d->cr4_bits = cr4_bits(d);
     d->ram = config->ram;
     d->env = config->env;
     d->unit = config->unit ? config->unit : UNIT_INSN;
+    /* Where a CPU runs the guest freely, it decides. */
+    if (d->sibling != d) {
+        d->rules = d->sibling->rules;
+        d->other_maker = d->sibling->other_maker;
+    } else if (d->revision >= 4 && d->unit == UNIT_INSN) {
+        d->rules = canon_rules(&d->other_maker);
+    }
     struct cpuid_live live = {0};
     struct cpuid_result r;
     cpu_model_cpuid(d->model, 0x80000008, 0, &live, &r);
@@ -106,7 +125,9 @@ int core_init(struct core *d, const struct engine_config *config, struct err *er
     d->pmu.kind = cpu_model_pmu(config->pmu ? d->model : CPU_MODEL_NONE);
     vcpu_reset(&d->cpu);
     pmu_reset(d);
-    d->shared = shared_create(d->ram);
+    d->shared = d->sibling != d ? d->sibling->shared : shared_create(d->ram);
+    if (d->sibling != d)
+        d->shared->users++;
     d->writer = map(writer_bytes(d));
     if (!d->shared || !d->writer)
         return err_set(err, -ENOMEM, "out of memory for the engine's tables");
@@ -117,6 +138,11 @@ int core_init(struct core *d, const struct engine_config *config, struct err *er
 
 void core_fini(struct core *d)
 {
+    struct core *before = d->sibling;
+    while (before && before->sibling != d)
+        before = before->sibling;
+    if (before)
+        before->sibling = d->sibling;
     core_debug_free(&d->debug);
     free((void *)d->trace.only);
     shared_destroy(d->shared);
@@ -297,7 +323,8 @@ int core_written_reset(struct engine *e)
             s->pages[s->written[i]].flags |= PG_CLEAN;
     }
     s->nwritten = 0;
-    mmu_revoke_all_writes(d);
+    EACH_CPU (c, d)
+        mmu_revoke_all_writes(c);
     return 0;
 }
 

@@ -203,6 +203,7 @@ bool step_debug_stop(struct core *d)
         position(d) == d->debug.pass)
         return false;
     d->debug.hit = true;
-    d->debug.at = (struct debug_hit){point, false, code_linear(d, d->cpu.rip), unit_position(d)};
+    d->debug.at =
+        (struct debug_hit){point, false, code_linear(d, d->cpu.rip), unit_position(d), d->id};
     return true;
 }

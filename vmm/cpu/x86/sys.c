@@ -447,6 +447,7 @@ HELPER(rdtsc)
 {
     if ((d->cpu.cr4 & CR4_TSD) && d->cpl)
         return raise_error(d, EXC_GP, 0);
+    core_park(d);
     u64 t = d->env->now(d->env->cpu) + d->cpu.tsc_adjust;
     d->cpu.gpr[RAX] = (u32)t;
     d->cpu.gpr[RDX] = t >> 32;
@@ -477,8 +478,13 @@ HELPER(cpuid)
     u64 *r = d->cpu.gpr;
     if ((d->cpu.features & FEATURES_CPUID_FAULT) && d->cpl)
         return raise_error(d, EXC_GP, 0);
-    struct cpuid_live live = {
-        .cr4 = d->cpu.cr4, .xcr0 = d->cpu.xcr0, .pmu = d->pmu.kind->kind != PMU_KIND_NONE};
+    struct cpuid_live live = {.cr4 = d->cpu.cr4,
+                              .xcr0 = d->cpu.xcr0,
+                              .apic_id = d->id,
+                              .cpus = d->cpus,
+                              .cores = d->cores,
+                              .threads = d->threads,
+                              .pmu = d->pmu.kind->kind != PMU_KIND_NONE};
     struct cpuid_result out;
     core_park(d);
     u64 base = 0;

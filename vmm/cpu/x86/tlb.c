@@ -66,7 +66,7 @@ void mmu_flush_all(struct core *d)
     d->st.tlb_flushes++;
 }
 
-void mmu_protect_page(struct core *d, u64 index)
+static void protect_page(struct core *d, u64 index)
 {
     u32 writer = d->writer[index];
     forget_stack(d);
@@ -95,6 +95,12 @@ void mmu_protect_page(struct core *d, u64 index)
         }
     }
     d->writer[index] = WRITER_NONE;
+}
+
+void mmu_protect_page(struct core *d, u64 index)
+{
+    EACH_CPU (s, d)
+        protect_page(s, index);
 }
 
 void mmu_revoke_all_writes(struct core *d)
@@ -155,6 +161,38 @@ static void drop_range(struct core *d, u64 lin, u64 len)
     }
 }
 
+/* The same of each vCPU, and what was found by those addresses. */
+static void drop_everywhere(struct core *d, u64 lin, u64 len)
+{
+    EACH_CPU (s, d) {
+        drop_range(s, lin, len);
+        s->translator->forget(s, lin, len);
+    }
+}
+
+void mmu_flush_everywhere(struct core *d)
+{
+    EACH_CPU (s, d)
+        mmu_flush_all(s);
+}
+
+/* Does another vCPU page in another way? Then the table's level and entries say nothing of it. */
+static bool pages_otherwise(struct core *d)
+{
+    for (struct core *s = d->sibling; s != d; s = s->sibling)
+        if (paging_of(s)->levels && paging_of(s) != paging_of(d))
+            return true;
+    return false;
+}
+
+static bool is_root(struct core *d, gpa_t table)
+{
+    EACH_CPU (s, d)
+        if (table == paging_root(s, s->cpu.cr3))
+            return true;
+    return false;
+}
+
 static u64 sign_extend(u64 lin)
 {
     return (u64)((i64)(lin << 16) >> 16);
@@ -165,8 +203,8 @@ void mmu_write_tracked(struct core *d, struct page *pg, gpa_t gpa, unsigned len,
 {
     d->st.pt_writes++;
     d->stale = true; /* a REP string looks its own page up again */
-    if (pg->flags & PG_PTMULTI) {
-        mmu_flush_all(d);
+    if ((pg->flags & PG_PTMULTI) || pages_otherwise(d)) {
+        mmu_flush_everywhere(d);
         pg->flags &= (u8) ~(PG_PT | PG_PTMULTI);
         return;
     }
@@ -175,12 +213,11 @@ void mmu_write_tracked(struct core *d, struct page *pg, gpa_t gpa, unsigned len,
     if (++pg->pt_writes > PT_WRITES_MAX) {
         u64 span = 1ull << (shift + mode->index_bits);
         if (pg->pt_level == mode->levels) {
-            /* Only the current root has anything derived from it. */
-            if ((gpa & PTE_ADDR) == paging_root(d, d->cpu.cr3))
-                mmu_flush_all(d);
+            /* Only a current root has anything derived from it. */
+            if (is_root(d, gpa & PTE_ADDR))
+                mmu_flush_everywhere(d);
         } else {
-            drop_range(d, sign_extend(pg->pt_base), span);
-            d->translator->forget(d, sign_extend(pg->pt_base), span);
+            drop_everywhere(d, sign_extend(pg->pt_base), span);
         }
         pg->flags &= (u8)~PG_PT;
         return;
@@ -200,8 +237,7 @@ void mmu_write_tracked(struct core *d, struct page *pg, gpa_t gpa, unsigned len,
         if (before == after || !(before & PTE_P))
             continue;
         u64 lin = sign_extend(pg->pt_base + ((u64)(e / size) << shift));
-        drop_range(d, lin, 1ull << shift);
-        d->translator->forget(d, lin, 1ull << shift);
+        drop_everywhere(d, lin, 1ull << shift);
     }
 }
 
@@ -361,10 +397,14 @@ void mmu_mode_changed(struct core *d)
         mode |= MODE_AVX;
     if (d->cpl == 0)
         mode |= MODE_CPL0;
+    else if (c->cr4 & CR4_TSD)
+        mode |= MODE_TSD;
     if (c->cr4 & CR4_SMAP)
         mode |= MODE_SMAP;
     mode |= mode_of_code(d);
     mode |= d->pmu.signals[d->cpl != 0] << MODE_SIGNALS_SHIFT;
+    if (d->env->sync)
+        mode |= MODE_SYNC;
     d->mode = mode;
     d->idx = idx;
     d->ac_check = d->cpl == 3 && (c->cr0 & CR0_AM) && (c->rflags & FL_AC);

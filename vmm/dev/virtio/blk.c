@@ -180,7 +180,7 @@ static bool accept(struct virtio_blk *b, unsigned queue)
     }
     unsigned i = (s->done + s->count) % UNDER_WAY;
     u64 bytes = b->v.chain.read_len + b->v.chain.write_len;
-    vns_t due = dev_now(b->v.dev) + LATENCY_NS + bytes / 4;
+    vns_t due = dev_late(b->v.dev, dev_now(b->v.dev) + LATENCY_NS + bytes / 4);
     if (s->count)
         due = MAX(due, s->due[(i + UNDER_WAY - 1) % UNDER_WAY]);
     s->head[i] = b->v.chain.head;

@@ -174,7 +174,7 @@ static void under_way(struct virtio_gpu *g, const struct gpu_command *c, u16 hea
 {
     struct gpu_state *s = g->v.dev->state;
     unsigned i = (s->first + s->count) % UNDER_WAY;
-    vns_t due = dev_now(g->v.dev) + duration(g, c, response);
+    vns_t due = dev_late(g->v.dev, dev_now(g->v.dev) + duration(g, c, response));
     if (s->count)
         due = MAX(due, s->due[(i + UNDER_WAY - 1) % UNDER_WAY]);
     s->head[i] = head;
@@ -328,6 +328,12 @@ bool virtio_gpu_waiting(const struct device *dev, u64 *number)
     const struct gpu_state *s = dev->state;
     *number = s->waiting ? s->number[s->first] : 0;
     return s->waiting;
+}
+
+u64 virtio_gpu_pieces(const struct device *dev)
+{
+    const struct gpu_state *s = dev->state;
+    return s->pieces;
 }
 
 static void op_write(struct virtio_gpu *g, struct cursor *c, u64 number, bool same)

@@ -32,6 +32,8 @@ int virtio_gpu_create(struct device *dev, const struct dev_env *env, struct devi
 
 /* Does the first command under way wait for the renderer? Its number. */
 bool virtio_gpu_waiting(const struct device *dev, u64 *number);
+/* Pieces of its replies that were kept, ever (gpu_reply.h). */
+u64 virtio_gpu_pieces(const struct device *dev);
 /* The renderer's reply to it, or a part of one (gpu_reply.h). */
 void virtio_gpu_reply(struct device *dev, const u8 *data, u32 len);
 

@@ -156,6 +156,12 @@ void virtio_net_link(struct device *dev, bool up)
         virtio_config_changed(&self(dev)->v);
 }
 
+bool virtio_net_is_up(const struct device *dev)
+{
+    const struct net_state *s = dev->state;
+    return !s->link_down;
+}
+
 static int net_loaded(struct device *dev, struct err *err)
 {
     const struct net_state *s = dev->state;

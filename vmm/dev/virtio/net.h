@@ -27,5 +27,6 @@ u32 virtio_net_room(const struct device *dev);
 void virtio_net_receive(struct device *dev, const u8 *frame, u32 len);
 /* The link goes up or down; a device begins with it up. */
 void virtio_net_link(struct device *dev, bool up);
+bool virtio_net_is_up(const struct device *dev);
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * virtio entropy device (virtio 1.2, 5.4). Its bytes are a function of the machine's seed and of
  * how many were taken before, so nothing of it is logged; the seed itself comes from the host's
- * random pool when recording (or --seed) and is kept in the recording.
+ * random pool when recording (or --seed) and is kept in the recording. Another one is an input.
  */
 #include <string.h>
 #include <xxhash.h>
@@ -50,11 +50,26 @@ static const struct virtio_class rng_class = {
     .notify = rng_notify,
 };
 
+static u32 rng_room(const struct device *dev, enum input_kind kind, u32 unit)
+{
+    return INPUT_SEED_SIZE;
+}
+
+static void rng_input(struct device *dev, const struct input *in)
+{
+    struct rng_state *s = dev->state;
+    u64 seed;
+    memcpy(&seed, in->data, sizeof(seed));
+    s->seed = seed ^ SEED_RNG;
+}
+
 static const struct device_ops rng_ops = {
     .name = "virtio-rng",
     .state = &rng_desc,
     .reset = virtio_reset,
     .loaded = virtio_loaded,
+    .room = rng_room,
+    .input = rng_input,
 };
 
 int make_rng(struct device *dev, const struct making *w, struct err *err)

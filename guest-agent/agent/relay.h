@@ -1,0 +1,15 @@
+/*
+ * Between the host and the program, until that ends.
+ */
+#ifndef REPRISE_AGENT_RELAY_H
+#define REPRISE_AGENT_RELAY_H
+
+struct program;
+struct talk;
+
+/* Passes on what is typed, sent and printed, and reaps what is left to process 1. Returns how the
+ * program ended, as waitpid() says it, when what it printed has been sent. SIGCHLD is to be
+ * blocked. */
+int relay(struct talk *t, struct program *p);
+
+#endif

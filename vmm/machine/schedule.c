@@ -1,0 +1,238 @@
+/*
+ * Whose turn it is among several vCPUs. One runs at a time, for so many positions; then the next
+ * one that can run has its turn, and sooner where one halts, or says by PAUSE that it waits. All of
+ * it follows from the machine's state, so that nothing of it is in the log; the rule is part of
+ * what a recording means (docs/determinism.md). Besides, an input may say whose turn it is, and
+ * chaos (chaos.c) ends turns and gives them to others.
+ */
+#include <stddef.h>
+#include <string.h>
+
+#include "dev/lapic.h"
+#include "machine/internal.h"
+
+#define TURN 100000u /* positions */
+
+bool schedule_nmi_pending(const struct machine_cpu *c)
+{
+    const struct machine *m = c->m;
+    unsigned i = (unsigned)(c - m->cpu);
+    return i ? m->st.nmi >> i & 1 : m->st.nmi_pending;
+}
+
+void schedule_nmi(struct machine *m, unsigned cpu, bool pending)
+{
+    if (!cpu)
+        m->st.nmi_pending = pending;
+    else if (cpu < m->ncpus)
+        m->st.nmi = (m->st.nmi & ~(1u << cpu)) | (u32)pending << cpu;
+}
+
+/* INIT to the first one is ignored: there is no firmware that it would begin in. */
+void schedule_init(struct machine *m, unsigned cpu)
+{
+    if (cpu && cpu < m->ncpus) {
+        m->cpu[cpu].init = true;
+        m->cpu[cpu].start = false;
+    }
+}
+
+void schedule_start(struct machine *m, unsigned cpu, u8 vector)
+{
+    if (cpu && cpu < m->ncpus) {
+        m->cpu[cpu].start = true;
+        m->cpu[cpu].start_vector = vector;
+    }
+}
+
+/* Machines before revision 5 had most MSRs as after a reset. */
+static void keep_msrs(struct vcpu *v, const struct vcpu *was, u32 revision)
+{
+    static const size_t first = offsetof(struct vcpu, star), end = offsetof(struct vcpu, xsave);
+    if (revision >= 5) {
+        memcpy((u8 *)v + first, (const u8 *)was + first, end - first);
+        return;
+    }
+    v->pat = was->pat;
+    v->misc_enable = was->misc_enable;
+    v->tsc_adjust = was->tsc_adjust;
+    v->tsc_aux = was->tsc_aux;
+}
+
+/* Family, model and stepping. */
+static u32 signature(const struct machine *m)
+{
+    struct cpuid_live live = {0};
+    struct cpuid_result r;
+    cpu_model_cpuid(m->model, 1, 0, &live, &r);
+    return r.eax;
+}
+
+/* SDM vol. 3, table 10-1: what INIT leaves as it is. Of MSRs that is all but EFER, FS's and GS's
+ * base and the local APIC's. */
+static void init(struct machine_cpu *c)
+{
+    const u64 caching = CR0_CD | CR0_NW;
+    struct vcpu *v = engine_vcpu(c->engine), was;
+    engine_sync(c->engine);
+    was = *v;
+    vcpu_reset(v);
+    v->cr0 = (v->cr0 & ~caching) | (was.cr0 & caching);
+    v->position = was.position;
+    v->xcr0 = was.xcr0;
+    memcpy(v->xsave, was.xsave, sizeof(v->xsave));
+    keep_msrs(v, &was, c->m->revision);
+    if (c->m->revision >= 5)
+        v->gpr[RDX] = signature(c->m);
+    v->halted = VCPU_WAITS_FOR_SIPI;
+    engine_changed(c->engine);
+    lapic_init_reset(c->lapic);
+    schedule_nmi(c->m, (unsigned)(c - c->m->cpu), false);
+}
+
+/* SDM vol. 3, 8.4.4: the vector is the page where it begins in real-address mode. */
+static void start(struct machine_cpu *c)
+{
+    struct vcpu *v = engine_vcpu(c->engine);
+    if (v->halted != VCPU_WAITS_FOR_SIPI)
+        return;
+    engine_sync(c->engine);
+    v->halted = 0;
+    v->rip = 0;
+    v->seg_sel[SEG_CS] = (u16)(c->start_vector << 8);
+    v->seg_base[SEG_CS] = (u64)c->start_vector << 12;
+    engine_changed(c->engine);
+}
+
+void schedule_starts(struct machine *m)
+{
+    for (unsigned i = 1; i < m->ncpus; i++) {
+        struct machine_cpu *c = &m->cpu[i];
+        if (c->init)
+            init(c);
+        if (c->start)
+            start(c);
+        c->init = c->start = false;
+    }
+}
+
+bool schedule_can_run(const struct machine_cpu *c)
+{
+    switch (engine_vcpu(c->engine)->halted) {
+    case 0: return true;
+    case VCPU_WAITS_FOR_SIPI: return false;
+    default: break;
+    }
+    return (schedule_nmi_pending(c) && engine_can_nmi(c->engine)) ||
+           (bus_interrupt(c) >= 0 && engine_can_interrupt(c->engine));
+}
+
+/* The next one after that which can run, itself last; NULL: none can. */
+static struct machine_cpu *next(struct machine *m, const struct machine_cpu *after)
+{
+    unsigned at = (unsigned)(after - m->cpu);
+    for (unsigned i = 1; i <= m->ncpus; i++) {
+        struct machine_cpu *c = &m->cpu[(at + i) % m->ncpus];
+        if (schedule_can_run(c))
+            return c;
+    }
+    return NULL;
+}
+
+void schedule_pause(struct machine_cpu *c)
+{
+    struct machine *m = c->m;
+    if (next(m, c) == c)
+        return;
+    if (m->st.chaos)
+        chaos_pause(c);
+    m->st.turn_end = machine_position(m) + 1; /* when it has retired */
+    engine_attention(c->engine);
+}
+
+void schedule_sync(struct machine_cpu *c)
+{
+    struct machine *m = c->m;
+    if (m->st.chaos && next(m, c) != c && chaos_sync(c))
+        engine_attention(c->engine);
+}
+
+void schedule_settle(struct machine *m)
+{
+    pos_t here = machine_position(m);
+    if (here > m->st.turn_end)
+        m->st.turn_end += (here - m->st.turn_end + TURN - 1) / TURN * TURN;
+    if (m->st.chaos && here > m->st.chaos_end)
+        m->st.chaos_end = chaos_settled(m, here);
+}
+
+static void give(struct machine *m, struct machine_cpu *to)
+{
+    /* What others write decides which of its flags are live from now on (x86/flags.c). */
+    if (to != m->turn)
+        engine_ram_writing(m->turn->engine);
+    m->turn = to;
+    m->st.turn = (u32)(to - m->cpu);
+    m->st.turn_end = machine_position(m) + TURN;
+}
+
+static void tell(const struct machine *m, const struct machine_cpu *to)
+{
+    const struct machine_switch s = {
+        .cpu = m->st.turn, .to = (u32)(to - m->cpu), .count = engine_count(m->turn->engine)};
+    if (m->switched)
+        m->switched(m->switched_opaque, &s);
+}
+
+void schedule_turn(struct machine *m)
+{
+    pos_t here = machine_position(m);
+    schedule_settle(m);
+    bool over = here >= m->st.turn_end || !schedule_can_run(m->turn);
+    if (!over && (!m->st.chaos || here < m->st.chaos_end))
+        return;
+    struct machine_cpu *plain = next(m, m->turn), *to = plain;
+    if (!plain)
+        return;
+    /* Nobody looks where no other one can run: nothing happens but what schedule_settle() does. */
+    if (m->st.chaos && plain != m->turn)
+        to = chaos_choose(m, plain, over);
+    if (!over && to == m->turn)
+        return;
+    if (to != (over ? plain : m->turn))
+        tell(m, to);
+    give(m, to);
+}
+
+void schedule_give(struct machine *m, unsigned cpu)
+{
+    tell(m, &m->cpu[cpu]);
+    give(m, &m->cpu[cpu]);
+}
+
+/* No other can run before somebody looks again: at a deadline, an input, an interrupt that is sent.
+ */
+pos_t schedule_left(struct machine *m)
+{
+    if (next(m, m->turn) == m->turn)
+        return NEVER;
+    pos_t end = m->st.chaos ? MIN(m->st.turn_end, m->st.chaos_end) : m->st.turn_end;
+    return end - machine_position(m);
+}
+
+bool schedule_wakes(const struct machine *m)
+{
+    for (unsigned i = 0; i < m->ncpus; i++) {
+        const struct vcpu *v = engine_vcpu(m->cpu[i].engine);
+        if (v->halted == 1 && (v->rflags & FL_IF))
+            return true;
+    }
+    return false;
+}
+
+void schedule_loaded(struct machine *m)
+{
+    bus_sync(m, m->st.chaos);
+    m->turn = &m->cpu[m->st.turn];
+    m->seen = NULL;
+}
