@@ -5,7 +5,7 @@ In turns: boots with random seeds and models, typed input or none, paced or not;
 killed at random moments; bits of boots flipped; renderers of recordings killed, stopped and led
 into errors; hostile command buffers; instruction tests, device tests and fuzz targets with fresh
 seeds; recordings forged with their checksums right. `--kind kill --turns 250` is the campaign of 10,000 kills; `--kind renderer` and `--kind
-buffers` alone are the campaigns against the GPU's renderer; a turn of `--kind kvm` is 10,000 inputs
+buffers` alone are the campaigns against the GPU's renderer; one of `--kind cpus` 200 random guests of several vCPUs; a turn of `--kind kvm` is 10,000 inputs
 at random positions of guests under KVM, and random programs; one of `--kind programs` 10,000 random
 programs under dbt, straight, with stops and in single steps; one of `--kind counters` 100,000 interrupts of
 the guest's performance counters; one of `--kind paranoid` a boot and a
@@ -18,6 +18,7 @@ repeat it, and keeps its recording.
 import argparse
 import os
 import random
+import re
 import shutil
 import sys
 import time
@@ -176,6 +177,14 @@ def insn(t, rnd):
     t.check(r.code == 0 or (r.code == 77 and code != 64), f"exit code {r.code}: {r.text[-2000:]}")
 
 
+def canonical(t, rnd):
+    """What is undefined against its models: ten million x87 operations, flags, all operands of RCPPS and RSQRTPS."""
+    t.run(t.build / "tests/unit/test_x87_own", env={"X87_CASES": 10000000, "X87_SEED": rnd.getrandbits(63)}, timeout=3600)
+    t.run(t.build / "tests/insn/insn", "--canonical", "--model", model(rnd)[-2:], "--seed", rnd.getrandbits(32),
+          "--cases", 500000, env={"REPRISE_TEST_OTHER_MAKER": 1} if rnd.random() < 0.5 else {}, timeout=600)
+    t.run(t.build / "tests/unit/test_approx", env={"APPROX_ALL": 1}, timeout=3600)
+
+
 def devices(t, rnd):
     t.run(t.build / "tests/unit/test_dev_all", env={"DEV_SOAK": 300000}, timeout=600, cwd=ROOT)
 
@@ -214,6 +223,23 @@ def ring0(t, rnd):
           "--insns", 400000, timeout=900)
 
 
+def cpus(t, rnd):
+    """Random guests of several vCPUs, and one of them recorded: replayed in other slices, and walked about in."""
+    fuzz, seed = t.build / "tests/fuzz/fuzz_guest", rnd.getrandbits(31)
+    r = t.run(fuzz, "--cpus", rnd.choice([2, 4, 8]), "--cases", 200, "--seed", seed, "--insns", 1000000, timeout=1800)
+    print(r.text.strip().splitlines()[-1], flush=True)
+    drawn = t.run(fuzz, "--cpus", 4, "--seed", seed, "--write", t.dir / "guest.elf").text
+    ncpus, cpu = re.match(r"(\d) vCPUs, (\S+)", drawn).groups()
+    r = t.run(t.reprise, "record", "-o", t.dir / "rec", "--memory", "16M", "--cpus", ncpus, "--cpu", cpu,
+              "--no-realtime", "--timeout", 1, "--kernel", t.dir / "guest.elf", code=None, timeout=300)
+    t.check((t.dir / "rec/log").exists(), r.error)
+    for slice in (0, 1, 9973):
+        r = t.run(t.reprise, "replay", "--verify", t.dir / "rec", env={"REPRISE_TEST_SLICE": slice}, code=None, timeout=600)
+        t.lacks(r.error, "differ|diverge")
+    t.run(t.build / "tests/tools/walk", t.dir / "rec", "--seed", rnd.getrandbits(31), "--places", 10, "--moves", 30,
+          timeout=600)
+
+
 def renderer(t, rnd):
     if not (IMAGES / "gpu-raw/vmlinuz").exists():
         t.skip("build/images/gpu-raw is not built: make image-gpu-raw")
@@ -250,7 +276,7 @@ def suite(t, rnd):
 
 
 KINDS = {"boot": (boot, 12), "workload": (workload, 1), "kill": (kill, 4), "flip": (flip, 2),
-         "insn": (insn, 2), "programs": (programs, 2), "counters": (counters, 1), "devices": (devices, 1), "ring0": (ring0, 2), "fuzz": (fuzz, 1),
+         "insn": (insn, 2), "canonical": (canonical, 1), "programs": (programs, 2), "counters": (counters, 1), "devices": (devices, 1), "ring0": (ring0, 2), "cpus": (cpus, 2), "fuzz": (fuzz, 1),
          "forge": (forge, 1), "renderer": (renderer, 4), "buffers": (buffers, 1), "pmu": (pmu, 1),
          "paranoid": (paranoid.soak, 1), "kvm": (kvm_steps, 1), "suite": (suite, 2),
          "i386": (i386.soak, 1)}

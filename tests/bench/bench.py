@@ -16,9 +16,11 @@ import sys
 import tempfile
 
 import gpu
+import hunt
 import kvm
 import real
 import server
+import share
 import speed
 import travel
 import work
@@ -72,11 +74,12 @@ def main():
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     parser.add_argument("--part", choices=("record", "travel", "server", "gpu", "kvm", "speed", "real",
-                                           "all"),
+                                           "share", "hunt", "all"),
                         default="all",
                         help="recording and replay, travel in time (travel.py), a Debian server "
                         "(server.py), programs that draw (gpu.py), the KVM engine (kvm.py), the speed of "
-                        "work beside native and QEMU (speed.py), real programs likewise (real.py), or all")
+                        "work beside native and QEMU (speed.py), real programs likewise (real.py), files of the "
+                        "host (share.py), a hunt (hunt.py), or all")
     parser.add_argument("--only", metavar="NAME[,NAME...]", default="all",
                         help="of --part speed or real: some workloads or groups (" +
                         ", ".join([*speed.GROUPS, *real.WHAT]) + ")")
@@ -107,6 +110,14 @@ def main():
             result["notes"] += more["notes"]
         if args.part in ("kvm", "all"):
             more = kvm.measure(place, args.runs)
+            result["rows"] += more["rows"]
+            result["notes"] += more["notes"]
+        if args.part in ("share", "all"):
+            more = share.measure(place, args.runs)
+            result["rows"] += more["rows"]
+            result["notes"] += more["notes"]
+        if args.part in ("hunt", "all"):
+            more = hunt.measure(place, args.runs)
             result["rows"] += more["rows"]
             result["notes"] += more["notes"]
         if args.part in ("speed", "all") and only["speed"]:

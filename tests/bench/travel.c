@@ -189,7 +189,7 @@ static void stage_replay(const char *dir, unsigned count)
         struct run_end how;
         must(open_recording(&o, dir, &err));
         must(build_machine(&o, &m, &err));
-        struct player_config config = {.log = o.log, .dir = dir};
+        struct player_config config = {.log = o.log, .dir = dir, .contents = o.rec.contents};
         o.log = NULL;
         must(player_create(&player, &config, m, &err));
         do {

@@ -123,7 +123,8 @@ u8 *fuzz_sample(size_t *size)
                                    .page = page};
     part.output[OUT_CONSOLE].data = (const u8 *)"hello, world";
     part.output[OUT_CONSOLE].len = part.output[OUT_CONSOLE].total = 12;
-    if (checkpoint_writer_open(&w, &rec, CHECKPOINT_DIR, &err) || checkpoint_write(&w, &part, &err))
+    if (checkpoint_writer_open(&w, &rec, CHECKPOINT_DIR, 0, &err) ||
+        checkpoint_write(&w, &part, &err))
         abort();
     checkpoint_writer_close(&w);
     int fd = openat(rec.dir, CHECKPOINT_DIR "/000000", O_RDONLY);

@@ -1,11 +1,13 @@
 /*
  * The engine and the machine under random guest code, in ring 0 of 64-bit mode or, with --modes, in
- * all the others: whatever the guest does, the host process must go on, and the same guest must end
- * in the same state however the run is sliced.
+ * all the others, or with --cpus N on two to N vCPUs (guest_cpus.c): whatever the guest does, the
+ * host process must go on, and the same guest must end in the same state however the run is sliced.
+ * With several vCPUs that is also so where it is stopped at random places, goes back to one, or
+ * goes on in another machine.
  *
- *     fuzz_guest [--modes] [--cases N] [--seed S] [--insns N]
+ *     fuzz_guest [--modes] [--cpus N] [--cases N] [--seed S] [--insns N] [--write FILE]
  *
- * A failing case prints the command that repeats it.
+ * A failing case prints the command that repeats it; --write leaves the first case's kernel.
  */
 #include <elf.h>
 #include <stdio.h>
@@ -13,14 +15,18 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "board/ram.h"
 #include "cpu/vcpu.h"
 #include "machine/machine.h"
+#include "tests/fuzz/guest_cpus.h"
 
 extern const u8 stub_start[], stub_end[], stub32_start[], stub32_end[];
 static bool modes;
+static unsigned cpus_most; /* 0: one vCPU */
 
 #define MEMORY      (16ull << 20)
 #define RANDOM_SIZE (1u << 20)
+#define ASLEEP      10000000000ull /* a timer may go on for ever without waking anybody */
 
 static pos_t no_position(struct input_source *s, struct machine *m)
 {
@@ -36,12 +42,12 @@ static int skip_idle(struct input_source *s, struct machine *m, vns_t deadline, 
                      struct err *err)
 {
     *until = deadline;
-    return deadline == NEVER;
+    return deadline > ASLEEP;
 }
 
 static const struct input_source_ops no_ops = {no_position, no_input, skip_idle, NULL, NULL};
 
-static u64 rnd(u64 *s)
+u64 guest_random(u64 *s)
 {
     *s ^= *s << 13;
     *s ^= *s >> 7;
@@ -60,7 +66,7 @@ static void random_code(u8 *p, size_t n, u64 *s)
                                 {0xf3, 0x48, 0xab}, {0xf3, 0xa4, 0x90}, {0x9d, 0x9c, 0x90},
                                 {0xfb, 0x90, 0xfa}, {0xcd, 0x80, 0xcc}, {0x8e, 0xd0, 0x90}};
     for (size_t i = 0; i < n;) {
-        u64 r = rnd(s);
+        u64 r = guest_random(s);
         if (r % 16 == 0 && i + 3 <= n) {
             memcpy(p + i, sys[(r >> 8) % (sizeof(sys) / 3)], 3);
             i += 3;
@@ -72,10 +78,10 @@ static void random_code(u8 *p, size_t n, u64 *s)
     }
 }
 
-static void *make_elf(u64 seed, size_t *size)
+void *guest_elf(const u8 *stub, size_t stub_size, size_t code, u8 **at, size_t *size)
 {
-    size_t stub = (size_t)(stub_end - stub_start), head = 4096;
-    *size = head + 8192 + RANDOM_SIZE;
+    size_t head = 4096;
+    *size = head + 8192 + code;
     u8 *elf = calloc(1, *size);
     Elf64_Ehdr *eh = (void *)elf;
     memcpy(eh->e_ident, ELFMAG, SELFMAG);
@@ -91,11 +97,18 @@ static void *make_elf(u64 seed, size_t *size)
     eh->e_phentsize = sizeof(Elf64_Phdr);
     eh->e_phnum = 2;
     Elf64_Phdr *ph = (void *)(elf + eh->e_phoff);
-    ph[0] = (Elf64_Phdr){PT_LOAD, PF_R | PF_X, head, 0x100000, 0x100000, stub, 0x4000, 4096};
-    ph[1] = (Elf64_Phdr){PT_LOAD,  PF_R | PF_X, head + 8192, 0x200000,
-                         0x200000, RANDOM_SIZE, RANDOM_SIZE, 4096};
-    memcpy(elf + head, stub_start, stub);
-    random_code(elf + head + 8192, RANDOM_SIZE, &seed);
+    ph[0] = (Elf64_Phdr){PT_LOAD, PF_R | PF_X, head, 0x100000, 0x100000, stub_size, 0x4000, 4096};
+    ph[1] = (Elf64_Phdr){PT_LOAD, PF_R | PF_X, head + 8192, 0x200000, 0x200000, code, code, 4096};
+    memcpy(elf + head, stub, stub_size);
+    *at = elf + head + 8192;
+    return elf;
+}
+
+static void *make_elf(u64 seed, size_t *size)
+{
+    u8 *code,
+        *elf = guest_elf(stub_start, (size_t)(stub_end - stub_start), RANDOM_SIZE, &code, size);
+    random_code(code, RANDOM_SIZE, &seed);
     return elf;
 }
 
@@ -158,28 +171,43 @@ struct outcome {
     u64 position, digest;
 };
 
-static int run(const void *elf, size_t size, u64 slice, u64 insns, enum cpu_model model,
-               struct outcome *o)
+struct guest {
+    const void *elf;
+    size_t size;
+    enum cpu_model model;
+    u32 cpus;
+    u64 seed, insns;
+};
+
+static struct machine *create(const struct guest *g)
 {
     struct err err = {0};
     struct machine_description is;
     description_init(&is);
     is.memory = MEMORY;
-    snprintf(is.cpu_model, sizeof(is.cpu_model), "%s", cpu_model_name(model));
+    is.cpus = g->cpus;
+    snprintf(is.cpu_model, sizeof(is.cpu_model), "%s", cpu_model_name(g->model));
     is.seed = 1;
     is.wall_clock = 1700000000;
-    struct machine_config mc = {.is = &is, .kernel = elf, .kernel_size = size};
+    struct machine_config mc = {.is = &is, .kernel = g->elf, .kernel_size = g->size};
     struct machine *m;
-    if (machine_create(&m, &mc, &err)) {
-        fprintf(stderr, "fuzz_guest: %s\n", err.text);
-        return -1;
-    }
+    if (!machine_create(&m, &mc, &err))
+        return m;
+    fprintf(stderr, "fuzz_guest: %s\n", err.text);
+    exit(1);
+}
+
+static void go(struct machine *m, const struct run_limits *limits, struct outcome *o)
+{
+    struct err err = {0};
     struct input_source src = {&no_ops};
-    struct run_limits limits = {.stop_at = insns, .slice = slice};
-    memset(o, 0, sizeof(*o));
-    o->ret = machine_run(m, &src, &limits, &o->end, &err);
+    o->ret = machine_run(m, &src, limits, &o->end, &err);
     if (o->end.reason == RUN_UNSUPPORTED)
         printf("note: %s\n", err.text);
+}
+
+static void look(struct machine *m, u64 slice, struct outcome *o)
+{
     o->position = machine_position(m);
     u64 d = 0;
     for (unsigned i = 0; i < machine_components(m); i++)
@@ -190,8 +218,130 @@ static int run(const void *elf, size_t size, u64 slice, u64 insns, enum cpu_mode
     o->digest = d;
     if (getenv("FUZZ_DUMP"))
         dump(m, slice);
+}
+
+static void run(const struct guest *g, u64 slice, struct outcome *o)
+{
+    struct machine *m = create(g);
+    struct run_limits limits = {.stop_at = g->insns, .slice = slice};
+    memset(o, 0, sizeof(*o));
+    go(m, &limits, o);
+    look(m, slice, o);
     machine_destroy(m);
-    return 0;
+}
+
+/* ---- stopped, back, and on elsewhere ---- */
+
+struct kept {
+    u8 *state, *ram;
+};
+
+static void keep(struct machine *m, struct kept *k)
+{
+    const struct ram *ram = machine_ram(m);
+    k->state = malloc(machine_state_size(m));
+    k->ram = malloc(ram->size);
+    machine_state_save(m, k->state);
+    memcpy(k->ram, ram->host, ram->size);
+}
+
+static void give_back(struct machine *m, const struct kept *k)
+{
+    const struct ram *ram = machine_ram(m);
+    struct err err = {0};
+    for (u64 i = 0; i < ram->size / PAGE_SIZE; i++)
+        if (memcmp(ram->host + i * PAGE_SIZE, k->ram + i * PAGE_SIZE, PAGE_SIZE) != 0) {
+            memcpy(ram->host + i * PAGE_SIZE, k->ram + i * PAGE_SIZE, PAGE_SIZE);
+            machine_page_changed(m, i);
+        }
+    if (machine_state_load(m, k->state, machine_state_size(m), &err)) {
+        fprintf(stderr, "fuzz_guest: what was saved does not load: %s\n", err.text);
+        exit(1);
+    }
+    free(k->state);
+    free(k->ram);
+}
+
+/* Single steps, short runs and long ones. */
+static pos_t some_way(u64 *s)
+{
+    static const u32 most[] = {2, 20, 300, 5000, 60000};
+    return 1 + guest_random(s) % most[guest_random(s) % ARRAY_SIZE(most)];
+}
+
+static void wander(const struct guest *g, struct outcome *o)
+{
+    u64 s = g->seed * 0x9e3779b97f4a7c15ull | 1;
+    struct machine *m = create(g);
+    memset(o, 0, sizeof(*o));
+    do {
+        static const u64 slices[] = {0, 1, 7, 997};
+        u64 what = guest_random(&s) % 64;
+        struct kept k = {0};
+        if (what < 2)
+            keep(m, &k);
+        if (what == 0) { /* ahead, and back */
+            struct outcome ahead;
+            struct run_limits limits = {.stop_at = machine_position(m) + 10 * some_way(&s)};
+            go(m, &limits, &ahead);
+        } else if (what == 1) {
+            machine_destroy(m);
+            m = create(g);
+        }
+        if (what < 2)
+            give_back(m, &k);
+        u64 slice = slices[guest_random(&s) % ARRAY_SIZE(slices)];
+        pos_t to = machine_position(m) + some_way(&s);
+        struct run_limits limits = {.stop_at = MIN(to, g->insns), .slice = slice};
+        go(m, &limits, o);
+    } while (o->end.reason == RUN_STOP && machine_position(m) < g->insns);
+    look(m, 1, o);
+    machine_destroy(m);
+}
+
+static bool same(const struct guest *g, const struct outcome *a, const struct outcome *b,
+                 const char *what)
+{
+    if (!memcmp(a, b, sizeof(*a)))
+        return true;
+    printf("FAIL seed %llu: slices of 1000000 end (%d) at %llu, digest %llx; %s (%d) at %llu, "
+           "digest %llx\n",
+           (unsigned long long)g->seed, a->end.reason, (unsigned long long)a->position,
+           (unsigned long long)a->digest, what, b->end.reason, (unsigned long long)b->position,
+           (unsigned long long)b->digest);
+    return false;
+}
+
+static bool passes(const struct guest *g, struct outcome *a)
+{
+    struct outcome b;
+    run(g, 0, a);
+    run(g, 997, &b);
+    bool good = same(g, a, &b, "slices of 997");
+    if (g->cpus > 1) {
+        wander(g, &b);
+        good &= same(g, a, &b, "stopped here and there");
+    }
+    return good;
+}
+
+static void draw_guest(struct guest *g)
+{
+    u64 s = g->seed * 0x9e3779b97f4a7c15ull | 1;
+    g->cpus = cpus_most ? 2 + (u32)(s >> 8) % (cpus_most - 1) : 1;
+    g->elf = (cpus_most ? guest_cpus_elf : modes ? make_elf32 : make_elf)(s, &g->size);
+    g->model = g->seed & 1 && !cpu_model_host_lacks(CPU_X86_64_V3) ? CPU_X86_64_V3 : CPU_X86_64_V2;
+}
+
+static int write_kernel(const struct guest *g, const char *path)
+{
+    FILE *f = fopen(path, "wb");
+    if (f && fwrite(g->elf, g->size, 1, f) == 1 && !fclose(f)) {
+        printf("%u vCPUs, %s\n", g->cpus, cpu_model_name(g->model));
+        return 0;
+    }
+    perror(path);
+    return 1;
 }
 
 int main(int argc, char **argv)
@@ -203,6 +353,7 @@ int main(int argc, char **argv)
         argv++;
         argc--;
     }
+    const char *to = NULL;
     for (int i = 1; i + 1 < argc; i += 2) {
         u64 v = strtoull(argv[i + 1], NULL, 0);
         if (!strcmp(argv[i], "--cases"))
@@ -211,36 +362,31 @@ int main(int argc, char **argv)
             seed = v;
         else if (!strcmp(argv[i], "--insns"))
             insns = v;
+        else if (!strcmp(argv[i], "--cpus") && v >= 2 && v <= CPUS_MAX)
+            cpus_most = (unsigned)v;
+        else if (!strcmp(argv[i], "--write"))
+            to = argv[i + 1];
         else
-            return fprintf(stderr, "fuzz_guest: unknown option %s\n", argv[i]), 2;
+            return fprintf(stderr, "fuzz_guest: unknown option %s %s\n", argv[i], argv[i + 1]), 2;
     }
     u64 passed = 0, total = 0, ends[16] = {0};
     for (u64 c = 0; c < cases; c++) {
-        u64 s = seed + c;
-        enum cpu_model model =
-            s & 1 && !cpu_model_host_lacks(CPU_X86_64_V3) ? CPU_X86_64_V3 : CPU_X86_64_V2;
-        size_t size;
-        void *elf = (modes ? make_elf32 : make_elf)(s * 0x9e3779b97f4a7c15ull | 1, &size);
-        struct outcome a, b;
-        printf("seed %llu\r", (unsigned long long)s);
+        struct guest g = {.seed = seed + c, .insns = insns};
+        struct outcome a;
+        draw_guest(&g);
+        if (to)
+            return write_kernel(&g, to);
+        printf("seed %llu\r", (unsigned long long)g.seed);
         fflush(stdout);
-        if (run(elf, size, 0, insns, model, &a) || run(elf, size, 997, insns, model, &b))
-            return 1;
-        free(elf);
+        bool good = passes(&g, &a);
+        free((void *)g.elf);
         total += a.position;
         ends[a.end.reason & 15]++;
-        if (memcmp(&a, &b, sizeof(a)) == 0) {
-            passed++;
-            continue;
-        }
-        printf("FAIL seed %llu: slices of 1000000 end (%d) at %llu, digest %llx; slices of 997 "
-               "(%d) at "
-               "%llu, digest %llx\n"
-               "repeat with: %s%s --seed %llu --cases 1 --insns %llu\n",
-               (unsigned long long)s, a.end.reason, (unsigned long long)a.position,
-               (unsigned long long)a.digest, b.end.reason, (unsigned long long)b.position,
-               (unsigned long long)b.digest, argv[0], modes ? " --modes" : "",
-               (unsigned long long)s, (unsigned long long)insns);
+        passed += good;
+        if (!good)
+            printf("repeat with: %s%s%s%.0u --seed %llu --cases 1 --insns %llu\n", argv[0],
+                   modes ? " --modes" : "", cpus_most ? " --cpus " : "", cpus_most,
+                   (unsigned long long)g.seed, (unsigned long long)insns);
     }
     printf("fuzz_guest: %llu instructions; ends:", (unsigned long long)total);
     for (unsigned i = 0; i < 16; i++)

@@ -57,7 +57,7 @@ static void as_tail(const u8 *data, size_t size, bool right)
     if (right)
         log_tail_repair(copy, size, place.offset, place.seed);
     int tail = bytes_file(copy, size);
-    log_reader_tail(r, dup(tail));
+    log_reader_tail(r, blob_of(dup(tail)));
     log_summarise(r, &s);
     close(tail);
     log_reader_destroy(r);

@@ -476,8 +476,13 @@ static void forge_checkpoint(void)
 
 static void forge_bytes(void)
 {
-    static const char *const names[] = {"log",     "machine.dtb",        "marks",
-                                        "gpu.log", "checkpoints/000000", "checkpoints/000001"};
+    static const char *const names[] = {"log",
+                                        "machine.dtb",
+                                        "marks",
+                                        "gpu.log",
+                                        "contents",
+                                        "checkpoints/000000",
+                                        "checkpoints/000001"};
     size_t size;
     const char *name = names[draw(ARRAY_SIZE(names))];
     u8 *data = read_file(in_forged(name), &size);
@@ -610,7 +615,8 @@ static bool replay(const struct base *b)
         return false;
     opened++;
     if (!build_machine(&o, &m, &err)) {
-        struct player_config config = {.log = o.log, .dir = o.quoted, .verify = draw(4) != 0};
+        struct player_config config = {
+            .log = o.log, .dir = o.quoted, .contents = o.rec.contents, .verify = draw(4) != 0};
         o.log = NULL;
         if (!player_create(&p, &config, m, &err)) {
             patience.of = player_source(p);

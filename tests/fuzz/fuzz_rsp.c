@@ -92,6 +92,8 @@ static void serve(const u8 *data, size_t size)
                                 .machine = machine,
                                 .set_points = set_points,
                                 .monitor = monitor};
+    if (size % 5 < 2)
+        fake_process(&target);
     struct gdb_server *s;
     struct gdb_resume resume;
     struct err err;
@@ -106,9 +108,11 @@ static void serve(const u8 *data, size_t size)
         check(m);
         if (resume.action == GDB_GONE)
             break;
-        struct gdb_stop stop = {.reason = (enum gdb_stop_reason)((size + turn) % 8),
+        struct gdb_stop stop = {.reason =
+                                    (enum gdb_stop_reason)((size + turn) % (GDB_STOP_SIGNAL + 1)),
                                 .watch = GDB_WATCH_READ,
-                                .status = (int)turn};
+                                .status = (int)turn,
+                                .path = "/bin/x"};
         gdb_server_poll(s);
         gdb_server_print(s, "running");
         gdb_server_stopped(s, &stop);
@@ -131,7 +135,8 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 u8 *fuzz_sample(size_t *size)
 {
     static const char text[] =
-        "+$qSupported:swbreak+;hwbreak+#00+$QStartNoAckMode#00$?#00$g#00$p10#00$pffffffff#00"
+        "+$qSupported:swbreak+;hwbreak+;multiprocess+;fork-events+;vfork-events+;exec-events+#00+$"
+        "QStartNoAckMode#00$?#00$g#00$p10#00$pffffffff#00"
         "$P0=1122334455667788#00$P11=02000000#00$P20=7f030000#00$P38=801f0000#00"
         "$P18=0000000000000080ff3f#00$P49=0000000000000000#00$P10=0000100000000000#00$G00#00"
         "$m1000,10#00$m4ff0,ffffffff#00$M1000,2:1122#00$X1000,3:a}\x03*\"#00$x1000,20#00"
@@ -149,6 +154,10 @@ u8 *fuzz_sample(size_t *size)
         "g1#00$Hc-1#00$T1#00$qC#00$qfThreadInfo#00$qsThreadInfo#00"
         "$qThreadExtraInfo,1#00$qAttached#00$qRcmd,68656c70#00$qreprise.Moved#00$qOffsets#00$"
         "qSymbol::#00"
+        "$Hgp5.6#00$Tp7.-1#00$vCont;c:p7.-1#00$QCatchSyscalls:1;1;3b#00$QCatchSyscalls:0#00"
+        "$QPassSignals:e;10;4a#00$qXfer:siginfo:read::0,80#00$qXfer:auxv:read::0,100#00$D;7#00"
+        "$qreprise.Shows#00$Qreprise.Forks:1#00$vFile:setfs:0#00$vFile:open:2f61,0,0#00"
+        "$vFile:fstat:0#00$vFile:pread:0,40,3#00$vFile:readlink:2f61#00$vFile:close:0#00"
         "$qXfer:features:read:target.xml:0,400#00$qXfer:threads:read::0,1000#00-$vKill;1#00";
     u8 *data = malloc(sizeof(text) - 1);
     *size = sizeof(text) - 1;

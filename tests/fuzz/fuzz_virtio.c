@@ -66,7 +66,7 @@ static void world_emit(void *opaque, enum dev_emit kind, unsigned unit, const vo
     struct world *w = opaque;
     if (!target.emit)
         abort();
-    if (kind != EMIT_GPU) /* that has pointers */
+    if (kind != EMIT_GPU && kind != EMIT_SHARE) /* those have pointers */
         w->messages += XXH3_64bits_withSeed(data, len, 256u * kind + unit);
     target.emit(w, kind, unit, data, len);
 }

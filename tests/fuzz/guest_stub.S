@@ -3,6 +3,8 @@
  * stack, tables and segments as far as they can be and jumps to the next 64-byte piece of the
  * random region at 2 MiB. Linked at 1 MiB, flat binary.
  */
+#include "guest_stub.inc"
+
         .code64
         .globl stub_start, stub_end
         .section .rodata
@@ -48,20 +50,7 @@ next:
         movb $0x89, 37(%rdi)
         mov $32, %ax
         ltr %ax
-        mov $0x18, %ax
-        mov %ax, %ss
-        mov %ax, %ds
-        mov %ax, %es
-        xor %eax, %eax
-        mov %rax, %dr7
-        mov %cr4, %rax
-        or $0x620, %rax
-        mov %rax, %cr4
-        mov %cr0, %rax
-        and $~0xc, %rax
-        or $2, %rax
-        mov %rax, %cr0
-        fninit
+        usual_registers
         mov counter(%rip), %rax
         incq counter(%rip)
         cmp $16384, %rax

@@ -31,6 +31,7 @@ RECORDINGS = {
     "rep": ("rep", []),
     "smc": ("smc", ["--cpu", "x86-64-v3"], {"avx2": True}),
     "interrupts": ("interrupts", []),
+    "undefined": ("undefined", []),
     "paging": ("paging", ["--memory", "32M"]),
     "compat": ("compat", []),
     "counters": ("counters", ["--cpu", "nehalem"]),
@@ -46,6 +47,12 @@ RECORDINGS = {
                           "--append", "-- cat /proc/interrupts /proc/cmdline"],
               {"kernel": IMAGES / "linux/vmlinuz", "images": ["linux/vmlinuz", "linux/initrd"], "cost": 20,
                "parts": 4}),
+    "share": ("vmlinuz", ["--initrd", IMAGES / "linux/initrd", "--memory", "128M", "--append",
+                          'quiet -- "mkdir /mnt; mount -t virtiofs share /mnt; cd /mnt; ls -la . deep; cat small; '
+                          'md5sum large deep/*; cat none; echo x >small"'],
+              {"kernel": IMAGES / "linux/vmlinuz", "images": ["linux/vmlinuz", "linux/initrd"], "cost": 20,
+               "parts": 4, "share": {"small": b"a small file\n", "large": bytes(range(256)) * 40,
+                                     "deep/again": bytes(range(256)) * 40, "deep/empty": b""}}),
     "devices": ("stretch", ["--disk", "disk0", "--net", "user", "--gpu", "2d", "--console", "hvc0", "--port",
                             "a=out:/dev/null"], {"disks": [1 << 20]}),
     "branches": ("exceptions", [], {"env": BRANCH}),
@@ -65,6 +72,11 @@ def record(name, guest, options, more):
         for i, size in enumerate(more.get("disks", ())):
             with open(f"{place}/disk{i}", "wb") as f:
                 f.truncate(size)
+        for path, data in more.get("share", {}).items():
+            file = pathlib.Path(place) / "dir" / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(data)
+            options = options if "--share" in options else [*options, "--share", "dir"]
         child = subprocess.Popen([str(a) for a in (*argv, *options)], cwd=place, stdin=subprocess.PIPE,
                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                  env={**os.environ, "XDG_STATE_HOME": place, **more.get("env", {})})
@@ -95,9 +107,9 @@ def main():
         if not (HERE / name).exists():
             more = more[0] if more else {}
             record(name, guest, options, more)
+            golden.KEPT[name] = {"maker": of_recording(name)["host_cpu"]}
             if "images" in more:
-                golden.KEPT[name] = {"images": take_out(name, more["images"])}
-            golden.KEPT.setdefault(name, {})["maker"] = of_recording(name)["host_cpu"]
+                golden.KEPT[name]["images"] = take_out(name, more["images"])
     kept = golden.KEPT
     for name, (guest, options, *more) in RECORDINGS.items():
         more = more[0] if more else {}

@@ -162,7 +162,7 @@ static const struct probe probes[Q_COUNT] = {
     [Q_MXCSR] = {"MXCSR_MASK is not FFFF", 1, {0x90}, more_mxcsr},
     [Q_MASKMOV] = {"MASKMOVDQU's CR2 is the page's start", 4, {0x66, 0x0f, 0xf7, 0xc1}, page_start,
                    .rdi = HOLE - 2},
-    [Q_LOCK] = {"#GP and #PF come before #UD for LOCK", 4, {0xf0, 0x0f, 0x00, 0x2b}, is_pf,
+    [Q_LOCK] = {"#GP, #PF and #AC come before #UD for LOCK", 4, {0xf0, 0x0f, 0x00, 0x2b}, is_pf,
                 .rbx = HOLE},
     [Q_LOOP] = {"LOOPE and LOOPNE go by F2 and F3", 3, {0xf2, 0xe1, 0x02}, taken, .rcx = 2},
     [Q_MOVSXD] = {"MOVSXD with 66h reads four bytes", 3, {0x66, 0x63, 0x03}, is_pf,
@@ -390,13 +390,17 @@ const char *host_undecoded(const struct icase *c, const struct outcome *n, const
     }
     if (*b == 0x62 && n->vector == EXC_GP && n->st.rip == c->address)
         return "an EVEX-like string that is too long";
+    /* With the immediate that only /0 has. */
+    if ((*b & 0xfe) == 0xc6 && b[1] & 0x38 && n->vector == EXC_GP && n->st.rip == c->address)
+        return "an undefined one of group 11 that is too long";
     if (quirk[Q_MASK] && mask_insn(b))
         return probes[Q_MASK].text;
     if (quirk[Q_CR8] && lock && b[0] == 0x0f && (b[1] & 0xfd) == 0x20 && n->vector == EXC_GP &&
         n->st.rip == c->address)
         return probes[Q_CR8].text;
     if (quirk[Q_LOCK] && lock && b[0] == 0x0f && (b[1] == 0 || (b[1] & 0xfc) == 0x20) &&
-        (n->vector == EXC_PF || n->vector == EXC_GP || n->vector == EXC_SS) &&
+        (n->vector == EXC_PF || n->vector == EXC_GP || n->vector == EXC_SS ||
+         n->vector == EXC_AC) &&
         n->st.rip == c->address)
         return probes[Q_LOCK].text;
     return NULL;

@@ -40,6 +40,20 @@
 /* What the cases are: CODE_64, or in compatibility mode CODE_32 or CODE_16. 16-bit code lies beyond
  * its first 64 KiB here, so that its address is RIP; branches of 16 bits lead away from it. */
 extern enum code_size test_code;
+/* The rules of the engines: ENGINE_REVISION, or, where the host's CPU says what is right, the last
+ * one of which what is undefined is the host's. */
+extern u32 test_revision;
+#define REVISION_HOSTS 3u
+
+struct icase;
+struct outcome;
+/* canon.c: what is undefined, a second time, from the decoder's facts. Flags after an instruction
+ * whose RCX is that. */
+u32 canon_flags(const ZydisDecodedInstruction *in, const ZydisDecodedOperand *ops, u64 rcx);
+/* Makes of what the host's CPU left what is canonical. False: another model's to say, or, of
+ * several instructions, nobody's. */
+bool canon_expect(const struct icase *c, struct outcome *n);
+
 /* As --code has it. */
 static inline unsigned test_bits(void)
 {
@@ -282,8 +296,8 @@ int guest_vector(struct guest *g);
 void guest_on_pmi(struct guest *g, void (*pmi)(void *opaque, struct guest *g), void *opaque);
 /* Another guest with an engine of its own goes on where that one is. */
 void guest_copy(struct guest *to, struct guest *from);
-/* The device does not write by itself when it is asked for the time: no tape of the engine that
- * checks itself has that. */
+/* The device does not write after an OUT by itself: no tape of the engine that checks itself has
+ * that. */
 void guest_quiet(struct guest *g);
 /* It goes no further. */
 bool guest_ended(const struct guest *g);

@@ -177,15 +177,30 @@ static unsigned over_table(struct rng *r, u32 here, u8 *out)
     return (unsigned)(p + 6 - out);
 }
 
-/* rdtsc; in or out imm8, al; op with the device and al; mov edi, the device; repne scasb. Which of
- * them it is follows from bits that do not say how the device writes (guest.c). */
+/* rdtsc; rdtscp; mov from a segment register; in or out imm8, al; op with the device and al; mov
+ * edi, the device; repne scasb. Which of the last it is follows from bits that do not say how the
+ * device writes (guest.c). */
 static unsigned asking(struct rng *r, u8 *out)
 {
     static const u8 op[] = {0x88, 0x00, 0x86};
 
-    if (rng_chance(r, 40)) {
+    if (rng_chance(r, 30)) {
         memcpy(out, "\x0f\x31", 2);
         return 2;
+    }
+    if (rng_chance(r, 15)) {
+        memcpy(out, "\x0f\x01\xf9", 3);
+        return 3;
+    }
+    if (rng_chance(r, 30)) {
+        static const u8 before[] = {0x66, 0x48, 0x41, 0x49};
+        u8 *p = out;
+        if (rng_chance(r, 70))
+            *p++ = before[rng_below(r, test_code == CODE_64 ? sizeof before : 1)];
+        u8 reg = (u8)rng_below(r, 7);
+        *p++ = 0x8c;
+        *p++ = (u8)(0xc0 | rng_below(r, 6) << 3 | (reg == 4 ? 7 : reg)); /* not RSP */
+        return (unsigned)(p - out);
     }
     if (rng_chance(r, 50)) {
         out[1] = (u8)rng_below(r, 256);

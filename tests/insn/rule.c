@@ -40,6 +40,16 @@ static u32 written(const ZydisDecodedInstruction *in, const ZydisDecodedOperand 
     return sure;
 }
 
+/* Where what is undefined becomes zero, that is overwritten as well, unless a count decides. */
+static u32 overwritten(const ZydisDecodedInstruction *in, const ZydisDecodedOperand *ops)
+{
+    u32 sure = written(in, ops);
+    if (test_revision > REVISION_HOSTS && canon_flags(in, ops, 0) == canon_flags(in, ops, 1) &&
+        canon_flags(in, ops, 0) == canon_flags(in, ops, 2))
+        sure |= canon_flags(in, ops, 0);
+    return sure;
+}
+
 static bool stops(enum cpu_model model, const ZydisDecodedInstruction *in)
 {
     if (in->meta.branch_type != ZYDIS_BRANCH_TYPE_NONE)
@@ -80,7 +90,7 @@ u32 rule_live(enum cpu_model model, const u8 page[PAGE_SIZE], unsigned offset)
                 ZydisDecoderDecodeFull(&dec, page + offset, PAGE_SIZE - offset, &in, ops)) ||
             stops(model, &in))
             break;
-        kill = written(&in, ops);
+        kill = overwritten(&in, ops);
         if (in.cpu_flags) {
             live |= in.cpu_flags->tested & open;
             kill |= in.cpu_flags->tested;

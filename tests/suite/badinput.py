@@ -282,7 +282,7 @@ def recording(t):
 
     every("No such file")
     (t.dir / "bad").write_text("x")
-    every("Not a directory")
+    every("is no whole packed recording")
     (t.dir / "bad").unlink()
     (t.dir / "bad").mkdir()
     every("is not a recording")

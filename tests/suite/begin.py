@@ -1,11 +1,13 @@
 """`record --from`: recordings that begin in others."""
+import json
 import os
 import re
 import shutil
 import signal
 import subprocess
 
-from suite.harness import ERROR, IMAGES, USAGE, Session, test
+from suite.boot import image
+from suite.harness import ERROR, IMAGES, ROOT, USAGE, Session, test
 
 INPUTS = ("console", "quit", "input", "disk", "power", "nmi")
 
@@ -27,6 +29,16 @@ def inputs(t, name):
     return [e for e in t.events(name) if e["type"] in INPUTS]
 
 
+def log_before(t, name):
+    """Its records up to where it begins in another one, or all of them."""
+    records = []
+    for e in t.events(name):
+        if e["type"] == "note" and e["what"] == "from":
+            break
+        records.append({k: v for k, v in e.items() if k != "index"})
+    return records
+
+
 @test("begin/points", cost=3)
 def points(t):
     """From each kind of point: up to there it is the other recording, input for input; from there on it is live.
@@ -43,7 +55,7 @@ def points(t):
         r = begun(t, name, "rec", "--at", point, typed=b"another\nexit\n")
         mine = inputs(t, name)
         if given is None:
-            at = t.info(name)["from_position"]
+            at = t.info(name)["descent"][0]["position"]
             given = len([x for x in before if x["position"] <= at])
         for a, b in zip(before[:given], mine):
             t.equal((b["position"], b["time"], b["type"], b["cpu"]), (a["position"], a["time"], a["type"], a["cpu"]),
@@ -54,13 +66,63 @@ def points(t):
         t.check(replayed.out.endswith(r.out) and len(r.out) < len(replayed.out) or not given,
                 "what the part before printed was shown again")
         t.replay(name, env={"REPRISE_TEST_SLICE": 997})
-        told = t.info(name)
-        t.equal(told["from"], str(t.dir / "rec"), "where it begins")
-    t.has(t.run(t.reprise, "info", t.dir / "r6").text, rf"begun from +\S+/rec, at or after position {end} ")
+        t.equal([d["recording"] for d in t.info(name)["descent"]], [str(t.dir / "rec")], "where it begins")
+        t.equal(log_before(t, name), log_before(t, "rec")[:len(log_before(t, name))], f"the records before {point}")
+    t.has(t.run(t.reprise, "info", t.dir / "r6").text, rf"begun from +\S+/rec, at position {end} ")
     shutil.rmtree(t.dir / "rec")
     begun(t, "again", "r6", "--at", f"insn:{end - 1}", typed=b"a third\nexit\n")
     shutil.rmtree(t.dir / "r6")
     t.has(t.replay("again", "--engine", "dbt,paranoid").text, r"a third$")
+    t.has(begun(t, "third", "again", "--at", "end", code=ERROR).error,
+          r"machine of .*/again ends at position \d+ \(.*\), and nothing goes on from there; --at=end-1")
+    begun(t, "third", "again", "--at", "end-1", typed=b"exit\n")
+    t.equal([d["recording"] for d in t.info("third")["descent"]], [str(t.dir / "r6"), str(t.dir / "again")],
+            "the line of descent")
+
+
+@test("begin/checkpoints", cost=6)
+def checkpoints(t):
+    """Where it has checkpoint files of its own user's, it is there at once, and they are the new one's as well;
+    nobody else's are, damaged ones are said and left out, and a file system of its own is no reason to fail."""
+    for _ in range(20):  # how many there are is the host's time's
+        t.tiny("rec", "stretch", "--force", "--checkpoint-every", "0.001", "--seed", 1)
+        count, end = t.info("rec")["checkpoints"], t.info("rec")["position"]
+        if count >= 3:
+            break
+    t.check(count >= 3, "too few checkpoints")
+    files = [t.dir / f"rec/checkpoints/{n:06}" for n in range(count)]
+    whole = t.run(t.reprise, "replay", "--to", end - 10, "--regs", "--json", t.dir / "rec").out
+
+    def begin(name, point, how, source="rec", env=None):
+        r = begun(t, name, source, "--force", "--at", point, "-v", typed=b"", env=env)
+        t.has(r.error, how, f"how {name} begins")
+        t.replay(name)
+        t.equal(json.loads(t.run(t.reprise, "replay", "--to", end - 10, "--regs", "--json", t.dir / name).out),
+                json.loads(whole), "the place in it")
+        return r
+    begin("all", f"insn:{end - 10}", f"from checkpoint {count} of {count}, ")
+    for n, file in enumerate(files):
+        t.equal((t.dir / "all/checkpoints" / file.name).stat().st_ino, file.stat().st_ino, f"the inode of file {n}")
+    t.verify_checkpoints("all")
+    at = re.search(r"from checkpoint \d+ of \d+, at position (\d+)", begin("first", "insn:1", "from power-on").error)
+    t.check(not at, "a checkpoint of before")
+    t.check(not (t.dir / "first/checkpoints").exists(), "checkpoints of after it are kept")
+    for n, block in [(n, False) for n in range(count)] + [(count - 1, True)]:
+        forged = t.dir / "bad"
+        shutil.rmtree(forged, ignore_errors=True)
+        shutil.copytree(t.dir / "rec", forged)
+        path = forged / f"checkpoints/{n:06}"
+        data = bytearray(path.read_bytes())
+        data[len(data) // 3 if block else -8] ^= 1  # the last one's pages are all loaded; the end is the table of all
+        path.write_bytes(data)
+        r = begin("new", f"insn:{end - 10}", rf"checkpoints/{n:06} is of no use \((wrong checksum|.*cannot be decompressed)",
+                  source="bad")
+        t.has(r.error, "replayed from power-on" if block else f"from checkpoint {n} of" if n else "from power-on")
+    other = {"XDG_STATE_HOME": str(t.dir / "elsewhere")}
+    begin("stranger", f"insn:{end - 10}", "from power-on", env=other)
+    shutil.rmtree(t.dir / "rec")
+    t.verify_checkpoints("all")
+    begin("again", f"insn:{end - 10}", f"from checkpoint {count} of {count}, ", source="all")
 
 
 @test("begin/linux", cost=8)
@@ -93,6 +155,73 @@ def linux(t):
     t.replay("on")
 
 
+def branch(t, name, source, seed, **more):
+    """What a shell there reads of its kernel's randomness; with that seed."""
+    options = ("--seed", seed) if seed is not None else ()
+    r = begun(t, name, source, *options, typed=b"echo its $(head -c 16 /dev/urandom | md5sum); poweroff -f\n", **more)
+    return re.findall(r"^its ([0-9a-f]{32})", r.text, re.M)
+
+
+@test("begin/seeds", cost=8)
+def seeds(t):
+    """Branches from one point with other seeds have other randomness, at once; with the same one, or with none, the same.
+    Their guest's kernel is told by the generation ID. A machine of before has none, which is said."""
+    image(t, "generic")
+    s = Session(t, "rec", "--memory", "512M", "--checkpoint-every", "0.3", image="generic", append="quiet")
+    s.prompt()
+    s.send("\x01x")
+    s.finish()
+    seen = {}
+    for seed in (None, 1, 2, 3, 4, 5):
+        got = [branch(t, f"s{seed}{n}", "rec", seed) for n in "ab"]
+        t.check(len(got[0]) == 1, f"seed {seed} gave {got}")
+        t.equal(got[1], got[0], f"the randomness with seed {seed} again")
+        seen[seed] = got[0][0]
+        t.replay(f"s{seed}a")
+        told = [e["type"] for e in t.events(f"s{seed}a") if e["type"] in ("reseed", "generation")]
+        t.equal(told, ["reseed", "generation"] if seed else [], f"what the machine was given with seed {seed}")
+    t.equal(len(set(seen.values())), len(seen), "different random numbers")
+    t.check(branch(t, "later", "s1a", None, code=ERROR) == [], "a machine that powered off goes on")
+    t.env["REPRISE_TEST_MAKER"] = "GenuineIntel"  # it has none of the instructions in which makers differ
+    golden = t.dir / "golden"
+    shutil.copytree(ROOT / "tests/golden/typed", golden)
+    r = begun(t, "older", "golden", "--at", "insn:1000", "--seed", 7, code=None)
+    t.has(r.error, "has no generation ID: only its entropy device has another seed")
+    t.replay("older")
+    t.equal([e["type"] for e in t.events("older") if e["type"] in ("reseed", "generation")], ["reseed"],
+            "what an older machine was given")
+
+
+@test("begin/connections", cost=5)
+def connections(t):
+    """Ports and shares of the machine are connected anew, or to nobody; what was read before is kept in the new one."""
+    image(t)
+    (t.dir / "sh").mkdir()
+    (t.dir / "sh/a").write_bytes(b"of before\n" * 2000)
+    (t.dir / "in").write_bytes(b"to the port\n")
+    s = Session(t, "rec", "--share", t.dir / "sh", "--port", "agent=none", "--port", "other=none", "--checkpoint-end")
+    s.prompt()
+    s.type("mkdir -p /m; mount -t virtiofs share /m; md5sum /m/a; cat /dev/virtio-ports/agent; echo none $?", "none 0")
+    s.send("\x01x")
+    s.finish()
+    (t.dir / "sh/b").write_bytes(b"of later\n")
+    commands = b"cat /m/b; head -c 20 /m/a; head -n 1 /dev/virtio-ports/agent; poweroff -f\n"
+    alone = begun(t, "alone", "rec", "-v", typed=commands)
+    t.has(alone.error, "from checkpoint 1 of 1")
+    t.has(alone.text, "/m/b.*: (Transport endpoint is not connected|Connection refused)")
+    t.lacks(alone.text, "of later")
+    r = begun(t, "connected", "rec", "--share", t.dir / "sh", "--port", f"agent=in:{t.dir}/in", typed=commands)
+    t.has(r.text, "^of later[\\s\\S]*^of before\\s*^of before[\\s\\S]*^to the port")
+    shutil.rmtree(t.dir / "sh")
+    shutil.rmtree(t.dir / "rec")
+    t.replay("alone")
+    t.replay("connected")
+    t.verify_checkpoints("connected")
+    for options, why in ((("--port", f"nobody=in:{t.dir}/in"), "the machine has no port of that name"),
+                         (("--share", t.dir, "--share", t.dir), "the machine has 1, not 2")):
+        t.has(begun(t, "x", "alone", "--at", "insn:1000", *options, code=ERROR).error, why)
+
+
 @test("begin/refused", cost=2)
 def refused(t):
     """What cannot be, each with its reason; nothing is left behind, and the other recording is as it was."""
@@ -105,7 +234,7 @@ def refused(t):
         t.check(not (t.dir / "x").exists(), "a recording is left")
     no("the machine is the one of .*; --memory cannot be said again", "--memory", "32M", code=USAGE)
     no("--kernel cannot", "--kernel", IMAGES / "tiny/echo.elf", code=USAGE)
-    no("--seed cannot", "--seed", 1, code=USAGE)
+    no("seed", "--seed", "often", code=USAGE)
     no("--disk cannot", "--disk", "x.img", code=USAGE)
     no("engine=dbt only", "--engine", "kvm", code=USAGE)
     no("lies after the end", "--at", "insn:99G")

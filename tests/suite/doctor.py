@@ -78,6 +78,8 @@ def facts(t):
     t.equal(f["net.user"]["state"], "yes", "reprise-net")
     t.has(f["net.user"]["value"], r"libslirp \d")
     t.has(f["net.user"]["note"], "sandbox: holds")
+    t.equal(f["share"]["state"], "yes", "reprise-fs")
+    t.has(f["share"]["note"], "sandbox: holds")
     t.equal(f["net.tap"]["state"] == "yes", os.access("/dev/net/tun", os.R_OK | os.W_OK),
             "/dev/net/tun")
     for key, name in (("disk.qemu_nbd", "qemu-nbd"), ("debug.gdb", "gdb")):
@@ -188,7 +190,7 @@ def permission(t):
     t.has(f["kvm.device"]["note"], "usermod -aG kvm")
     t.has(r["advice"], "usermod -aG kvm")
     t.equal(r["engines"][0]["linux"], True, "dbt without privileges")
-    for key in ("gpu.renderer", "display.viewer", "net.user"):
+    for key in ("gpu.renderer", "display.viewer", "net.user", "share"):
         t.equal(f[key]["state"], "no", key)
         t.has(f[key]["note"], "there is no program .*/reprise-")
 

@@ -3,6 +3,7 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
 
 from suite.gdb import Client, Server, connect
 from suite.harness import ERROR, IMAGES, test
@@ -45,20 +46,20 @@ def private(t):
     """Without an ENDPOINT gdb's socket is in a directory of its own, both this user's alone; nothing
     is left of it. So it is while recording."""
     t.tiny("rec", "paging")
-    (t.dir / "run").mkdir()
     argv = ([t.reprise, "replay", "--gdb", t.dir / "rec"],
             [t.reprise, "record", "-o", t.dir / "live", "--memory", "16M", "--gdb", "--gdb-wait",
              "--kernel", IMAGES / "tiny" / "paging.elf"])
     for command in argv:
-        server = Server(t, "rec", argv=command, env={"XDG_RUNTIME_DIR": t.dir / "run"})
-        t.check(server.address.startswith(f"{t.dir}/run/reprise-"), f"it is {server.address}")
-        t.equal((mode(server.address), mode(os.path.dirname(server.address))), (0o600, 0o700),
-                "the modes of the socket and its directory")
-        c = Client(t, server=server)
-        t.equal(c.position(), 0 if "record" in command else c.position(), "the position")
-        c.sock.close()
-        server.end()
-        t.equal(list((t.dir / "run").iterdir()), [], "what is left")
+        with tempfile.TemporaryDirectory() as run:  # short enough for a socket, wherever the clone is
+            server = Server(t, "rec", argv=command, env={"XDG_RUNTIME_DIR": run})
+            t.check(server.address.startswith(f"{run}/reprise-"), f"it is {server.address}")
+            t.equal((mode(server.address), mode(os.path.dirname(server.address))), (0o600, 0o700),
+                    "the modes of the socket and its directory")
+            c = Client(t, server=server)
+            t.equal(c.position(), 0 if "record" in command else c.position(), "the position")
+            c.sock.close()
+            server.end()
+            t.equal(os.listdir(run), [], "what is left")
     # A directory whose name is too long for a socket.
     deep = t.dir / ("x" * 100)
     deep.mkdir()

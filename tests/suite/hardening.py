@@ -3,7 +3,7 @@ import re
 
 from suite.harness import test
 
-PROGRAMS = ["reprise", "reprise-gpu", "reprise-display", "reprise-net"]
+PROGRAMS = ["reprise", "reprise-gpu", "reprise-display", "reprise-net", "reprise-fs"]
 
 
 @test("hardening/binaries")

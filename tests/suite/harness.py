@@ -109,8 +109,10 @@ class Case:
     # Commands
 
     def environment(self, extra=None):
-        env = dict(os.environ, **self.env, LC_ALL="C", XDG_STATE_HOME=str(self.state), ASAN_OPTIONS="detect_leaks=1:abort_on_error=1",
+        env = dict(os.environ, LC_ALL="C", XDG_STATE_HOME=str(self.state), XDG_DATA_HOME=str(self.dir / "data"),
+                   XDG_CACHE_HOME=str(self.dir.parent / "run-cache"), ASAN_OPTIONS="detect_leaks=1:abort_on_error=1",
                    UBSAN_OPTIONS="print_stacktrace=1")
+        env.update(self.env)
         for name in ("REPRISE_TEST_PERTURB", "REPRISE_TEST_SLICE", "REPRISE_TEST_CODE_CACHE"):
             env.pop(name, None)
         env.update({k: str(v) for k, v in (extra or {}).items()})

@@ -54,6 +54,12 @@ MUTATIONS = (
      "put_to_plain(t, tr_lin(t, i), g->slot);", "put_to_plain(t, t->lin, g->slot);"),
     ("two guards have one register at a time", DBT + "guard.c",
      "t->group[k].found == IN_REGISTER && t->group[k].reg == reg &&\n            overlap(t, &t->group[k], g)", "false"),
+    ("the TSC is as of after the budget was taken", DBT + "inlined.c",
+     "i >= t->check ? (int)(t->count - i) : -(int)i", "(int)(t->count - i)"),
+    ("the TSC is as of a block's end", DBT + "inlined.c", "(int)(t->count - i) : -(int)i", "0 : -(int)i"),
+    ("CR4.TSD has no say", DBT + "inlined.c", " && !(d->c.mode & MODE_TSD)", ""),
+    ("a selector of 16 bits clears the rest", DBT + "inlined.c", "if (in->opsize == 2) {\n        e1(e, 0x65);",
+     "if (false) {\n        e1(e, 0x65);"),
     ("a stack access may go on in the next page", DBT + "host.c",
      "~(u64)(PAGE_SIZE - 1) | ((1u << k) - 1)", "~(u64)(PAGE_SIZE - 1)"),
     ("a stack store does not ask whether it may write", DBT + "put.c",
@@ -174,7 +180,7 @@ def fails(t, *argv, env=None):
 def noticed(t, tree, programs):
     """Do guests fail that have what is rare in programs, or a campaign? 0: neither."""
     built = tree / "build" / "rel"
-    for guest in ("across", "meets", "compat"):
+    for guest in ("across", "meets", "compat", "named"):
         if fails(t, built / "reprise", "record", "--force", "-o", t.dir / "rec", "--memory", "16M", "--kernel",
                  IMAGES / "tiny" / (guest + ".elf")):
             return -1

@@ -559,7 +559,7 @@ def options(t):
         t.check(not (t.dir / "rec").exists(), "a recording was left")
 
     for spec in ("", "users", "User", "tap2,ifname=x", "bridge", "=", ","):
-        refused(spec, "neither user, tap nor none")
+        refused(spec, "neither user, tap, unplugged nor none")
     for spec in ("user,", "user,,", "user,foo", "user,foo=1", "user,=,"):
         refused(spec, "there is no option", "hostfwd=.*, restrict=on.off, ")
     for bad in ("tcp", "tcp:", "tcp::", "tcp::22", "tcp::22-", "tcp::22-22", "tcp::22-:", "tcp::-:22",

@@ -62,7 +62,7 @@ BROKEN = (
      "stretch", r"lea \w+, \[\w+\+\w+\*2"),
     ("stores to translated code are not seen", DBT + "cache.c", "pg->flags |= PG_CODE;", ";", "smc", r"mov eax, 0x"),
     ("the TLB keeps what a changed page-table entry mapped", "vmm/cpu/x86/tlb.c",
-     "drop_range(d, lin, 1ull << shift);", "(void)lin;", "paging", ""),
+     "drop_everywhere(d, lin, 1ull << shift);", "(void)lin;", "paging", ""),
 )
 
 

@@ -13,7 +13,7 @@ LAID_OUT_BY = 14  # other releases of clang-format have other ideas of some line
 CONTRACTS = ["machine/machine.h", "machine/source.h", "dev/input.h"]
 LAYERS = {
     "vmm/base": ["base/"],
-    "vmm/board": ["base/", "board/", "cpu/model.h", "dsdt.h", "bios_image.h"],
+    "vmm/board": ["base/", "board/", "cpu/model.h", "dsdt.h", "generation.h", "bios_image.h"],
     # What a boot menu says is text; a child reads the disks.
     "vmm/boot": ["base/", "boot/", "host/child.h", "host/disk.h", "host/disk_chain.h"],
     # A device works on a disk of the host; what that is, it does not know.
@@ -40,16 +40,22 @@ LAYERS = {
     "vmm/live": ["base/", "host/", "live/", "keynames.h", "viewer/protocol.h",
                  "virtio-gpu-log/play/drive.h", "virtio-gpu-log/play/renderer.h",
                  # The renderer's replies on their way into the machine.
-                 "dev/device.h", "dev/virtio/gpu_reply.h", "dev/virtio/gpu_store.h"] + CONTRACTS,
+                 "dev/device.h", "dev/virtio/gpu_reply.h", "dev/virtio/gpu_store.h",
+                 # ... and those of file servers.
+                 "dev/virtio/fs_limits.h"] + CONTRACTS,
     # What people see and do: a process of its own, which knows no machine.
     "vmm/viewer": ["base/", "viewer/", "host/clock.h", "host/peer.h", "host/sandbox.h", "host/input_report.h",
                    "host/keymap.h"],
     # The network in user space, likewise: it has libslirp and sockets, and no machine.
     "vmm/netd": ["base/", "netd/", "host/clock.h", "host/landlock.h", "host/net_protocol.h"],
-    "vmm/cmd": ["base/", "board/", "boot/", "host/", "inspect/", "live/", "replay/", "cmd/", "cpu/model.h", "cpu/vcpu.h",
+    # The file server of a share: it reads files, and knows no machine.
+    "vmm/fsd": ["base/", "fsd/", "host/landlock.h", "host/share_protocol.h"],
+    "vmm/cmd": ["guest-agent/agent/protocol.h", "base/", "board/", "boot/", "host/", "inspect/", "live/", "replay/", "cmd/", "cpu/model.h", "cpu/vcpu.h",
                 "virtio-gpu-log/", "cpu/engine.h", "cpu/stats.def", "version.h", "cpu/kvm/probe.h",
                 # What gdb is taught, in the program.
                 "gdb_session.h"] + CONTRACTS,
+    # Commands as functions, for many runs.
+    "vmm/cmd/hunt": ["base/", "cmd/", "cpu/vcpu.h", "host/clock.h", "host/outside.h", "host/sandbox.h", "inspect/", "replay/"] + CONTRACTS[:1],
     "vmm/version.h": [],
     "vmm/main.c": ["base/", "cmd/", "version.h"],
     "vmm/machine": ["base/", "board/", "cpu/engine.h", "cpu/stats.h", "cpu/model.h", "cpu/vcpu.h", "dev/",
@@ -299,7 +305,7 @@ PARKED = {
     "follow_left": "does not come back", "host_enter": "before the guest's state is there",
     "insn_decode": "icache.c parks", "insn_text": "a report", "note_lacking": "exec_begin() parks",
     "tape_to_ram": "for devices, which are called parked", "translate": "run.c parks",
-    "translate_snippet": "run.c parks",
+    "translate_snippet": "run.c parks", "x87_compute": "help_x87_own() parks",
 }
 
 

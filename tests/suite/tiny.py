@@ -2,10 +2,10 @@
 import random
 import re
 
-from suite.harness import CRASH, DAMAGE, FINE, HALTED, IMAGES, ROOT, cpu, test
+from suite.harness import CRASH, DAMAGE, DIVERGED, ERROR, FINE, HALTED, IMAGES, ROOT, cpu, test
 
 ENDS = {"triplefault": CRASH, "haltforever": HALTED}
-OWN_TEST = {"echo", "edge", "spin", "windows"}
+OWN_TEST = {"echo", "edge", "spin", "startup", "windows"}
 COMMON = {"lib", "irq", "virtio_gpu"}
 SCREEN = ("--gpu", "2d,xres=96,yres=64")
 OPTIONS = {"gpu": SCREEN, "gpu_hostile": SCREEN}
@@ -32,6 +32,30 @@ for model in ("nehalem", "haswell", "skylake-server", "icelake-server", "zen2"):
     guest("named", model)
     guest("asks", model)
     guest("counters", model)
+
+
+@test("tiny/other-maker")
+def other_maker(t):
+    """Results as another maker's CPU might have them change nothing: undefined flags are set before they get their
+    value, approximations are looked up. Without that value the replay differs, so the faking is real."""
+    fake = {"REPRISE_TEST_OTHER_MAKER": "1"}
+    r = t.tiny("rec", "undefined")
+    t.same("rec", r, "--verify", env=fake)
+    t.same("rec", r, "--verify", env={**fake, "REPRISE_TEST_CLOBBER": "1", "REPRISE_TEST_HOT": "1"})
+    t.same("rec", r, "--verify", env={"REPRISE_TEST_MAKER": "CentaurHauls"})
+    raw = t.replay("rec", "--verify", env={"REPRISE_TEST_OTHER_MAKER": "raw"}, code=None)
+    t.equal(raw.code, DIVERGED, "the exit code where undefined flags stay as they are")
+    t.same("rec", t.tiny("faked", "undefined", env=fake), "--verify")
+
+
+@test("tiny/maker-refused")
+def maker_refused(t):
+    """Where positions are branches, what is undefined is the host's, and another maker's host refuses it."""
+    t.tiny("rec", "waits", env={"REPRISE_TEST_BRANCH": "1"}, code=None)
+    r = t.replay("rec", env={"REPRISE_TEST_MAKER": "CentaurHauls"}, code=None)
+    t.equal(r.code, ERROR, "the exit code")
+    t.has(r.error, "recorded on a CPU by .*, this host's is by .*: some instructions give other results there.*"
+                   "With --engine dbt, or --counter step, what is recorded replays anywhere")
 
 
 def answers(lines):

@@ -26,8 +26,8 @@ def help_(t):
                          (["replay", "--verfiy", "x"], "did you mean '--verify'"),
                          (["trace", "--form=3", "x"], "did you mean '--from'"),
                          (["events", "x", "--kind", "pakcet"], "did you mean 'packet'"),
-                         (["record", "--smp", "2"], "one CPU so far"),
-                         (["replay", "--cpus=2", "x"], "one CPU so far")):
+                         (["record", "--smp", "2"], "here it is --cpus"),
+                         (["replay", "--cores=2", "x"], "here it is --cpus")):
         t.has(t.run(t.reprise, *words, code=USAGE).error, meant)
     r = t.run(t.reprise, "xylophone", code=USAGE)
     t.lacks(r.error, "did you mean")

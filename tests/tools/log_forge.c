@@ -1,8 +1,9 @@
 /*
  * log_forge FROM TO SEED: copies a log, its checksums right, with some of the renderer's replies
- * (gpu records) changed: bytes flipped, cut, repeated, another's; and of each place (of a guest
- * that was stopped between two positions) a byte. With a fourth argument, `console`, also a bit of
- * the first bytes typed. Prints how many there are and how many were changed.
+ * (gpu records) and the file server's (share) changed: bytes flipped, cut, repeated, another's; and
+ * of each place (of a guest that was stopped between two positions) a byte. With a fourth argument,
+ * `console`, also a bit of the first bytes typed. Prints how many there are and how many were
+ * changed.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -70,7 +71,7 @@ int main(int argc, char **argv)
             memcpy(bytes, b->data, b->len);
             bytes[below(b->len)] ^= (u8)(1 + below(255));
             *b = (struct log_bytes){b->len, bytes};
-        } else if (b && rec.type == REC_GPU) {
+        } else if (b && (rec.type == REC_GPU || rec.type == REC_SHARE)) {
             replies++;
             memcpy(bytes, b->data, b->len);
             if (!below(40)) {

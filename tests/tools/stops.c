@@ -91,7 +91,8 @@ static int begin(struct replay *r, const char *dir, enum engine_kind engine, str
         err_set(err, -EINVAL, "its positions are no branches (record --counter pmu)");
         die(dir, err);
     }
-    struct player_config config = {.log = r->o.log, .dir = dir, .verify = true};
+    struct player_config config = {
+        .log = r->o.log, .dir = dir, .contents = r->o.rec.contents, .verify = true};
     r->o.log = NULL;
     if (player_create(&r->player, &config, r->m, err))
         die(dir, err);
@@ -121,7 +122,7 @@ static void look(struct machine *m, bool ram, struct stop *s)
     *s = (struct stop){.position = machine_position(m),
                        .time = machine_now(m),
                        .rip = machine_vcpu(m)->rip,
-                       .cpu = machine_component_digest(m, 0),
+                       .cpu = machine_cpu_digest(m),
                        .all = XXH3_64bits_digest(&h)};
     for (unsigned i = 0; ram && i < machine_ram_regions(m); i++)
         s->ram = s->ram * 31 + machine_ram_region_digest(m, i, &gpa);

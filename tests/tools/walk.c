@@ -85,7 +85,7 @@ static void look(struct machine *m, bool ram, struct place *p)
     const struct vcpu *c = machine_vcpu(m);
     *p = (struct place){.position = machine_position(m),
                         .time = machine_now(m),
-                        .cpu = machine_component_digest(m, 0),
+                        .cpu = machine_cpu_digest(m),
                         .all = digest(m),
                         .ram = ram ? ram_hash(m) : 0,
                         .rip = c->rip,
@@ -107,7 +107,7 @@ static int by_position(const void *a, const void *b)
 }
 
 /* A replay from power-on, without checkpoints or anything else of the timeline. */
-static void straight(const char *dir, const struct disk_spec *named, struct place *places,
+static void straight(const char *dir, const struct disk_named *named, struct place *places,
                      unsigned n)
 {
     struct opened o;
@@ -119,7 +119,7 @@ static void straight(const char *dir, const struct disk_spec *named, struct plac
     o.named = named;
     if (build_machine(&o, &m, &err))
         die(&err);
-    struct player_config config = {.log = o.log, .dir = dir};
+    struct player_config config = {.log = o.log, .dir = dir, .contents = o.rec.contents};
     o.log = NULL;
     if (player_create(&player, &config, m, &err))
         die(&err);
@@ -394,8 +394,9 @@ int main(int argc, char **argv)
         {"seed", 1, NULL, 's'},   {"places", 1, NULL, 'p'},   {"moves", 1, NULL, 'm'},
         {"memory", 1, NULL, 'M'}, {"no-files", 0, NULL, 'f'}, {"each-file", 0, NULL, 'e'},
         {"engine", 1, NULL, 'E'}, {"disk", 1, NULL, 'd'},     {0}};
-    struct disk_spec disk[DESCRIPTION_DISKS] = {0};
-    struct timeline_config config = {.warn = warn, .named = disk};
+    struct disk_named named = {.npaths = 0};
+    struct disk_spec *disk = named.spec;
+    struct timeline_config config = {.warn = warn, .named = &named};
     unsigned n = 50, moves = 100;
     bool files = false;
     u64 seed;
@@ -436,7 +437,7 @@ int main(int argc, char **argv)
         places[i].position = below(last);
     /* Checkpoints of the files, too: each of them once at least. */
     qsort(places, n, sizeof(*places), by_position);
-    straight(argv[optind], disk, places, n);
+    straight(argv[optind], &named, places, n);
     bool ok = walk(t, places, n, moves);
     struct timeline_stats s;
     timeline_stats(t, &s);

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "dev/device.h"
+#include "dev/lapic.h"
 #include "dev/util.h"
 
 #define MS 1000000ull
@@ -110,6 +111,14 @@ static inline struct dev_env mock_env(struct mock *m)
                             .changed = mock_changed,
                             .output = mock_output,
                             .event = mock_event};
+}
+
+/* A message of a device reaches a local APIC. */
+static inline void send_msi(struct device *lapic, u64 addr, u32 data)
+{
+    struct lapic_message msg;
+    if (lapic_message(&msg, addr, data))
+        lapic_take(lapic, &msg);
 }
 
 static inline u8 inb(struct device *d, u16 port)

@@ -80,7 +80,7 @@ static bool apply(struct machine *m, const struct input *in, struct run_end *end
         return true;
     }
     m->number = mix(m->number, in->kind + 256ull * in->unit + ((u64)in->arg << 32));
-    for (unsigned i = 0; i < in->len; i++)
+    for (unsigned i = 0; i < (in->kind == INPUT_CONTENT ? in->arg : in->len); i++)
         m->number = mix(m->number, in->data[i]);
     m->halted = false;
     return false;
@@ -152,6 +152,14 @@ vns_t machine_now(const struct machine *m)
     return m->position + m->idle;
 }
 
+bool machine_share_waiting(const struct machine *m, unsigned *unit, u64 *number)
+{
+    (void)m;
+    (void)unit;
+    (void)number;
+    return false;
+}
+
 bool machine_gpu_waiting(const struct machine *m, u64 *number)
 {
     return false;
@@ -212,7 +220,12 @@ u32 machine_room(const struct machine *m, enum input_kind kind, u32 unit)
     case INPUT_EVENTS:
     case INPUT_PORT:
     case INPUT_GPU:
+    case INPUT_GENERATION:
+    case INPUT_RESEED:
+    case INPUT_CHAOS:
+    case INPUT_SHARE:
     case INPUT_PLACE: return INPUT_MAX;
+    case INPUT_CONTENT: return INPUT_CONTENT_MAX;
     default: return 1;
     }
 }
@@ -232,6 +245,34 @@ void machine_component(struct machine *m, unsigned index, struct machine_compone
 u64 machine_component_digest(struct machine *m, unsigned index)
 {
     return mix(m->number, index + (index ? 0 : m->position));
+}
+
+unsigned machine_cpus(const struct machine *m)
+{
+    (void)m;
+    return 1;
+}
+
+u64 machine_turn_count(const struct machine *m)
+{
+    return m->position;
+}
+
+unsigned machine_turn(const struct machine *m)
+{
+    (void)m;
+    return 0;
+}
+
+void machine_look_at(struct machine *m, unsigned cpu)
+{
+    (void)m;
+    (void)cpu;
+}
+
+u64 machine_cpu_digest(struct machine *m)
+{
+    return machine_component_digest(m, 0);
 }
 
 u64 machine_output_digest(const struct machine *m, enum dev_output channel, u64 *bytes)

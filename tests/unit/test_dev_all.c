@@ -44,7 +44,7 @@ static void poke_lapic(struct device *d, struct mock *m, u64 *x)
         mock_trace(m, 6, lapic_wrmsr(d, 0x800 + rnd(x) % 256, rnd(x) % 2 ? v : v & 0x700ff));
         break;
     case 4: mock_trace(m, 6, lapic_rdmsr(d, 0x800 + rnd(x) % 256, &v) ? v : 1); break;
-    case 5: lapic_msi(d, 0xfee00000 | (rnd(x) & 0xff00c), (u32)v & 0xffff); break;
+    case 5: send_msi(d, 0xfee00000 | (rnd(x) & 0xff00c), (u32)v & 0xffff); break;
     case 6: lapic_lint(d, rnd(x) % 3, rnd(x) & 1); break;
     case 7: lapic_set_tsc_adjust(d, rnd(x) % 4 ? v % 100000 : v); break;
     case 8: wr32(d, 0xf0, 0x1ff); break;

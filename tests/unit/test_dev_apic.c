@@ -12,7 +12,7 @@
 
 static void fixed(struct device *d, u8 vector)
 {
-    lapic_msi(d, 0xfee00000, 0x4000 | vector);
+    send_msi(d, 0xfee00000, 0x4000 | vector);
 }
 
 static bool gp_wr(struct device *d, u32 msr, u64 v)
@@ -41,7 +41,7 @@ static void test_reset_values(void **state)
     }
     fixed(&d, 0x40);
     assert_int_equal(lapic_pending(&d), -1);
-    lapic_msi(&d, 0xfee00000, 0x4400); /* NMI goes through all the same */
+    send_msi(&d, 0xfee00000, 0x4400); /* NMI goes through all the same */
     assert_int_equal(m.event, DEV_NMI);
     assert_int_equal(m.events, 1);
     device_destroy(&d);
@@ -121,7 +121,7 @@ static void test_destinations(void **state)
     for (unsigned i = 0; i < ARRAY_SIZE(cases); i++) {
         wr32(&d, REG(0x0d), cases[i].ldr);
         wr32(&d, REG(0x0e), cases[i].dfr);
-        lapic_msi(&d, 0xfee00000 | cases[i].dest << 12 | (u32)cases[i].logical << 2, 0x4041);
+        send_msi(&d, 0xfee00000 | cases[i].dest << 12 | (u32)cases[i].logical << 2, 0x4041);
         assert_int_equal(lapic_pending(&d), cases[i].hit ? 0x41 : -1);
         wr32(&d, REG(0x31), cases[i].dest << 24);
         wr32(&d, REG(0x30), 0x4042 | (u32)cases[i].logical << 11);
@@ -313,7 +313,7 @@ struct pair {
 
 static void to_lapic(void *opaque, u64 addr, u32 data)
 {
-    lapic_msi(((struct pair *)opaque)->lapic, addr, data);
+    send_msi(((struct pair *)opaque)->lapic, addr, data);
 }
 
 static void to_ioapic(void *opaque, u8 vector)

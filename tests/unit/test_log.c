@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -217,6 +218,42 @@ static void full_disk(void **state)
     close(fd);
 }
 
+static int good_for; /* so often what records name is there */
+
+static int ready(void *opaque, struct err *err)
+{
+    (void)opaque;
+    return good_for-- > 0 ? 0 : err_set(err, -EIO, "what the log names cannot be written");
+}
+
+/* What records name elsewhere is lost: those records are not written, the log is cut before them.
+ */
+static void named_is_lost(void **state)
+{
+    struct log_writer *w;
+    struct err err = {0};
+    struct chunk_damage d;
+    int fd = memfd_create("log", MFD_CLOEXEC);
+    assert_int_equal(log_writer_create(&w, dup(fd), &err), 0);
+    log_writer_after(w, ready, NULL);
+    good_for = 1;
+    struct record rec = {.type = REC_START};
+    assert_int_equal(log_add(w, &rec, &err), 0);
+    for (unsigned i = 1; i <= 3; i++) {
+        rec = (struct record){.type = REC_MARK, .position = i};
+        assert_int_equal(log_add(w, &rec, &err), 0);
+        if (i == 2)
+            assert_int_equal(log_flush(w, false, &err), 0);
+    }
+    assert_int_equal(log_flush(w, false, &err), -EIO);
+    assert_non_null(strstr(err.text, "what the log names"));
+    assert_int_equal(log_add(w, &rec, &err), -EIO);
+    assert_int_equal(log_writer_close(w, &err), -EIO);
+    assert_int_equal(read_all(fd, &d, NULL), 4); /* the cut is one */
+    assert_int_equal(d.state, CHUNKS_CUT);
+    close(fd);
+}
+
 /* What a newer version appended is skipped, what an older one lacks is zero. */
 static void appended_fields(void **state)
 {
@@ -260,7 +297,7 @@ static long read_killed(const u8 *log, size_t log_size, const u8 *tail, size_t t
     long n = 0;
     *reached = 0;
     assert_int_equal(log_reader_create(&r, bytes_file(log, log_size), &err), 0);
-    log_reader_tail(r, bytes_file(tail, tail_size));
+    log_reader_tail(r, blob_of(bytes_file(tail, tail_size)));
     for (; log_next(r, &rec); n++) {
         if (rec.type == REC_REACHED)
             *reached = rec.position;
@@ -367,6 +404,61 @@ static void table(void **state)
     }
 }
 
+/* From each place of a log a writer goes on, and with the same records makes the same bytes. */
+static void followed(void **state)
+{
+    size_t size, again;
+    struct log_reader *from, *rest;
+    struct err err;
+    int fd = sample_log(120, true);
+    u8 *data = file_bytes(fd, &size);
+    assert_int_equal(log_reader_create(&from, dup(fd), &err), 0);
+    assert_int_equal(log_reader_create(&rest, fd, &err), 0);
+    struct log_place place;
+    struct record rec;
+    assert_int_equal(log_next(rest, &rec), 1);
+    for (unsigned n = 1;; n++) {
+        struct log_writer *w;
+        u64 host;
+        log_rewind(rest);
+        for (unsigned i = 0; i < n; i++)
+            log_next(rest, &rec);
+        log_tell(rest, &place);
+        int out = memfd_create("log", MFD_CLOEXEC);
+        assert_int_equal(
+            log_writer_follow(&w, dup(out), from, &place, rec.position, rec.time, &host, &err), 0);
+        struct log_place now;
+        log_writer_tell(w, &now);
+        assert_int_equal(now.index + now.taken, n);
+        struct sha256 before = log_before(rest), mine = log_writer_before(w);
+        assert_true(sha256_equal(&before, &mine));
+        bool last = true;
+        while (log_next(rest, &rec)) {
+            last = false;
+            assert_int_equal(log_add(w, &rec, &err), 0);
+            if (rec.type == REC_PROGRESS || rec.type == REC_END)
+                assert_int_equal(log_flush(w, rec.type == REC_END, &err), 0);
+        }
+        assert_int_equal(log_writer_close(w, &err), 0);
+        u8 *made = file_bytes(out, &again);
+        assert_int_equal(again, size);
+        assert_memory_equal(made, data, size);
+        free(made);
+        close(out);
+        if (last)
+            break;
+    }
+    /* A place of another log. */
+    struct log_writer *w;
+    u64 host;
+    int out = memfd_create("log", MFD_CLOEXEC);
+    place.seed ^= 1;
+    assert_true(log_writer_follow(&w, out, from, &place, 0, 0, &host, &err) < 0);
+    log_reader_destroy(from);
+    log_reader_destroy(rest);
+    free(data);
+}
+
 static void diff(void **state)
 {
     struct log_reader *a, *b;
@@ -397,9 +489,11 @@ int main(void)
         cmocka_unit_test(swapped),
         cmocka_unit_test(refused),
         cmocka_unit_test(full_disk),
+        cmocka_unit_test(named_is_lost),
         cmocka_unit_test(appended_fields),
         cmocka_unit_test(tail),
         cmocka_unit_test(table),
+        cmocka_unit_test(followed),
         cmocka_unit_test(diff),
     };
     return cmocka_run_group_tests_name("log", tests, NULL, NULL);

@@ -26,8 +26,11 @@ struct noise {
     unsigned seed;
     unsigned inputs, most; /* given, and at most */
     bool quits;
-    u8 bytes[INPUT_MAX];
+    u8 bytes[INPUT_CONTENT_MAX];
 };
+
+/* What all recordings here have of files. */
+static struct contents *kept;
 
 /* What inputs.def says of each kind. */
 static const struct input_row {
@@ -73,7 +76,7 @@ static int noise_take(struct input_source *src, struct machine *m, struct input 
         in->len = row->least + draw(n) % ((most - row->least) / row->multiple + 1) * row->multiple;
     if (row->last && in->kind != INPUT_PLACE) /* the toy's time does not pass with a place */
         in->arg = row->first + (u32)(draw(n) % ((u64)row->last - row->first + 1));
-    for (unsigned i = 0; i < in->len; i++)
+    for (unsigned i = 0; i < (in->kind == INPUT_CONTENT ? in->arg : in->len); i++)
         n->bytes[i] = (u8)draw(n);
     return 1;
 }
@@ -115,7 +118,7 @@ static int record_with(struct input_source *live, const struct fake_config *c, v
     struct machine *m = fake_create(c);
     assert_int_equal(log_writer_create(&w, dup(fd), &err), 0);
     struct recorder_config config = {
-        .log = w, .live = live, .machine = {1, 2}, .progress_ns = progress};
+        .log = w, .live = live, .machine = {1, 2}, .contents = kept, .progress_ns = progress};
     assert_int_equal(recorder_create(&r, &config, m, &err), 0);
     assert_int_equal(machine_run(m, recorder_source(r), &limits, end, &err), 0);
     assert_int_equal(recorder_finish(r, m, end, &err), 0);
@@ -152,7 +155,8 @@ static void replay(int fd, const struct fake_config *c, bool verify, u64 perturb
     memset(o, 0, sizeof(*o));
     assert_int_equal(log_reader_create(&log, dup(fd), &o->err), 0);
     struct machine *m = fake_create(c);
-    struct player_config config = {.log = log, .dir = "REC", .verify = verify, .perturb = perturb};
+    struct player_config config = {
+        .log = log, .dir = "REC", .contents = kept, .verify = verify, .perturb = perturb};
     assert_int_equal(player_create(&p, &config, m, &o->err), 0);
     machine_run(m, player_source(p), &limits, &end, &run_err);
     o->result = player_finish(p, m, &end, &run_err, &o->err);
@@ -205,7 +209,7 @@ static void replays_with_progress(void **state)
 static void perturbed_inputs_are_found(void **state)
 {
     u64 number;
-    int fd = record_noise(3, &normal, false, 0, &number);
+    int fd = record_noise(4, &normal, false, 0, &number);
     for (unsigned n = 1; n <= 40; n++) {
         struct outcome o;
         replay(fd, &normal, n % 2, n, &o);
@@ -222,7 +226,7 @@ static void glitches_are_found(void **state)
     u64 number;
     struct outcome o;
     struct fake_config c = normal;
-    int fd = record_noise(5, &normal, false, 5000, &number);
+    int fd = record_noise(6, &normal, false, 5000, &number);
     c.glitch_at = 50000;
     replay(fd, &c, true, 0, &o);
     assert_int_equal(o.result, PLAYER_DIVERGED);
@@ -359,10 +363,11 @@ static void recorded_again(void **state)
         struct machine *m = fake_create(&normal);
         int out = memfd_create("log", MFD_CLOEXEC);
         assert_int_equal(log_reader_create(&log, dup(fd), &err), 0);
-        struct player_config config = {.log = log, .perturb = perturb};
+        struct player_config config = {.log = log, .contents = kept, .perturb = perturb};
         assert_int_equal(player_create(&p, &config, m, &err), 0);
         assert_int_equal(log_writer_create(&w, dup(out), &err), 0);
-        struct recorder_config again = {.log = w, .live = player_source(p), .machine = {1, 2}};
+        struct recorder_config again = {
+            .log = w, .live = player_source(p), .machine = {1, 2}, .contents = kept};
         assert_int_equal(recorder_create(&r, &again, m, &err), 0);
         machine_run(m, recorder_source(r), &limits, &end, &err);
         assert_int_equal(recorder_finish(r, m, &end, &err), 0);
@@ -431,6 +436,19 @@ static void log_is_small(void **state)
     close(fd);
 }
 
+static int make_contents(void **state)
+{
+    static const struct room room;
+    struct err err;
+    return contents_create(&kept, memfd_create("contents", MFD_CLOEXEC), &room, &err);
+}
+
+static int free_contents(void **state)
+{
+    contents_destroy(kept);
+    return 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -445,5 +463,5 @@ int main(void)
         cmocka_unit_test(endless_stretches_are_found),
         cmocka_unit_test(log_is_small),
     };
-    return cmocka_run_group_tests_name("player", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("player", tests, make_contents, free_contents);
 }

@@ -177,6 +177,69 @@ static void refused(void **state)
     }
 }
 
+/* Of processes. */
+static void lives(void **state)
+{
+    static const struct {
+        const char *text;
+        enum point_kind kind;
+        const char *name;
+        i32 pid;
+        u64 k;
+    } good[] = {
+        {"exec:ls", POINT_EXEC, "ls", 0, 1},
+        {"exec:ls#3", POINT_EXEC, "ls", 0, 3},
+        {"exec:a b", POINT_EXEC, "a b", 0, 1},
+        {"exec:a\\#2", POINT_EXEC, "a#2", 0, 1},
+        {"exec:7", POINT_EXEC, "7", 0, 1},
+        {"exit:1", POINT_EXIT, "", 1, 1},
+        {"exit:0", POINT_EXIT, "", 0, 1},
+        {"exit:107#2", POINT_EXIT, "", 107, 2},
+        {"exit:2147483647", POINT_EXIT, "", INT32_MAX, 1},
+        {"crash", POINT_CRASH, "", 0, 1},
+        {"crash#12", POINT_CRASH, "", 0, 12},
+        {"panic", POINT_PANIC, "", 0, 0},
+    };
+    static const struct {
+        const char *text, *why;
+    } bad[] = {
+        {"exec:", "which program"},
+        {"exec:ls#0", "first program is #1"},
+        {"exit:", "number of a process"},
+        {"exit:ls", "number of a process"},
+        {"exit:-1", "number of a process"},
+        {"exit:1k", "number of a process"},
+        {"exit:0x10", "number of a process"},
+        {"exit:5#0", "number of a process"},
+        {"exit:5#", "number of a process"},
+        {"exit:2147483648", "number of a process"},
+        {"exit:99999999999999999999", "number of a process"},
+        {"crash#0", "crash#K"},
+        {"crash#", "crash#K"},
+        {"crash:1", "crash#K"},
+        {"crashes", "crash#K"},
+        {"panic#1", "nothing follows"},
+        {"panics", "nothing follows"},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(good); i++) {
+        struct point p;
+        struct err err = {0};
+        if (point_parse(good[i].text, &p, &err))
+            fail_msg("%s: %s", good[i].text, err.text);
+        if (p.kind != good[i].kind || strcmp(p.text, good[i].name) || p.pid != good[i].pid ||
+            p.n != good[i].k || !point_is_life(&p))
+            fail_msg("%s is kind %d, '%s', %d, number %llu", good[i].text, p.kind, p.text, p.pid,
+                     (unsigned long long)p.n);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        struct point p;
+        struct err err = {0};
+        if (point_parse(bad[i].text, &p, &err) != -EINVAL || !strstr(err.text, bad[i].why))
+            fail_msg("'%s': kind %d: %s", bad[i].text, p.kind, err.text);
+    }
+}
+
 /* As long as they may be, and longer. */
 static void lengths(void **state)
 {
@@ -205,7 +268,7 @@ static void lengths(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(numbers), cmocka_unit_test(times),
-                                       cmocka_unit_test(texts), cmocka_unit_test(refused),
-                                       cmocka_unit_test(lengths)};
+                                       cmocka_unit_test(texts),   cmocka_unit_test(refused),
+                                       cmocka_unit_test(lives),   cmocka_unit_test(lengths)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,137 @@
+"""Machines with several vCPUs: they run, replay wherever a run is cut, and are told apart."""
+import json
+import re
+
+from suite.gdb import need_gdb
+from suite.harness import CRASH, IMAGES, USAGE, test
+
+CPUS = IMAGES / "guest" / "cpus"
+LINES = ("atomic", "lock", "turns", "pages", "code", "signals", "off and on", "again")
+
+
+def record(t, cpus, *options):
+    return t.linux("rec", "--cpus", cpus, "--memory", "256M", "--add", f"{CPUS}:/bin/cpus", *options, append="quiet",
+                   script="cpus\ncat /proc/cpuinfo\n")
+
+
+@test("smp/linux", cost=20)
+def linux(t):
+    """Four vCPUs, of which threads use what CPUs have in common; one is taken off and put on again. The replay is
+    the same in other slices, in any order of places, and from checkpoints; another recording begins there."""
+    r = record(t, 4, "--checkpoint-every", "0.5")
+    t.has(r.text, "(?m)^cpus 4\r?$")
+    for what in LINES:
+        t.has(r.text, rf"(?m)^{what} ok\r?$")
+    t.equal(re.findall(r"(?m)^(?:apicid|cpu cores|siblings)\s*: (\d+)", r.text),
+            [x for i in range(4) for x in ("4", "4", str(i))], "siblings, cores and apicid")
+    t.equal(t.info("rec")["cpus"], 4, "cpus of info")
+    for slice in ("7919", "100003"):
+        t.same("rec", r, env={"REPRISE_TEST_SLICE": slice})
+    t.run(t.build / "tests" / "tools" / "walk", t.dir / "rec", "--seed", 4, "--places", 10, "--moves", 20, timeout=300)
+    t.verify_checkpoints("rec")
+    t.run(t.reprise, "record", "--from", t.dir / "rec", "--at", "console:turns ok", "-o", t.dir / "next", timeout=200)
+    t.has(t.replay("next").text, "(?m)^again ok\r?$")
+
+
+@test("smp/many", cost=12)
+def many(t):
+    """As many as a machine may have."""
+    r = record(t, 32)
+    for what in LINES:
+        t.has(r.text, rf"(?m)^{what} ok\r?$")
+    t.same("rec", r)
+
+
+@test("smp/seen", cost=10)
+def seen(t):
+    """gdb has a thread for each vCPU, and for each of a process, wherever they run; ps misses nobody."""
+    need_gdb(t)
+    record(t, 4)
+    lives = [json.loads(x) for x in t.run(t.reprise, "ps", "--json", t.dir / "rec").out.splitlines()]
+    threads = [p for p in lives if p.get("command") == "cpus"]
+    t.equal((len({p["pid"] for p in threads}), len(threads)), (1, 1 + 4 * 5 + 1), "processes and threads of the program")
+    t.equal([p["pid"] for p in threads if "ended" not in p], [], "who never ended")
+    out = t.run(t.reprise, "gdb", t.dir / "rec", "--to", "console:lock ok", "--", "-nx", "-batch", "-ex", "info threads",
+                "-ex", "break __schedule", "-ex", "continue", "-ex", "continue", "-ex", "reverse-continue", "-ex",
+                "thread 4", "-ex", "p $cs & 3", timeout=100).text
+    t.equal(len(re.findall(r"Thread \d \(CPU \d \([\w ]+\), CPL \d\)", out)), 4, "threads")
+    t.has(out, r"Thread \d hit Breakpoint 1, .*__schedule")
+    t.has(out, r"Switching to thread 4")
+    cores(t, out)
+    t.has(t.run(t.reprise, "events", "--json", t.dir / "rec").text, "cpu0,cpu1,cpu2,cpu3,machine,lapic,lapic1,lapic2,lapic3,")
+
+
+def cores(t, out):
+    """A core has what gdb shows of all of them."""
+    t.run(t.reprise, "symbols", t.dir / "rec", "-o", "guest.elf")
+    made = json.loads(t.run(t.reprise, "core", "--json", "--at", "console:lock ok", t.dir / "rec", "-o", "vmcore").out)
+    t.equal(made["cpus"], 4, "vCPUs in the core")
+    text = t.run("gdb", "-nx", "-batch", "-ex", "info threads", "guest.elf", "vmcore").text
+    frames = [re.findall(r"(?m)^[ *] \d .*(0x[0-9a-f]{16}) in (\w+)", x) for x in (out, text)]
+    t.equal(frames[1], frames[0][:4], "where each is, in the core and in the recording")
+    t.check(any("__schedule" not in f[1] for f in frames[1]), "the core's frames")
+
+
+@test("smp/startup", cost=4)
+def startup(t):
+    """INIT as the manual has it, to oneself, to all and in storms; NMIs to all; one that never halts while others
+    wait; a triple fault of one ends the machine. gdb's watchpoint stops at the vCPU that wrote; its steps are of the
+    vCPU that is selected, forwards and back."""
+    for cpus in (2, 4, 32):
+        r = t.tiny(f"rec{cpus}", "startup", "--cpus", cpus)
+        t.lacks(r.text, "^FAIL")
+        t.has(r.text, "(?m)^ok and start\r?$")
+        t.same(f"rec{cpus}", r, env={"REPRISE_TEST_SLICE": 7919})
+    lines = t.run(t.reprise, "trace", "--json", "--from", 2000, "--to", 30000, t.dir / "rec4").out.splitlines()
+    t.check(len({json.loads(x)["cpu"] for x in lines}) > 1, "the trace has instructions of one vCPU only")
+    r = t.tiny("triple", "startup", "--cpus", 4, "--append", "triple", code=CRASH)
+    t.same("triple", r)
+    need_gdb(t)
+    words = ["file " + str(IMAGES / "tiny" / "startup.elf"), "watch *((int *)&started + 3)", "continue",
+             'printf "wrote %d\\n", $_thread', "thread 3", 'printf "at %lx\\n", $rip', "stepi", "stepi", "stepi",
+             'printf "stepped %d\\n", $_thread', "reverse-stepi", "reverse-stepi", "reverse-stepi",
+             'printf "back %lx\\n", $rip', 'printf "thread %d\\n", $_thread', "delete", "thread 1", "stepi",
+             'printf "first %d\\n", $_thread']
+    out = t.run(t.reprise, "gdb", t.dir / "rec4", "--to", "0", "--", "-nx", "-batch",
+                *(x for w in words for x in ("-ex", w)), timeout=100).text
+    t.has(out, "(?m)^wrote 4$")
+    t.has(out, "(?m)^stepped 3$")
+    t.equal(*(re.search(rf"(?m)^{w} (\w+)$", out).group(1) for w in ("at", "back")), "RIP after steps and as many back")
+    t.has(out, "(?m)^thread 3$")
+    t.has(out, "(?m)^first 1$")
+
+
+@test("smp/topology", cost=8)
+def topology(t):
+    """Packages, cores and threads, as Linux finds them by Intel's leaves; a recording says what there are."""
+    parts = ("core_id", "physical_package_id", "thread_siblings_list", "package_cpus_list")
+    r = t.linux("rec", "--cpus", "8,cores=2,threads=2", "--memory", "256M", append="quiet",
+                script="cd /sys/devices/system/cpu\n" + "".join(f"cat cpu*/topology/{x}\n" for x in parts))
+    found = [x for x in r.text.split() if re.fullmatch(r"[0-9]+(-[0-9]+)?", x)]
+    want = (["0", "0", "1", "1"] * 2 + ["0"] * 4 + ["1"] * 4 +
+            [f"{i & ~1}-{i | 1}" for i in range(8)] + ["0-3"] * 4 + ["4-7"] * 4)
+    t.equal(found[:len(want)], want, "what Linux found")
+    t.same("rec", r)
+    t.equal([t.info("rec")[x] for x in ("cpus", "cores", "threads")], [8, 2, 2], "what info says")
+    for bad, why in (("8,cores=3", "powers of two"), ("8,cores=4,threads=4", "whole packages"),
+                     ("1,cores=2", "whole packages"), ("8,threads=0", "1 to 32"), ("8,cores", "none of"), ("8,x=1", "none of")):
+        x = t.run(t.reprise, "record", "-o", t.dir / "bad", "--cpus", bad, "--memory", "16M", "--kernel",
+                  IMAGES / "tiny" / "rep.elf", code=None)
+        t.check(x.code != 0 and not (t.dir / "bad").exists(), f"--cpus {bad}: code {x.code}")
+        t.has(x.error, why)
+
+
+@test("smp/refused", cost=1)
+def refused(t):
+    """How many there may be, and what has one only."""
+    kernel = ("--kernel", IMAGES / "tiny" / "rep.elf", "--memory", "16M")
+    for n in ("0", "33", "-1", "two"):
+        t.run(t.reprise, "record", "-o", t.dir / "rec", f"--cpus={n}", *kernel, code=USAGE)
+    for engine in ("kvm", "dbt,paranoid"):
+        r = t.run(t.reprise, "record", "-o", t.dir / "rec", "--cpus", 2, "--engine", engine, *kernel, code=None)
+        t.check(r.code != 0 and not (t.dir / "rec").exists(), f"{engine}: code {r.code}")
+        t.has(r.error, "with the engine dbt only")
+    t.tiny("rec", "rep", "--cpus", "2")
+    r = t.run(t.reprise, "replay", "--engine", "kvm", t.dir / "rec", code=None)
+    t.check(r.code, "it is replayed by kvm")
+    t.has(r.error, "with the engine dbt only")
