@@ -5,7 +5,8 @@ LIBVIRT_OBJ := $(LIBVIRT_SRC:%.c=$(B)/%.o)
 LIBVIRT_LIBS := -lxml2 -lseccomp
 HAVE_LIBVIRT := $(shell pkg-config --exists libvirt libxml-2.0 2>/dev/null && echo yes)
 
-$(foreach f,$(LIBVIRT_SRC:%.c=%),$(eval CFLAGS_$f := $(shell pkg-config --cflags libvirt libxml-2.0 2>/dev/null | sed 's/-I/-isystem /g')))
+LIBVIRT_CFLAGS := $(patsubst -I%,-isystem %,$(shell pkg-config --cflags libvirt libxml-2.0 2>/dev/null))
+$(foreach f,$(LIBVIRT_SRC:%.c=%) tests/fuzz/fuzz_libvirt_xml,$(eval CFLAGS_$f := $(LIBVIRT_CFLAGS)))
 
 ifeq ($(HAVE_LIBVIRT),yes)
 all: build/reprise-libvirt

@@ -16,6 +16,7 @@
  * docs/security.md. */
 static const struct verb commands[] = {
     {"record", cmd_record, SANDBOX_CODE | SANDBOX_LISTEN | SANDBOX_TERMINAL},
+    {"import-libvirt", cmd_import_libvirt, SANDBOX_CODE | SANDBOX_LISTEN | SANDBOX_TERMINAL},
     {"run", cmd_run, 0},
     {"hunt", cmd_hunt, 0},
     {"simplify", cmd_simplify, 0},
@@ -48,6 +49,7 @@ static const char doc[] =
     "Records a whole virtual machine and replays it, instruction for instruction.\n\n"
     "Commands:\n"
     "  record      run a machine and record it\n"
+    "  import-libvirt  a libvirt domain's XML as a command line of record\n"
     "  run         run a program of this host and record it\n"
     "  hunt        record it with one seed after the other, until it fails\n"
     "  simplify    which turns of CPUs a failure needs, of one with --chaos\n"
@@ -136,7 +138,7 @@ int main(int argc, char **argv)
     guard_standard_output();
     argc = ask_for_help(argc, argv);
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &c);
-    if (c.chosen->run == cmd_record || c.chosen->run == cmd_replay || c.chosen->run == cmd_gdb ||
+    if (c.chosen->run == cmd_record || c.chosen->run == cmd_import_libvirt || c.chosen->run == cmd_replay || c.chosen->run == cmd_gdb ||
         c.chosen->run == cmd_debug)
         signal(SIGPIPE, SIG_IGN);
     int code = verb_run(&c, "reprise");

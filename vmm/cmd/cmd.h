@@ -44,6 +44,7 @@ enum {
     "the debug-exit port."
 
 int cmd_record(int argc, char **argv);
+int cmd_import_libvirt(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_hunt(int argc, char **argv);
 int cmd_simplify(int argc, char **argv);

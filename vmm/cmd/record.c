@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "guest-agent/agent/protocol.h"
+#include "cmd/domain.h"
 #include "cmd/engine_option.h"
 #include "cmd/pack.h"
 #include "cmd/session.h"
@@ -263,16 +264,35 @@ int record_with_agent(int argc, char **argv, int agent)
 {
     struct recording_job job = {.argc = argc, .argv = argv, .agent = agent};
     record_options(argc, argv, &job.a);
-    return record(&job);
+    return job.a.domain ? domain_refuse() : record(&job);
 }
 
 int cmd_record(int argc, char **argv)
 {
     struct recording_job job = {.argc = argc, .argv = argv, .agent = -1};
+    struct domain_command domain = {0};
     record_options(argc, argv, &job.a);
-    return job.a.output && packed_name(job.a.output)
-               ? packed_record(job.a.output, job.a.force, record_in, &job)
-               : record(&job);
+    if (job.a.domain) {
+        int code;
+        bool dry = job.a.dry_run;
+        if (domain_command(&domain, argc, argv, &job.a, &code)) {
+            free(job.a.guest.add);
+            job.argc = domain.argc;
+            job.argv = domain.argv;
+            record_options(job.argc, job.argv, &job.a);
+        }
+        if (dry || !domain.argv) {
+            if (domain.argv)
+                domain_print(&domain);
+            domain_command_free(&domain);
+            return code;
+        }
+    }
+    int code = job.a.output && packed_name(job.a.output)
+                   ? packed_record(job.a.output, job.a.force, record_in, &job)
+                   : record(&job);
+    domain_command_free(&domain);
+    return code;
 }
 
 static int record(struct recording_job *job)

@@ -30,14 +30,14 @@ static int read_file(const char *name, char **out, size_t *size, struct err *err
     size_t n = 0;
     ssize_t got = 0;
     if (fd < 0)
-        return err_errno(err, "cannot open %s", name);
+        return err_errno(err, "it cannot be opened");
     if (!bytes)
         return err_set(err, -ENOMEM, "no memory");
     while (n <= XML_SIZE_MAX && ((got = read(fd, bytes + n, XML_SIZE_MAX + 1 - n)) > 0 || (got < 0 && errno == EINTR)))
         n += got > 0 ? (size_t)got : 0;
     if (got < 0) {
         free(bytes);
-        return err_errno(err, "cannot read %s", name);
+        return err_errno(err, "it cannot be read");
     }
     *out = bytes;
     *size = n;

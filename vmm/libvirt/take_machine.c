@@ -37,7 +37,7 @@ int take_kind(struct plan *p, struct err *err)
 
 static void take_memory(struct plan *p)
 {
-    char value[32], how[128];
+    char value[32];
     u64 bytes = 0, now = 0;
     xmlNodePtr memory = xml_find(p->domain, "memory"), current = xml_find(p->domain, "currentMemory");
     if (!memory)
@@ -55,10 +55,6 @@ static void take_memory(struct plan *p)
     u64 size = (bytes + MEMORY_STEP - 1) / MEMORY_STEP * MEMORY_STEP;
     snprintf(value, sizeof(value), "%" PRIu64 "M", size >> 20);
     plan_option(p, "memory", value, "<memory>");
-    if (size != bytes) {
-        snprintf(how, sizeof(how), "it is a multiple of 2M: %s", value);
-        plan_otherwise(p, "<memory>", how, "nothing");
-    }
     if (current && current != memory && xml_size(current, &now) && now < bytes)
         plan_otherwise(p, "<currentMemory>", "the guest has all of <memory> from the beginning",
                        "--memory SIZE, if it is to have less");
