@@ -138,8 +138,8 @@ int main(int argc, char **argv)
     guard_standard_output();
     argc = ask_for_help(argc, argv);
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &c);
-    if (c.chosen->run == cmd_record || c.chosen->run == cmd_import_libvirt || c.chosen->run == cmd_replay || c.chosen->run == cmd_gdb ||
-        c.chosen->run == cmd_debug)
+    if (c.chosen->run == cmd_record || c.chosen->run == cmd_import_libvirt ||
+        c.chosen->run == cmd_replay || c.chosen->run == cmd_gdb || c.chosen->run == cmd_debug)
         signal(SIGPIPE, SIG_IGN);
     int code = verb_run(&c, "reprise");
     bool earlier = ferror(stdout);

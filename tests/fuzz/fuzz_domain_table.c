@@ -1,4 +1,5 @@
-/* Fuzz target: what reprise-libvirt says, as reprise takes it; what was taken is printed and taken again. */
+/* Fuzz target: what reprise-libvirt says, as reprise takes it; what was taken is printed and taken
+ * again. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,13 +14,15 @@ static void print_again(const struct domain_table *t)
     struct err err;
     FILE *out = open_memstream(&text, &n);
     for (size_t i = 0; i < t->n; i++)
-        domain_row_print(out, t->row[i].kind, t->row[i].field[0], t->row[i].field[1], t->row[i].field[2]);
+        domain_row_print(out, t->row[i].kind, t->row[i].field[0], t->row[i].field[1],
+                         t->row[i].field[2]);
     fclose(out);
     if (domain_table_read(&again, text, n, &err) || again.n != t->n)
         abort();
     for (size_t i = 0; i < t->n; i++)
         for (unsigned f = 0; f < DOMAIN_TABLE_FIELDS; f++)
-            if (strcmp(t->row[i].field[f] ? t->row[i].field[f] : "", again.row[i].field[f] ? again.row[i].field[f] : ""))
+            if (strcmp(t->row[i].field[f] ? t->row[i].field[f] : "",
+                       again.row[i].field[f] ? again.row[i].field[f] : ""))
                 abort();
     domain_table_free(&again);
     free(text);
@@ -44,8 +47,9 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 
 u8 *fuzz_sample(size_t *size)
 {
-    static const char table[] = "reprise-libvirt\t1\nname\tweb\nplace\tqemu:///system\noption\tmemory\t512M\n"
-                                "otherwise\ta\tb\tc\nleft\ta\tb\tc\nbusy\tvda\nend\n";
+    static const char table[] =
+        "reprise-libvirt\t1\nname\tweb\nplace\tqemu:///system\noption\tmemory\t512M\n"
+        "otherwise\ta\tb\tc\nleft\ta\tb\tc\nbusy\tvda\nend\n";
     *size = sizeof(table) - 1;
     u8 *data = malloc(*size);
     memcpy(data, table, *size);

@@ -1,6 +1,7 @@
 /*
- * Fuzz target: a domain's XML, as reprise-libvirt reads it. Whatever it is, the table that comes out is one
- * that reprise takes, and no option in it is of more than one line. The same bytes are libvirt's networks, too.
+ * Fuzz target: a domain's XML, as reprise-libvirt reads it. Whatever it is, the table that comes
+ * out is one that reprise takes, and no option in it is of more than one line. The same bytes are
+ * libvirt's networks, too.
  */
 #include <stdlib.h>
 #include <string.h>

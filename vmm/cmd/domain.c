@@ -23,7 +23,8 @@ static int start(pid_t *pid, const struct record_args *a, int out, struct err *e
 {
     char path[4096];
     posix_spawn_file_actions_t files;
-    char *argv[] = {path, a->domain_file ? "file" : "domain", "--", (char *)(uintptr_t)a->domain, NULL};
+    char *argv[] = {path, a->domain_file ? "file" : "domain", "--", (char *)(uintptr_t)a->domain,
+                    NULL};
     int code = companion_path(PROGRAM, path, sizeof(path), err);
     if (code)
         return code;
@@ -35,7 +36,8 @@ static int start(pid_t *pid, const struct record_args *a, int out, struct err *e
     posix_spawn_file_actions_destroy(&files);
     if (code == ENOENT)
         return err_set(err, -code,
-                       "'%s' is not there, which reads domains of libvirt's: `make` builds it where the Debian "
+                       "'%s' is not there, which reads domains of libvirt's: `make` builds it "
+                       "where the Debian "
                        "packages libvirt-dev and libxml2-dev are (`make deps` installs them)",
                        path);
     return code ? err_set(err, -code, "cannot start '%s': %s", path, strerror(code)) : 0;
@@ -111,8 +113,8 @@ static void tell_rows(const struct domain_table *t, enum domain_row_kind kind, c
         if (!any)
             fprintf(stderr, "  %s:\n", title);
         any = true;
-        fprintf(stderr, "    %s: %s\n        to do: %s\n", clean(r->field[0], what), clean(r->field[1], why),
-                clean(r->field[2], todo));
+        fprintf(stderr, "    %s: %s\n        to do: %s\n", clean(r->field[0], what),
+                clean(r->field[1], why), clean(r->field[2], todo));
     }
 }
 
@@ -121,8 +123,9 @@ static void tell(const struct domain_table *t)
     char name[4096], place[4096];
     const char *is = domain_table_one(t, DOMAIN_NAME), *at = domain_table_one(t, DOMAIN_PLACE);
     bool whole = !domain_table_one(t, DOMAIN_LEFT) && !domain_table_one(t, DOMAIN_OTHERWISE);
-    fprintf(stderr, "reprise: the domain '%s'%s%s%s\n", clean(is ? is : "", name), at && *at ? " at " : "",
-            clean(at ? at : "", place), whole ? " is taken over whole" : "");
+    fprintf(stderr, "reprise: the domain '%s'%s%s%s\n", clean(is ? is : "", name),
+            at && *at ? " at " : "", clean(at ? at : "", place),
+            whole ? " is taken over whole" : "");
     tell_rows(t, DOMAIN_OTHERWISE, "taken over as something else");
     tell_rows(t, DOMAIN_LEFT, "left out");
 }
@@ -136,13 +139,18 @@ static int tell_error(const struct domain_table *t, const struct record_args *a)
     for (size_t i = 0; i < t->n; i++)
         if (t->row[i].kind == DOMAIN_OTHER)
             names[n++] = t->row[i].field[0];
-    fprintf(stderr, "reprise: %s%s%s", a->domain_file ? clean(asked, file) : "", a->domain_file ? ": " : "",
-            clean(domain_table_one(t, DOMAIN_ERROR), text));
-    const char *meant = n ? option_meant(slash ? slash + 1 : asked, names, n, sizeof(*names)) : NULL;
+    fprintf(stderr, "reprise: %s%s%s", a->domain_file ? clean(asked, file) : "",
+            a->domain_file ? ": " : "", clean(domain_table_one(t, DOMAIN_ERROR), text));
+    const char *meant =
+        n ? option_meant(slash ? slash + 1 : asked, names, n, sizeof(*names)) : NULL;
     if (meant)
         fprintf(stderr, "; did you mean '%s'?", clean(meant, text));
     for (size_t i = 0; i < n && i < SHOWN; i++)
-        fprintf(stderr, "%s'%s'", i ? ", " : meant ? " There are " : "; there are ", clean(names[i], text));
+        fprintf(stderr, "%s'%s'",
+                i       ? ", "
+                : meant ? " There are "
+                        : "; there are ",
+                clean(names[i], text));
     if (n > SHOWN)
         fprintf(stderr, " and %zu more", n - SHOWN);
     fputc('\n', stderr);
@@ -159,7 +167,8 @@ static int tell_busy(const struct domain_table *t)
             fprintf(stderr, "%s%s", between, clean(t->row[i].field[0], text));
             between = ", ";
         }
-    fputs(": what is read there would be half of it. Shut it down (`virsh shutdown`); or copy its disks, and "
+    fputs(": what is read there would be half of it. Shut it down (`virsh shutdown`); or copy its "
+          "disks, and "
           "record with the line that --dry-run prints, with the copies' names in it\n",
           stderr);
     return EX_ERROR;
@@ -170,7 +179,8 @@ static int tell_busy(const struct domain_table *t)
 /* A name for the directory that anybody can type. */
 static void name_it(struct domain_command *d)
 {
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+.";
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+.";
     const char *name = domain_table_one(&d->table, DOMAIN_NAME);
     bool good = name && *name && *name != '-' && *name != '.' && strlen(name) < sizeof(d->name) &&
                 name[strspn(name, plain)] == 0;

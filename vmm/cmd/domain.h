@@ -1,6 +1,6 @@
 /*
- * `record --libvirt`: a domain of libvirt's becomes options of `record`, by reprise-libvirt, which is a
- * program of its own (vmm/libvirt). Here its table is taken, told, and made a command line.
+ * `record --libvirt`: a domain of libvirt's becomes options of `record`, by reprise-libvirt, which
+ * is a program of its own (vmm/libvirt). Here its table is taken, told, and made a command line.
  */
 #ifndef REPRISE_CMD_DOMAIN_H
 #define REPRISE_CMD_DOMAIN_H
@@ -17,9 +17,10 @@ struct domain_command {
 };
 
 /*
- * Asks, says on stderr what cannot be taken over, and makes the command line of `a->domain` and the words of
- * argv that are the user's. false: an error was told, *code is the exit code. A domain that runs and
- * writes to its disks is refused unless this is a dry run. Without -o a dry run has the domain's name.
+ * Asks, says on stderr what cannot be taken over, and makes the command line of `a->domain` and the
+ * words of argv that are the user's. false: an error was told, *code is the exit code. A domain
+ * that runs and writes to its disks is refused unless this is a dry run. Without -o a dry run has
+ * the domain's name.
  */
 bool domain_command(struct domain_command *d, int argc, char **argv, const struct record_args *a,
                     int *code);

@@ -547,7 +547,8 @@ static void check(struct argp_state *state, struct record_args *a)
         exit(0);
     }
     if (a->domain && a->from)
-        argp_error(state, "--from: the machine is the one of %s; a domain cannot be another one", a->from);
+        argp_error(state, "--from: the machine is the one of %s; a domain cannot be another one",
+                   a->from);
     if (a->dry_run && !a->domain)
         argp_error(state, "--dry-run goes with --libvirt and --libvirt-xml");
     if (a->domain) /* all of it is looked at once the domain's options are there (domain.c) */

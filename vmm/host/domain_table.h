@@ -1,7 +1,7 @@
 /*
  * What reprise-libvirt prints of a domain: the options of `record` that it becomes, and what of it
- * does not become one (domain_table.def). Printed there, read and checked here: it has read somebody's XML,
- * and is believed in nothing but that.
+ * does not become one (domain_table.def). Printed there, read and checked here: it has read
+ * somebody's XML, and is believed in nothing but that.
  */
 #ifndef REPRISE_HOST_DOMAIN_TABLE_H
 #define REPRISE_HOST_DOMAIN_TABLE_H
@@ -37,8 +37,8 @@ void domain_row_print(FILE *out, enum domain_row_kind kind, const char *a, const
                       const char *c);
 
 /*
- * Takes a table apart. Refused with -EPROTO and a text: no table from its first row to its last, rows
- * and options that there are none of, or too many of, control characters in fields.
+ * Takes a table apart. Refused with -EPROTO and a text: no table from its first row to its last,
+ * rows and options that there are none of, or too many of, control characters in fields.
  */
 int domain_table_read(struct domain_table *t, const char *text, size_t size, struct err *err);
 void domain_table_free(struct domain_table *t); /* safe on zeros */

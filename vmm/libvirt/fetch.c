@@ -26,13 +26,21 @@ struct api {
 };
 
 /* What comes through the pipe: a head, and so many bytes. */
-enum fetch_kind { FETCH_XML, FETCH_NETWORKS, FETCH_URI, FETCH_RUNNING, FETCH_REFUSED, FETCH_NAME, FETCH_KINDS };
+enum fetch_kind {
+    FETCH_XML,
+    FETCH_NETWORKS,
+    FETCH_URI,
+    FETCH_RUNNING,
+    FETCH_REFUSED,
+    FETCH_NAME,
+    FETCH_KINDS
+};
 struct fetch_head {
     u32 kind, size;
 };
-static const u32 most[FETCH_KINDS] = {[FETCH_XML] = XML_SIZE_MAX, [FETCH_NETWORKS] = XML_SIZE_MAX,
-                                      [FETCH_URI] = TEXT_MAX,     [FETCH_RUNNING] = 0,
-                                      [FETCH_REFUSED] = TEXT_MAX, [FETCH_NAME] = TEXT_MAX};
+static const u32 most[FETCH_KINDS] = {
+    [FETCH_XML] = XML_SIZE_MAX, [FETCH_NETWORKS] = XML_SIZE_MAX, [FETCH_URI] = TEXT_MAX,
+    [FETCH_RUNNING] = 0,        [FETCH_REFUSED] = TEXT_MAX,      [FETCH_NAME] = TEXT_MAX};
 
 /* ---- the process that asks ---- */
 
@@ -68,7 +76,9 @@ static void load(struct api *api, int out)
 {
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (!library)
-        refuse(out, "libvirt is not installed here (%s): the Debian package libvirt0 has it, and what runs the domains, libvirt-daemon-system",
+        refuse(out,
+               "libvirt is not installed here (%s): the Debian package libvirt0 has it, and what "
+               "runs the domains, libvirt-daemon-system",
                dlerror());
 #define API(name)                                                                                  \
     api->name = (__typeof__(name) *)dlsym(library, #name);                                         \
@@ -113,8 +123,9 @@ static void ask(const char *uri, const char *name, int out)
     load(&api, out);
     virConnectPtr at = api.virConnectOpenReadOnly(uri);
     if (!at)
-        refuse(out, "libvirt%s%s cannot be asked: %s. (`virsh -r%s%s list --all` asks the same)", uri ? " at " : "", uri ? uri : "",
-               api.virGetLastErrorMessage(), uri ? " -c " : "", uri ? uri : "");
+        refuse(out, "libvirt%s%s cannot be asked: %s. (`virsh -r%s%s list --all` asks the same)",
+               uri ? " at " : "", uri ? uri : "", api.virGetLastErrorMessage(), uri ? " -c " : "",
+               uri ? uri : "");
     char *is = api.virConnectGetURI(at);
     say(out, FETCH_URI, is ? is : uri ? uri : "");
     virDomainPtr domain = api.virDomainLookupByName(at, name);
@@ -128,7 +139,8 @@ static void ask(const char *uri, const char *name, int out)
     if (!xml)
         refuse(out, "libvirt does not describe the domain: %s", api.virGetLastErrorMessage());
     if (api.virDomainGetState(domain, &state, &reason, 0))
-        refuse(out, "libvirt does not say whether the domain runs: %s", api.virGetLastErrorMessage());
+        refuse(out, "libvirt does not say whether the domain runs: %s",
+               api.virGetLastErrorMessage());
     if (state != VIR_DOMAIN_SHUTOFF && state != VIR_DOMAIN_CRASHED)
         say(out, FETCH_RUNNING, "");
     say_networks(&api, at, out);
@@ -141,10 +153,10 @@ static void ask(const char *uri, const char *name, int out)
 
 static bool take(struct fetched *f, enum fetch_kind kind, char *text, size_t size)
 {
-    char **to = kind == FETCH_XML        ? &f->xml
-                : kind == FETCH_NETWORKS ? &f->networks
-                : kind == FETCH_URI      ? &f->uri
-                : kind == FETCH_REFUSED  ? &f->refused
+    char **to = kind == FETCH_XML                          ? &f->xml
+                : kind == FETCH_NETWORKS                   ? &f->networks
+                : kind == FETCH_URI                        ? &f->uri
+                : kind == FETCH_REFUSED                    ? &f->refused
                 : kind == FETCH_NAME && f->n < FETCH_NAMES ? &f->names[f->n++]
                                                            : NULL;
     if (kind == FETCH_RUNNING)
@@ -165,7 +177,9 @@ static bool collect(struct fetched *f, int in)
 {
     struct fetch_head head;
     while (file_read_on(in, &head, sizeof(head))) {
-        char *text = head.kind < FETCH_KINDS && head.size <= most[head.kind] ? malloc((size_t)head.size + 1) : NULL;
+        char *text = head.kind < FETCH_KINDS && head.size <= most[head.kind]
+                         ? malloc((size_t)head.size + 1)
+                         : NULL;
         if (!text)
             return false;
         if (!file_read_on(in, text, head.size)) {
@@ -187,7 +201,9 @@ int fetch_domain(struct fetched *f, const char *where, struct err *err)
     int pair[2];
     *f = (struct fetched){0};
     if (!*name || (slash && !*uri))
-        return err_set(err, -EINVAL, "'%s' is no [URI/]DOMAIN: as web, qemu:///system/web or test:///default/test", where);
+        return err_set(
+            err, -EINVAL,
+            "'%s' is no [URI/]DOMAIN: as web, qemu:///system/web or test:///default/test", where);
     pid_t parent = getpid(), child = pipe2(pair, O_CLOEXEC) ? -1 : fork();
     if (!child) {
         if (prctl(PR_SET_PDEATHSIG, SIGTERM) || getppid() != parent)

@@ -2,8 +2,8 @@
  * reprise-libvirt: what a domain of libvirt's, or a file of its XML, becomes as a machine that is
  * recorded, as a table (host/domain_table.h). Started by reprise; by hand it prints the same.
  *
- * What may reach out (libvirt's library, a file that the user named) is done first. Then the process
- * locks itself in, and only then it looks at XML.
+ * What may reach out (libvirt's library, a file that the user named) is done first. Then the
+ * process locks itself in, and only then it looks at XML.
  */
 #include <argp.h>
 #include <errno.h>
@@ -33,7 +33,8 @@ static int read_file(const char *name, char **out, size_t *size, struct err *err
         return err_errno(err, "it cannot be opened");
     if (!bytes)
         return err_set(err, -ENOMEM, "no memory");
-    while (n <= XML_SIZE_MAX && ((got = read(fd, bytes + n, XML_SIZE_MAX + 1 - n)) > 0 || (got < 0 && errno == EINTR)))
+    while (n <= XML_SIZE_MAX &&
+           ((got = read(fd, bytes + n, XML_SIZE_MAX + 1 - n)) > 0 || (got < 0 && errno == EINTR)))
         n += got > 0 ? (size_t)got : 0;
     if (got < 0) {
         free(bytes);
@@ -60,7 +61,8 @@ static int run(const struct job *job)
     struct fetched f = {0};
     struct err err = {0};
     bool file = !strcmp(job->kind, "file");
-    int code = file ? read_file(job->what, &f.xml, &f.size, &err) : fetch_domain(&f, job->what, &err);
+    int code =
+        file ? read_file(job->what, &f.xml, &f.size, &err) : fetch_domain(&f, job->what, &err);
     if (!code)
         code = sandbox_enter(&err);
     if (code)
@@ -69,7 +71,8 @@ static int run(const struct job *job)
         code = fail(f.refused, &f);
     else
         code = plan_print(f.xml, f.size, f.networks, f.networks_size,
-                          &(struct plan_facts){.uri = file ? NULL : f.uri, .running = f.running}, stdout)
+                          &(struct plan_facts){.uri = file ? NULL : f.uri, .running = f.running},
+                          stdout)
                    ? 1
                    : 0;
     fetch_free(&f);
@@ -108,13 +111,19 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 int main(int argc, char **argv)
 {
     static const struct argp_option options[] = {
-        {"check", 'c', NULL, 0, "say which libxml2 this is and what the sandbox refuses, and end", 0},
+        {"check", 'c', NULL, 0, "say which libxml2 this is and what the sandbox refuses, and end",
+         0},
         {0},
     };
     static const struct argp argp = {
-        options, parse, "domain [URI/]DOMAIN\nfile FILE",
-        "What a domain of libvirt's becomes as a machine that `reprise record --libvirt` records, as a table. Started by reprise.",
-        NULL, NULL, NULL};
+        options,
+        parse,
+        "domain [URI/]DOMAIN\nfile FILE",
+        "What a domain of libvirt's becomes as a machine that `reprise record --libvirt` records, "
+        "as a table. Started by reprise.",
+        NULL,
+        NULL,
+        NULL};
     struct job job = {0};
     if (argp_parse(&argp, argc, argv, 0, NULL, &job))
         return 2;

@@ -109,8 +109,8 @@ static int take(struct plan *p, FILE *out, struct err *err)
 {
     char name[256];
     if (strcmp(xml_name(p->domain, name, sizeof(name)), "domain"))
-        return err_set(err, -EINVAL, "it is a <%.60s>, and no <domain>: `virsh dumpxml NAME` prints one",
-                       name);
+        return err_set(err, -EINVAL,
+                       "it is a <%.60s>, and no <domain>: `virsh dumpxml NAME` prints one", name);
     xml_text(xml_find(p->domain, "name"), name, sizeof(name));
     domain_row_print(out, DOMAIN_NAME, name, NULL, NULL);
     domain_row_print(out, DOMAIN_PLACE, p->facts.uri, NULL, NULL);

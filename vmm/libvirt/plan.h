@@ -1,6 +1,6 @@
 /*
- * What becomes of a domain: options of `record`, and what is told of the rest. Each take_*() looks at
- * a part of the XML and adds to it; walk_domain() adds what none of them takes, by elements.def.
+ * What becomes of a domain: options of `record`, and what is told of the rest. Each take_*() looks
+ * at a part of the XML and adds to it; walk_domain() adds what none of them takes, by elements.def.
  */
 #ifndef REPRISE_LIBVIRT_PLAN_H
 #define REPRISE_LIBVIRT_PLAN_H
@@ -12,7 +12,7 @@
 
 /* What is known besides the domain's own XML. */
 struct plan_facts {
-    const char *uri;  /* NULL: a file */
+    const char *uri; /* NULL: a file */
     bool running;
     xmlNodePtr networks; /* an element with the <network>s of that place in it; NULL: not known */
 };

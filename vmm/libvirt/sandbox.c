@@ -1,6 +1,7 @@
 /*
- * See sandbox.h. No new privileges, nobody's to trace; Landlock (where the kernel has it) without a path; a
- * filter of system calls, in which nothing is opened, connected to or started. All else ends the process.
+ * See sandbox.h. No new privileges, nobody's to trace; Landlock (where the kernel has it) without a
+ * path; a filter of system calls, in which nothing is opened, connected to or started. All else
+ * ends the process.
  */
 #include "libvirt/sandbox.h"
 
@@ -22,11 +23,16 @@
 #define MEMORY (512ull << 20) /* bytes: a tree of 4 MiB of XML, and what is made of it */
 
 static const int allowed[] = {
-    SCMP_SYS(read),          SCMP_SYS(write),        SCMP_SYS(fstat),        SCMP_SYS(newfstatat),
-    SCMP_SYS(lseek),         SCMP_SYS(close),        SCMP_SYS(brk),          SCMP_SYS(munmap),
-    SCMP_SYS(mremap),        SCMP_SYS(mprotect),     SCMP_SYS(madvise),      SCMP_SYS(futex),
-    SCMP_SYS(rt_sigaction),  SCMP_SYS(rt_sigprocmask), SCMP_SYS(rt_sigreturn), SCMP_SYS(restart_syscall),
-    SCMP_SYS(clock_gettime), SCMP_SYS(getrandom),    SCMP_SYS(getpid),       SCMP_SYS(gettid),
+    SCMP_SYS(read),          SCMP_SYS(write),
+    SCMP_SYS(fstat),         SCMP_SYS(newfstatat),
+    SCMP_SYS(lseek),         SCMP_SYS(close),
+    SCMP_SYS(brk),           SCMP_SYS(munmap),
+    SCMP_SYS(mremap),        SCMP_SYS(mprotect),
+    SCMP_SYS(madvise),       SCMP_SYS(futex),
+    SCMP_SYS(rt_sigaction),  SCMP_SYS(rt_sigprocmask),
+    SCMP_SYS(rt_sigreturn),  SCMP_SYS(restart_syscall),
+    SCMP_SYS(clock_gettime), SCMP_SYS(getrandom),
+    SCMP_SYS(getpid),        SCMP_SYS(gettid),
     SCMP_SYS(exit),          SCMP_SYS(exit_group),
 };
 
@@ -105,8 +111,9 @@ static long try_signal(void)
 static const struct {
     const char *what;
     long (*fn)(void);
-} probes[] = {{"opening a file", try_open}, {"a TCP socket", try_socket}, {"a unix socket", try_unix},
-              {"execve", try_execute},      {"fork", try_fork},           {"kill", try_signal}};
+} probes[] = {{"opening a file", try_open}, {"a TCP socket", try_socket},
+              {"a unix socket", try_unix},  {"execve", try_execute},
+              {"fork", try_fork},           {"kill", try_signal}};
 
 enum { PASSED, REFUSED, NO_SANDBOX };
 
@@ -124,7 +131,8 @@ unsigned sandbox_probe(void)
         }
         bool failed = child < 0 || waitpid(child, &status, 0) < 0 ||
                       (WIFEXITED(status) && WEXITSTATUS(status) == NO_SANDBOX);
-        if (!failed && (WIFSIGNALED(status) ? WTERMSIG(status) == SIGSYS : WEXITSTATUS(status) == REFUSED))
+        if (!failed &&
+            (WIFSIGNALED(status) ? WTERMSIG(status) == SIGSYS : WEXITSTATUS(status) == REFUSED))
             continue;
         fprintf(stderr, "reprise-libvirt: the sandbox %s: %s\n",
                 failed ? "cannot be entered to try" : "lets through", probes[i].what);

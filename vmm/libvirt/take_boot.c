@@ -26,14 +26,17 @@ static void take_firmware(struct plan *p, xmlNodePtr os)
     xmlNodePtr boot = xml_find(os, "boot");
     xml_attribute(boot, "dev", dev, sizeof(dev));
     if (p->bootable && !strcmp(dev, "network"))
-        plan_otherwise(p, "<boot dev='network'>", "nothing is booted from a network: the disks are looked at", BY_HAND);
+        plan_otherwise(p, "<boot dev='network'>",
+                       "nothing is booted from a network: the disks are looked at", BY_HAND);
     if (!p->bootable) {
         plan_left(p, "<os>", "there is no kernel, and no disk with one", BY_HAND);
         return;
     }
     plan_option(p, "kernel", "auto", "<os>");
-    plan_otherwise(p, "<os>", "no firmware runs: kernel, initrd and command line are those of the disk's own boot entry",
-                   "--boot-entry ENTRY for another entry (docs/boot.md); or " BY_HAND);
+    plan_otherwise(
+        p, "<os>",
+        "no firmware runs: kernel, initrd and command line are those of the disk's own boot entry",
+        "--boot-entry ENTRY for another entry (docs/boot.md); or " BY_HAND);
 }
 
 void take_boot(struct plan *p)

@@ -41,7 +41,8 @@ static bool put_nbd(struct plan *p, xmlNodePtr source, FILE *out, const char *wh
     xml_attribute(h, "port", port, sizeof(port));
     xml_attribute(h, "socket", socket, sizeof(socket));
     if (xml_is(source, "tls", "yes")) {
-        plan_left(p, what, "its server is spoken to by TLS", "serve it without: qemu-nbd, --disk nbd://HOST/EXPORT");
+        plan_left(p, what, "its server is spoken to by TLS",
+                  "serve it without: qemu-nbd, --disk nbd://HOST/EXPORT");
         return false;
     }
     if (xml_is(h, "transport", "unix") && *socket) {
@@ -51,7 +52,8 @@ static bool put_nbd(struct plan *p, xmlNodePtr source, FILE *out, const char *wh
         put_escaped(out, socket);
         return true;
     }
-    if (!*host || (*port && (!xml_number(port, &number) || number > 65535)) || (h && xml_is(h, "transport", "rdma"))) {
+    if (!*host || (*port && (!xml_number(port, &number) || number > 65535)) ||
+        (h && xml_is(h, "transport", "rdma"))) {
         plan_left(p, what, "its server has no name", "--disk nbd://HOST[:PORT]/EXPORT");
         return false;
     }
@@ -73,7 +75,9 @@ static bool put_image(struct plan *p, xmlNodePtr disk, FILE *out, const char *wh
     if (xml_is(disk, "type", "network")) {
         char protocol[32];
         xml_attribute(source, "protocol", protocol, sizeof(protocol));
-        snprintf(todo, sizeof(todo), "serve it by NBD (`qemu-nbd --read-only %s:...`), --disk nbd://HOST/EXPORT", protocol);
+        snprintf(todo, sizeof(todo),
+                 "serve it by NBD (`qemu-nbd --read-only %s:...`), --disk nbd://HOST/EXPORT",
+                 protocol);
         plan_left(p, what, "it is elsewhere, and NBD is the only protocol", todo);
         return false;
     }
@@ -81,7 +85,8 @@ static bool put_image(struct plan *p, xmlNodePtr disk, FILE *out, const char *wh
         char pool[64], volume[64];
         xml_attribute(source, "pool", pool, sizeof(pool));
         xml_attribute(source, "volume", volume, sizeof(volume));
-        snprintf(todo, sizeof(todo), "`virsh vol-path --pool %s %s` says where it is: --disk FILE", pool, volume);
+        snprintf(todo, sizeof(todo), "`virsh vol-path --pool %s %s` says where it is: --disk FILE",
+                 pool, volume);
         plan_left(p, what, "it is a volume of a pool, whose file is not named", todo);
         return false;
     }
@@ -115,14 +120,16 @@ static bool put_format(struct plan *p, xmlNodePtr disk, FILE *out, const char *w
     if (xml_is(disk, "type", "network")) {
         if (!*type || !strcmp(type, "raw"))
             return true;
-        plan_left(p, what, "its server has an image of another format than raw",
-                  "have the server read the format (`qemu-nbd --format`): --disk nbd://HOST/EXPORT");
+        plan_left(
+            p, what, "its server has an image of another format than raw",
+            "have the server read the format (`qemu-nbd --format`): --disk nbd://HOST/EXPORT");
         return false;
     }
     if (!*type)
         strcpy(type, "raw"); /* so it is with libvirt, whatever the image begins with */
     if (strcmp(type, "raw") && !disk_format_driver(type)) {
-        plan_left(p, what, "there is no such image format", "convert it (`qemu-img convert`): --disk FILE");
+        plan_left(p, what, "there is no such image format",
+                  "convert it (`qemu-img convert`): --disk FILE");
         return false;
     }
     fprintf(out, ",format=%s", type);
@@ -130,7 +137,8 @@ static bool put_format(struct plan *p, xmlNodePtr disk, FILE *out, const char *w
     if (of && xml_one_of(chain, "file|block"))
         fputs(",backing=on", out);
     else if (of)
-        plan_otherwise(p, what, "what is behind the image is read if it is a file", "nothing, or copy it into one image");
+        plan_otherwise(p, what, "what is behind the image is read if it is a file",
+                       "nothing, or copy it into one image");
     return true;
 }
 
@@ -144,7 +152,8 @@ static void put_serial(struct plan *p, xmlNodePtr disk, FILE *out, const char *w
         fprintf(out, ",serial=%s", serial);
         return;
     }
-    plan_otherwise(p, what, "its serial number is not taken over: one has up to 20 bytes and no comma",
+    plan_otherwise(p, what,
+                   "its serial number is not taken over: one has up to 20 bytes and no comma",
                    "name it in the guest by UUID or label");
 }
 
@@ -164,7 +173,8 @@ static void tell_place(struct plan *p, xmlNodePtr disk, const char *what)
         snprintf(how, sizeof(how), "it is /dev/%s", here);
     else
         return;
-    plan_otherwise(p, what, how, "--append root=/dev/NAME, if the guest is told where its root is by that name");
+    plan_otherwise(p, what, how,
+                   "--append root=/dev/NAME, if the guest is told where its root is by that name");
 }
 
 static void tell_rest(struct plan *p, xmlNodePtr disk, const char *what)
@@ -173,7 +183,8 @@ static void tell_rest(struct plan *p, xmlNodePtr disk, const char *what)
     if (xml_is(disk, "device", "lun") || xml_is(disk, "rawio", "yes"))
         plan_otherwise(p, what, "SCSI commands of the guest do not reach it", "nothing");
     if (xml_find(source, "slices"))
-        plan_otherwise(p, what, "all of the image is the disk, and not a slice", "copy the slice to a file of its own");
+        plan_otherwise(p, what, "all of the image is the disk, and not a slice",
+                       "copy the slice to a file of its own");
     if (xml_find(source, "snapshot") || xml_has(source, "query") || xml_find(source, "config"))
         plan_otherwise(p, what, "it is read as it is now", "nothing");
 }
@@ -188,19 +199,24 @@ static void take_disk(struct plan *p, xmlNodePtr disk)
     char what[WHAT], *value = NULL;
     size_t size;
     plan_what(disk, what, sizeof(what));
-    xmlNodePtr parts[] = {xml_find(disk, "encryption"), xml_find(disk, "auth"), xml_find(disk, "source")};
+    xmlNodePtr parts[] = {xml_find(disk, "encryption"), xml_find(disk, "auth"),
+                          xml_find(disk, "source")};
     for (size_t i = 0; i < 2; i++)
         if (parts[i])
             plan_done(parts[i]);
     /* What is in <source> is looked at here. */
     for (xmlNodePtr in = parts[2] ? parts[2]->children : NULL; in; in = in->next)
         if (in->type == XML_ELEMENT_NODE &&
-            xml_one_of((const char *)in->name, "encryption|auth|slices|snapshot|config|ssl|cookies|initiator|address|nfs|ports|knownHosts"))
+            xml_one_of((const char *)in->name, "encryption|auth|slices|snapshot|config|ssl|cookies|"
+                                               "initiator|address|nfs|ports|knownHosts"))
             plan_done(in);
     FILE *out = open_memstream(&value, &size);
-    bool good = out && !encrypted(disk) && put_image(p, disk, out, what) && put_format(p, disk, out, what);
+    bool good =
+        out && !encrypted(disk) && put_image(p, disk, out, what) && put_format(p, disk, out, what);
     if (encrypted(disk))
-        plan_left(p, what, "it is encrypted", "decrypt it (`qemu-img convert`), or serve it by qemu-nbd with its secret: --disk nbd://HOST/EXPORT");
+        plan_left(p, what, "it is encrypted",
+                  "decrypt it (`qemu-img convert`), or serve it by qemu-nbd with its secret: "
+                  "--disk nbd://HOST/EXPORT");
     if (good && p->disks == DESCRIPTION_DISKS) {
         plan_left(p, what, "a machine has 4 disks", "leave out another one");
         good = false;

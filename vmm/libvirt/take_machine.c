@@ -20,18 +20,21 @@ int take_kind(struct plan *p, struct err *err)
     if (!*type)
         return err_set(err, -EINVAL, "the domain has no type (<domain type='kvm'>)");
     if (!xml_one_of(type, "kvm|qemu|test"))
-        return err_set(err, -ENOTSUP,
-                       "it is a domain of type '%s': machines of the types kvm and qemu can be recorded "
-                       "(containers and those of other hypervisors not)",
-                       type);
+        return err_set(
+            err, -ENOTSUP,
+            "it is a domain of type '%s': machines of the types kvm and qemu can be recorded "
+            "(containers and those of other hypervisors not)",
+            type);
     if (!what || !*os)
-        return err_set(err, -EINVAL, "the domain does not say what it runs (<os><type>hvm</type></os>)");
+        return err_set(err, -EINVAL,
+                       "the domain does not say what it runs (<os><type>hvm</type></os>)");
     if (strcmp(os, "hvm"))
         return err_set(err, -ENOTSUP, "it runs '%s', and not a whole machine (hvm)", os);
     if (*arch && !xml_one_of(arch, "x86_64|i686"))
-        return err_set(err, -ENOTSUP,
-                       "it is a machine with the architecture '%s': only x86_64 and i686 can be recorded",
-                       arch);
+        return err_set(
+            err, -ENOTSUP,
+            "it is a machine with the architecture '%s': only x86_64 and i686 can be recorded",
+            arch);
     return 0;
 }
 
@@ -39,7 +42,8 @@ static void take_memory(struct plan *p)
 {
     char value[32];
     u64 bytes = 0, now = 0;
-    xmlNodePtr memory = xml_find(p->domain, "memory"), current = xml_find(p->domain, "currentMemory");
+    xmlNodePtr memory = xml_find(p->domain, "memory"),
+               current = xml_find(p->domain, "currentMemory");
     if (!memory)
         memory = current;
     if (!memory) {
@@ -139,7 +143,8 @@ static void take_timer(struct plan *p, xmlNodePtr timer)
     if (there && xml_is(timer, "name", "hpet|platform"))
         plan_left(p, what, "the machine has no HPET", "nothing: it has better clocks");
     else if (there && xml_is(timer, "name", "hypervclock|kvmclock"))
-        plan_left(p, what, "the machine has no clock of a hypervisor's", "nothing: its TSC never drifts");
+        plan_left(p, what, "the machine has no clock of a hypervisor's",
+                  "nothing: its TSC never drifts");
     else if (xml_has(timer, "frequency") || xml_is(timer, "mode", "emulate|paravirt|smpsafe"))
         plan_otherwise(p, what, "the TSC counts virtual nanoseconds: 1 GHz", "nothing");
     else if (!xml_is(timer, "name", "rtc|pit|tsc|hpet|platform|hypervclock|kvmclock|armvtimer"))
@@ -160,7 +165,8 @@ static void take_clock(struct plan *p)
     } else if (!xml_is(clock, "offset", "utc") &&
                !(xml_is(clock, "offset", "variable") && !xml_is(clock, "basis", "localtime") &&
                  (!xml_has(clock, "adjustment") || xml_is(clock, "adjustment", "0")))) {
-        plan_otherwise(p, "<clock>", "the guest's hardware clock shows UTC, from when it was recorded",
+        plan_otherwise(p, "<clock>",
+                       "the guest's hardware clock shows UTC, from when it was recorded",
                        "--wall-clock TIME for another time");
     }
     for (xmlNodePtr t = xml_find(clock, "timer"); t; t = xml_next(t))

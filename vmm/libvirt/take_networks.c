@@ -9,7 +9,9 @@
 #include "board/description.h"
 
 #define WHAT 160
-#define TAP  "a tap device in it: `ip tuntap add dev NAME mode tap user $USER`, `ip link set NAME up master BRIDGE`; --net none --net tap,ifname=NAME"
+#define TAP                                                                                        \
+    "a tap device in it: `ip tuntap add dev NAME mode tap user $USER`, `ip link set NAME up "      \
+    "master BRIDGE`; --net none --net tap,ifname=NAME"
 
 enum reach { REACH_OUT, REACH_HOST, REACH_BRIDGE, REACH_UNKNOWN };
 
@@ -21,10 +23,10 @@ static enum reach reach_of(const struct plan *p, const char *name)
         if (strcmp(xml_text(xml_find(n, "name"), other, sizeof(other)), name))
             continue;
         xmlNodePtr forward = xml_find(n, "forward");
-        return !forward                                       ? REACH_HOST
-               : !xml_has(forward, "mode")                    ? REACH_OUT
-               : xml_is(forward, "mode", "nat|route|open")    ? REACH_OUT
-                                                              : REACH_BRIDGE;
+        return !forward                                    ? REACH_HOST
+               : !xml_has(forward, "mode")                 ? REACH_OUT
+               : xml_is(forward, "mode", "nat|route|open") ? REACH_OUT
+                                                           : REACH_BRIDGE;
     }
     return REACH_UNKNOWN;
 }
@@ -36,18 +38,28 @@ static const char *put_network(struct plan *p, xmlNodePtr card, const char *what
     xml_attribute(xml_find(card, "source"), "network", name, sizeof(name));
     enum reach reach = reach_of(p, name);
     if (reach == REACH_HOST) {
-        snprintf(how, sizeof(how), "libvirt's network '%s' leads nowhere: neither does this one", name);
+        snprintf(how, sizeof(how), "libvirt's network '%s' leads nowhere: neither does this one",
+                 name);
         plan_otherwise(p, what, how, "--net none --net user for the way out");
         return "user,restrict=on";
     }
     if (reach == REACH_BRIDGE) {
-        snprintf(how, sizeof(how), "libvirt's network '%s' is a bridge of the host's: this is a network of its own, with a way out", name);
+        snprintf(how, sizeof(how),
+                 "libvirt's network '%s' is a bridge of the host's: this is a network of its own, "
+                 "with a way out",
+                 name);
         plan_otherwise(p, what, how, TAP);
         return "user";
     }
-    snprintf(how, sizeof(how), "libvirt's network '%s' is another one: this is one of its own, 10.0.2.0/24, with a way out%s", name,
-             reach == REACH_UNKNOWN && strcmp(name, "default") ? " (where that one leads is not known here)" : "");
-    plan_otherwise(p, what, how, "--net none --net user,net=ADDRESS/BITS, or restrict=on for no way out");
+    snprintf(how, sizeof(how),
+             "libvirt's network '%s' is another one: this is one of its own, 10.0.2.0/24, with a "
+             "way out%s",
+             name,
+             reach == REACH_UNKNOWN && strcmp(name, "default")
+                 ? " (where that one leads is not known here)"
+                 : "");
+    plan_otherwise(p, what, how,
+                   "--net none --net user,net=ADDRESS/BITS, or restrict=on for no way out");
     return "user";
 }
 
@@ -65,18 +77,22 @@ static void put_forwards(struct plan *p, xmlNodePtr card, FILE *out, const char 
                 strcpy(end, start);
             if (!*xml_attribute(r, "to", to, sizeof(to)))
                 strcpy(to, start);
-            bool good = xml_number(start, &from) && xml_number(end, &until) && xml_number(to, &guest) && from &&
-                        guest && from <= until && until <= 65535 && guest + (until - from) <= 65535 &&
-                        !xml_is(r, "exclude", "yes") && xml_is(f, "proto", "tcp|udp") && !xml_has(f, "dev") &&
+            bool good = xml_number(start, &from) && xml_number(end, &until) &&
+                        xml_number(to, &guest) && from && guest && from <= until &&
+                        until <= 65535 && guest + (until - from) <= 65535 &&
+                        !xml_is(r, "exclude", "yes") && xml_is(f, "proto", "tcp|udp") &&
+                        !xml_has(f, "dev") &&
                         (!*address || inet_pton(AF_INET, address, &parsed) == 1);
             if (!good || n + (until - from) >= 16) {
-                plan_left(p, what, "one of its <portForward> is none of TCP or UDP ports of an IPv4 address, or of too many",
+                plan_left(p, what,
+                          "one of its <portForward> is none of TCP or UDP ports of an IPv4 "
+                          "address, or of too many",
                           "hostfwd= of --net");
                 continue;
             }
             for (u64 port = from; port <= until; port++, n++)
-                fprintf(out, ",hostfwd=%s:%s:%u-:%u", xml_is(f, "proto", "udp") ? "udp" : "tcp", address,
-                        (unsigned)port, (unsigned)(guest + (port - from)));
+                fprintf(out, ",hostfwd=%s:%s:%u-:%u", xml_is(f, "proto", "udp") ? "udp" : "tcp",
+                        address, (unsigned)port, (unsigned)(guest + (port - from)));
         }
         if (!xml_find(f, "range"))
             plan_left(p, what, "one of its <portForward> names no ports", "hostfwd= of --net");
@@ -91,20 +107,23 @@ static const char *put_kind(struct plan *p, xmlNodePtr card, FILE *out, const ch
         return "unplugged";
     if (xml_is(card, "type", "user")) {
         if (xml_find(card, "ip") || xml_find(card, "source/ip"))
-            plan_otherwise(p, what, "the guest's network is 10.0.2.0/24", "--net none --net user,net=ADDRESS/BITS");
+            plan_otherwise(p, what, "the guest's network is 10.0.2.0/24",
+                           "--net none --net user,net=ADDRESS/BITS");
         return "user";
     }
     if (xml_is(card, "type", "network"))
         return put_network(p, card, what);
     if (xml_is(card, "type", "ethernet") && xml_is(xml_find(card, "target"), "managed", "no") &&
-        *xml_attribute(xml_find(card, "target"), "dev", name, sizeof(name)) && strlen(name) < 16 && !strchr(name, ',')) {
+        *xml_attribute(xml_find(card, "target"), "dev", name, sizeof(name)) && strlen(name) < 16 &&
+        !strchr(name, ',')) {
         fprintf(out, "tap,ifname=%s", name);
         return "";
     }
     if (xml_is(card, "type", "bridge|direct|ethernet")) {
         char how[128], type[16];
         xml_attribute(card, "type", type, sizeof(type));
-        snprintf(how, sizeof(how), "instead of the host's (%s) it is a network of its own, with a way out", type);
+        snprintf(how, sizeof(how),
+                 "instead of the host's (%s) it is a network of its own, with a way out", type);
         plan_otherwise(p, what, how, TAP);
         return "user";
     }
@@ -112,10 +131,12 @@ static const char *put_kind(struct plan *p, xmlNodePtr card, FILE *out, const ch
         return "unplugged";
     }
     if (xml_is(card, "type", "internal|server|client|mcast|udp")) {
-        plan_otherwise(p, what, "its cable leads nowhere: other machines are not reached so", "a tap device: --net none --net tap,ifname=NAME");
+        plan_otherwise(p, what, "its cable leads nowhere: other machines are not reached so",
+                       "a tap device: --net none --net tap,ifname=NAME");
         return "unplugged";
     }
-    plan_left(p, what, "devices and programs of the host cannot be a recorded card", "--net user, or --net tap,ifname=NAME");
+    plan_left(p, what, "devices and programs of the host cannot be a recorded card",
+              "--net user, or --net tap,ifname=NAME");
     return NULL;
 }
 
@@ -123,7 +144,8 @@ static bool good_mac(const char *mac)
 {
     unsigned b[6];
     char end;
-    if (strlen(mac) != 17 || sscanf(mac, "%2x:%2x:%2x:%2x:%2x:%2x%c", &b[0], &b[1], &b[2], &b[3], &b[4], &b[5], &end) != 6)
+    if (strlen(mac) != 17 || sscanf(mac, "%2x:%2x:%2x:%2x:%2x:%2x%c", &b[0], &b[1], &b[2], &b[3],
+                                    &b[4], &b[5], &end) != 6)
         return false;
     return !(b[0] & 1) && (b[0] | b[1] | b[2] | b[3] | b[4] | b[5]);
 }
@@ -141,12 +163,14 @@ static void put_card(struct plan *p, xmlNodePtr card, FILE *out, const char *wha
     if (*mtu && xml_number(mtu, &n) && n >= DESCRIPTION_MTU_MIN && n <= DESCRIPTION_MTU_MAX)
         fprintf(out, ",mtu=%u", (unsigned)n);
     else if (*mtu)
-        plan_otherwise(p, what, "its MTU is the usual one: there are those of 576 to 32000", "nothing");
+        plan_otherwise(p, what, "its MTU is the usual one: there are those of 576 to 32000",
+                       "nothing");
     xml_attribute(xml_find(card, "model"), "type", model, sizeof(model));
     if (!*model || xml_one_of(model, "virtio|virtio-transitional|virtio-non-transitional"))
         return;
     snprintf(how, sizeof(how), "it is a virtio card, and no %s", model);
-    plan_otherwise(p, what, how, "nothing, if the guest has virtio_net; its name in the guest may be another");
+    plan_otherwise(p, what, how,
+                   "nothing, if the guest has virtio_net; its name in the guest may be another");
 }
 
 static void take_card(struct plan *p, xmlNodePtr card)

@@ -31,7 +31,8 @@ static bool take_serial(struct plan *p)
             tell_terminal(p, s, what);
             continue;
         }
-        plan_left(p, what, "the machine has one serial port", "--port NAME=out:FILE, or --console hvc0 for a second console");
+        plan_left(p, what, "the machine has one serial port",
+                  "--port NAME=out:FILE, or --console hvc0 for a second console");
         plan_done(s);
     }
     return n != 0;
@@ -56,7 +57,8 @@ static void take_consoles(struct plan *p, bool serial)
             continue;
         }
         if (serial || virtio) {
-            plan_left(p, what, "one console is on the terminal, and there is one before it", "--console hvc0, if it is to be this one");
+            plan_left(p, what, "one console is on the terminal, and there is one before it",
+                      "--console hvc0, if it is to be this one");
             plan_done(c);
             continue;
         }
@@ -81,7 +83,8 @@ static void put_where(struct plan *p, xmlNodePtr channel, FILE *out, const char 
     char path[XML_VALUE_MAX];
     xmlNodePtr source = xml_find(channel, "source");
     xml_attribute(source, "path", path, sizeof(path));
-    if (*path && !p->facts.running && xml_is(channel, "type", "unix") && !xml_is(source, "mode", "connect")) {
+    if (*path && !p->facts.running && xml_is(channel, "type", "unix") &&
+        !xml_is(source, "mode", "connect")) {
         fputs("unix:", out);
         put_doubled(out, path);
     } else if (*path && xml_is(channel, "type", "file") && !p->facts.running) {
@@ -90,7 +93,8 @@ static void put_where(struct plan *p, xmlNodePtr channel, FILE *out, const char 
     } else {
         fputs("none", out);
         plan_otherwise(p, what, "nobody is at the other end of the port",
-                       "--port NAME=unix:PATH for a socket: in the line that --dry-run prints, in the place of NAME=none");
+                       "--port NAME=unix:PATH for a socket: in the line that --dry-run prints, in "
+                       "the place of NAME=none");
     }
 }
 
@@ -110,7 +114,8 @@ static void take_channel(struct plan *p, xmlNodePtr channel)
     if (!*name)
         strcpy(name, xml_is(channel, "type", "spicevmc") ? "com.redhat.spice.0" : "");
     if (!*name || strlen(name) > 31 || strchr(name, '=') || strchr(name, ',')) {
-        plan_left(p, what, "a port has a name of 1 to 31 bytes, without '=' and ','", "--port NAME=unix:PATH");
+        plan_left(p, what, "a port has a name of 1 to 31 bytes, without '=' and ','",
+                  "--port NAME=unix:PATH");
         plan_done(channel);
         return;
     }

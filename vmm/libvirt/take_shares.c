@@ -25,9 +25,10 @@ static void take_share(struct plan *p, xmlNodePtr f)
     snprintf(what, sizeof(what), "<filesystem> %.100s", tag);
     const char *why = (xml_has(f, "type") && !xml_is(f, "type", "mount")) || !*dir
                           ? "it is no directory of this host"
-                      : !good_tag(tag)                    ? "what the guest mounts has 1 to 36 bytes of printable ASCII"
-                      : p->shares == DESCRIPTION_SHARES   ? "a machine has 4 directories"
-                                                          : NULL;
+                      : !good_tag(tag)
+                          ? "what the guest mounts has 1 to 36 bytes of printable ASCII"
+                      : p->shares == DESCRIPTION_SHARES ? "a machine has 4 directories"
+                                                        : NULL;
     if (why) {
         plan_left(p, what, why, "--share DIR,tag=NAME");
         plan_done(f);
@@ -38,7 +39,8 @@ static void take_share(struct plan *p, xmlNodePtr f)
         plan_otherwise(p, what, how, "`mount -t virtiofs TAG DIR` in the guest");
     }
     if (!xml_find(f, "readonly"))
-        plan_otherwise(p, what, "the guest cannot write there", "copy it into the guest to write, or onto a disk");
+        plan_otherwise(p, what, "the guest cannot write there",
+                       "copy it into the guest to write, or onto a disk");
     if (asprintf(&value, "%s%s,tag=%s", *dir == '/' ? "" : "./", dir, tag) < 0)
         return;
     plan_option(p, "share", value, what);

@@ -58,14 +58,16 @@ static void tell(struct plan *p, const struct element *e, xmlNodePtr node, const
     char what[440];
     describe(node, attribute, what, sizeof(what));
     if (!e)
-        plan_left(p, what, "this version does not know it", "leave it out, or look for its like in `reprise record --help`");
+        plan_left(p, what, "this version does not know it",
+                  "leave it out, or look for its like in `reprise record --help`");
     else if (e->is == IS_LEFT)
         plan_left(p, what, e->why, e->todo);
     else if (e->is == IS_OTHERWISE)
         plan_otherwise(p, what, e->why, e->todo);
 }
 
-static void walk_attributes(struct plan *p, const struct element *e, xmlNodePtr node, const char *path)
+static void walk_attributes(struct plan *p, const struct element *e, xmlNodePtr node,
+                            const char *path)
 {
     char whole[512], value[XML_VALUE_MAX];
     for (xmlAttrPtr a = node->properties; a; a = a->next) {

@@ -100,13 +100,14 @@ int xml_read(xmlDocPtr *out, const char *bytes, size_t size, struct err *err)
     parser->_private = &r;
     parser->sax->internalSubset = on_type;
     parser->sax->externalSubset = on_type;
-    xmlDocPtr doc =
-        xmlCtxtReadMemory(parser, bytes, (int)size, NULL, NULL,
-                          XML_PARSE_NONET | XML_PARSE_NOERROR | XML_PARSE_NOWARNING | XML_PARSE_NOCDATA);
+    xmlDocPtr doc = xmlCtxtReadMemory(parser, bytes, (int)size, NULL, NULL,
+                                      XML_PARSE_NONET | XML_PARSE_NOERROR | XML_PARSE_NOWARNING |
+                                          XML_PARSE_NOCDATA);
     int code = 0;
     if (r.type)
         code = err_set(err, -EINVAL,
-                       "it has a document type (<!DOCTYPE>), in which entities can be: libvirt writes none, take it out");
+                       "it has a document type (<!DOCTYPE>), in which entities can be: libvirt "
+                       "writes none, take it out");
     else if (!doc || !parser->wellFormed)
         code = refuse(parser, err);
     else
@@ -125,7 +126,10 @@ int xml_read(xmlDocPtr *out, const char *bytes, size_t size, struct err *err)
 const char *xml_name(const xmlNode *node, char *out, size_t size)
 {
     const char *space = node->ns ? (const char *)node->ns->href : NULL;
-    snprintf(out, size, "%s%s", !space ? "" : !strcmp(space, QEMU) ? "qemu:" : "other:",
+    snprintf(out, size, "%s%s",
+             !space                 ? ""
+             : !strcmp(space, QEMU) ? "qemu:"
+                                    : "other:",
              (const char *)node->name);
     return out;
 }

@@ -1,7 +1,7 @@
 /*
- * A domain's XML, read by libxml2 with everything off that could reach out of it: no document type, and so no
- * entities of its own, no files, no network; bounded in size, depth and number of elements. Its pieces are
- * asked for by name, and are never NULL texts.
+ * A domain's XML, read by libxml2 with everything off that could reach out of it: no document type,
+ * and so no entities of its own, no files, no network; bounded in size, depth and number of
+ * elements. Its pieces are asked for by name, and are never NULL texts.
  */
 #ifndef REPRISE_LIBVIRT_XML_H
 #define REPRISE_LIBVIRT_XML_H
@@ -13,7 +13,8 @@
 #define XML_SIZE_MAX     (4u << 20)
 #define XML_DEPTH_MAX    48u
 #define XML_ELEMENTS_MAX 50000u
-#define XML_VALUE_MAX    4096u /* bytes of an attribute, or of a text, that are taken over, with a NUL */
+#define XML_VALUE_MAX                                                                              \
+    4096u /* bytes of an attribute, or of a text, that are taken over, with a NUL */
 
 /* -EINVAL with a text of what is wrong and where. Free with xmlFreeDoc. */
 int xml_read(xmlDocPtr *out, const char *bytes, size_t size, struct err *err);
@@ -26,8 +27,8 @@ xmlNodePtr xml_find(xmlNodePtr node, const char *path);
 /* The next one of the same name beside it; or, of NULL, none. */
 xmlNodePtr xml_next(xmlNodePtr node);
 
-/* An attribute's value, or the text in an element, without spaces around it; "" where there is none,
- * and where it does not fit: half a path is another path. Returns `out`. */
+/* An attribute's value, or the text in an element, without spaces around it; "" where there is
+ * none, and where it does not fit: half a path is another path. Returns `out`. */
 const char *xml_attribute(const xmlNode *node, const char *name, char *out, size_t size);
 const char *xml_text(const xmlNode *node, char *out, size_t size);
 bool xml_has(const xmlNode *node, const char *name);
