@@ -11,7 +11,7 @@
 # plain `make` needs, and gdb. Without one: all of them.
 set -eu
 
-groups="reprise gpu display draw image disk windows debug test"
+groups="reprise gpu display libvirt draw image disk windows debug test"
 
 packages_of() {
     case $1 in
@@ -22,6 +22,8 @@ packages_of() {
     # reprise-gpu; reprise-display.
     gpu) echo "libvirglrenderer-dev libepoxy-dev libseccomp-dev" ;;
     display) echo "libvncserver-dev libsdl2-dev" ;;
+    # reprise-libvirt, which is left out of the build where these are missing; libvirt0 comes along.
+    libvirt) echo "libvirt-dev libxml2-dev" ;;
     # Drawing: Mesa's software rasterizers, without a screen. Needed when reprise-gpu runs.
     draw) echo "libegl1 libegl-mesa0 libgl1-mesa-dri" ;;
     # Images: apt-get downloads packages, dpkg-deb unpacks them, cpio makes the initramfs, of modules
@@ -32,12 +34,13 @@ packages_of() {
     # Programs for Wine.
     windows) echo "gcc-mingw-w64-i686-win32 gcc-mingw-w64-x86-64-win32 binutils make" ;;
     debug) echo "gdb" ;;
-    # Tests: cmocka; their driver is in Python; gdb and packers as peers; file systems; iasl; clang.
+    # Tests: cmocka; their driver is in Python; gdb and packers as peers; file systems; iasl; clang;
+    # libvirt's tools and daemon.
     test) echo "libcmocka-dev clang clang-format python3 binutils gdb gzip xz-utils zstd lz4 device-tree-compiler
         acpica-tools python3-drgn xvfb xdotool gvncviewer libdrm-dev grub-common mtools btrfs-progs
-        xfsprogs qemu-utils openssh-client openssl strace iproute2" ;;
+        xfsprogs qemu-utils openssh-client openssl strace iproute2 libvirt-clients libvirt-daemon" ;;
     demo) for g in reprise gpu image debug; do packages_of $g; done ;;
-    make) for g in reprise gpu display debug; do packages_of $g; done ;;
+    make) for g in reprise gpu display libvirt debug; do packages_of $g; done ;;
     *)
         echo "deps: there is no group '$1': $groups demo make" >&2
         return 2

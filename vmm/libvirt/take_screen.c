@@ -48,6 +48,13 @@ static void take_videos(struct plan *p)
 {
     char what[WHAT];
     bool more = false;
+    xmlNodePtr graphics = xml_find(p->domain, "devices/graphics");
+    if (graphics && !xml_find(p->domain, "devices/video")) {
+        plan_what(graphics, what, sizeof(what));
+        plan_otherwise(p, what, "the video device that libvirt adds is a virtio-gpu", "nothing, if the guest has virtio_gpu");
+        plan_option(p, "gpu", "2d", what);
+        p->shown = true;
+    }
     for (xmlNodePtr v = xml_find(p->domain, "devices/video"); v; v = xml_next(v)) {
         xmlNodePtr model = xml_find(v, "model");
         plan_what(model ? model : v, what, sizeof(what));
