@@ -282,9 +282,3 @@ void domain_command_free(struct domain_command *d)
     domain_table_free(&d->table);
     *d = (struct domain_command){0};
 }
-
-int domain_refuse(void)
-{
-    fputs("reprise record: --libvirt: the machine that programs run in is no domain\n", stderr);
-    return EX_BAD_USAGE;
-}

@@ -28,7 +28,4 @@ bool domain_command(struct domain_command *d, int argc, char **argv, const struc
 void domain_print(const struct domain_command *d);
 void domain_command_free(struct domain_command *d); /* safe on zeros */
 
-/* Of a recording that cannot be of a domain: told, EX_BAD_USAGE. */
-int domain_refuse(void);
-
 #endif

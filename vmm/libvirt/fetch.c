@@ -129,6 +129,9 @@ static void ask(const char *uri, const char *name, int out)
     char *is = api.virConnectGetURI(at);
     say(out, FETCH_URI, is ? is : uri ? uri : "");
     virDomainPtr domain = api.virDomainLookupByName(at, name);
+    if (!domain && api.virGetLastErrorCode() != VIR_ERR_NO_DOMAIN)
+        refuse(out, "libvirt does not say whether there is a domain '%s': %s", name,
+               api.virGetLastErrorMessage());
     if (!domain)
         domain = api.virDomainLookupByUUIDString(at, name);
     if (!domain) {

@@ -51,7 +51,8 @@ static void take_videos(struct plan *p)
     xmlNodePtr graphics = xml_find(p->domain, "devices/graphics");
     if (graphics && !xml_find(p->domain, "devices/video")) {
         plan_what(graphics, what, sizeof(what));
-        plan_otherwise(p, what, "the video device that libvirt adds is a virtio-gpu", "nothing, if the guest has virtio_gpu");
+        plan_otherwise(p, what, "the video device that libvirt adds is a virtio-gpu",
+                       "nothing, if the guest has virtio_gpu");
         plan_option(p, "gpu", "2d", what);
         p->shown = true;
     }
