@@ -93,6 +93,8 @@ CASES = (
      "virtiofs, and not by 9p(.|\n)*cannot write there"),
     (domain("<sound model='ich9'/>" * 3), NONE, r"<sound model='ich9'> \(3 times\): there is no sound"),
     (domain("<strange/>", "<odd x='1'/>"), NONE, "<odd>: this version does not know it(.|\n)*<strange>: this version"),
+    (domain(rest="<devices><sound/></devices><memory>1</memory>"), "--memory 512M",
+     "<memory>: it is there a second time(.|\n)*<devices>: it is there a second time"),
     (domain("<disk type='file' odd='1'><source file='/i'/><target dev='vda'/></disk>"), NONE, "<disk odd='1'> of|<disk odd='1'>"),
 )
 

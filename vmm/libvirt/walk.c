@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { IS_TAKEN, IS_SAME, IS_LEFT, IS_OTHERWISE };
+enum { IS_TAKEN, IS_EACH, IS_SAME, IS_LEFT, IS_OTHERWISE };
 
 static const struct element {
     const char *path;
@@ -12,6 +12,7 @@ static const struct element {
     const char *why, *todo;
 } elements[] = {
 #define TAKEN(path, attributes)            {path, IS_TAKEN, attributes, NULL, NULL},
+#define EACH(path, attributes)             {path, IS_EACH, attributes, NULL, NULL},
 #define SAME(path)                         {path, IS_SAME, "", NULL, NULL},
 #define LEFT(path, values, why, todo)      {path, IS_LEFT, values, why, todo},
 #define OTHERWISE(path, values, how, todo) {path, IS_OTHERWISE, values, how, todo},
@@ -82,15 +83,29 @@ static void walk_attributes(struct plan *p, const struct element *e, xmlNodePtr 
     }
 }
 
+static bool is_second(xmlNodePtr node)
+{
+    xmlNodePtr first = node->parent->type == XML_ELEMENT_NODE
+                           ? xml_find(node->parent, (const char *)node->name)
+                           : NULL;
+    return first && first != node;
+}
+
 static void walk(struct plan *p, xmlNodePtr node, const char *path)
 {
-    char inner[512], name[128];
+    char inner[512], name[128], again[440];
     const struct element *e = find(path);
     if (node->_private)
         return;
-    if (!e || e->is != IS_TAKEN) {
+    if (!e || (e->is != IS_TAKEN && e->is != IS_EACH)) {
         if (!e || e->is != IS_SAME)
             tell(p, e, node, NULL);
+        return;
+    }
+    if (e->is == IS_TAKEN && is_second(node)) {
+        describe(node, NULL, again, sizeof(again));
+        plan_left(p, again, "it is there a second time, and the first one counts",
+                  "leave out one of them");
         return;
     }
     walk_attributes(p, e, node, path);
