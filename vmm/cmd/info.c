@@ -432,7 +432,7 @@ static void check_files(struct opened *o, struct err *err)
 int cmd_info(int argc, char **argv)
 {
     static const struct argp argp = {
-        .options = options, .parser = parse, .args_doc = "DIR", .doc = doc};
+        .options = options, .parser = parse, .args_doc = "[DIR]", .doc = doc};
     struct info_args a = {0};
     option_parse(&argp, argc, argv, &a);
     struct err err = {0}, files = {0};
