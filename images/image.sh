@@ -4,13 +4,19 @@
 #
 #   images/image.sh [--release R] [--remake] DIR NAME...   makes DIR/NAME, if it is not there
 #   images/image.sh --list | --names                       what there is
-#   images/image.sh --groups NAME | --sources              packages it needs; what recipes use besides
+#   images/image.sh --groups NAME                          packages it needs
+#   images/image.sh --installed | --sources                what `make install` takes: recipes, what they use besides
 #
 # Nothing is installed and nothing needs root: of packages that are missing it says so. Status 3: of those.
 set -eu
 cd "$(dirname "$0")/.."
 
-rows() { grep -v '^#' images/table; }
+# Those for tests of ours are not installed.
+rows() {
+    grep -v '^#' images/table | while read -r name rest; do
+        [ ! -f "images/$name/build.sh" ] || echo "$name $rest"
+    done
+}
 # column NAME N: "" for "-".
 column() { rows | awk -v name="$1" -v n="$2" '$1 == name && $n != "-" { gsub(",", " ", $n); print $n }'; }
 die() { echo "images: $*" >&2; exit 1; }
@@ -20,8 +26,9 @@ while :; do
     case ${1:-} in
     --list) rows | while read -r name _ _ _ what; do printf '%-12s %s\n' "$name" "$what"; done; exit ;;
     --names) rows | cut -d' ' -f1; exit ;;
+    --installed) rows | awk '$4 !~ /^tests\/bench/ { print $1 }'; exit ;;
     --groups) column "${2:?}" 3; exit ;;
-    --sources) rows | awk '$4 != "-" { gsub(",", "\n", $4); print $4 }' | sort -u; exit ;;
+    --sources) rows | awk '$4 != "-" && $4 !~ /^tests\/bench/ { gsub(",", "\n", $4); print $4 }' | sort -u; exit ;;
     --release) release=${2:?}; shift 2 ;;
     --remake) remake=1; shift ;;
     *) break ;;

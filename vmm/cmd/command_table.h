@@ -31,7 +31,7 @@ void command_table_show(const struct command_table *table);
 
 /* ---- what a row of argp's says ---- */
 
-/* Each option that is shown, with its children's. */
+/* Each option that is shown, with its children's; one without name and letter is a heading. */
 struct option_row {
     int key;                       /* its letter, or 0 */
     const char *name, *arg, *help; /* until the function returns */

@@ -78,6 +78,8 @@ static void option(const struct option_row *row, void *arg)
     const char *command = arg;
     char help[128];
     struct value v;
+    if (!row->key && !row->name)
+        return;
     short_help(row->help, help, sizeof(help));
     printf("complete -c reprise -n '__reprise_is %s'", command);
     if (row->key)

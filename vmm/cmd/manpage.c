@@ -110,6 +110,13 @@ static void page_name(const char *command, char *out, size_t size)
 static void put_option(const struct option_row *row, void *arg)
 {
     FILE *out = arg;
+    if (!row->key && !row->name) {
+        size_t n = strlen(row->help);
+        fputs(".SS ", out);
+        put_text(out, row->help, n - (n && row->help[n - 1] == ':'));
+        fputc('\n', out);
+        return;
+    }
     fputs(".TP\n", out);
     if (row->key)
         fprintf(out, "\\fB\\-%c\\fR%s", row->key, row->name ? ", " : "");
