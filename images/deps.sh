@@ -36,11 +36,11 @@ esac
 
 # named PACKAGE...: what they are called there. Status 2: the table lacks one.
 named() {
-    printf '%s\n' "$@" | awk -v system="$system" -v table="$here/packages" '
+    printf '%s\n' "$@" | awk -v on="$system" -v table="$here/packages" '
         BEGIN {
             while ((getline line < table) > 0)
                 if (line !~ /^#/ && split(line, c, " ") >= 3)
-                    name[c[1]] = system == "debian" ? "=" : system == "ubuntu" ? c[2] : c[3]
+                    name[c[1]] = on == "debian" ? "=" : on == "ubuntu" ? c[2] : c[3]
         }
         !($0 in name) { print "deps: images/packages has no " $0 >"/dev/stderr"; bad = 2; next }
         name[$0] == "=" { print; next }

@@ -11,7 +11,8 @@ src=$out/reprise
 number() { sed -n "s/^#define $1 *\"\(.*\)\".*/\1/p" vmm/version.h; }
 version=$(number REPRISE_VERSION)
 date=$(number REPRISE_DATE)
-maintainer='The Reprise developers <reprise@packages.debian.org>'
+# Whoever gives the package to others says who that is, as for Debian's own tools.
+maintainer="${DEBFULLNAME:-The Reprise authors} <${DEBEMAIL:-reprise@example.org}>"
 
 for tool in dpkg-buildpackage dh fakeroot; do
     command -v $tool >/dev/null || { echo "deb: no $tool: images/deps.sh package installs it" >&2; exit 1; }

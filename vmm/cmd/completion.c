@@ -49,20 +49,14 @@ static void events(struct value *v)
 /* "insn:N, time:T (1.5s, 20ms), end-N or crash[#K]" -> "insn: time: crash" */
 static void points(struct value *v)
 {
-    int depth = 0;
     for (const char *p = POINT_FORMS; *p;) {
         size_t n = strspn(p, "abcdefghijklmnopqrstuvwxyz");
-        depth += *p == '(' ? 1 : *p == ')' ? -1 : 0;
-        bool or = n == 2 && !strncmp(p, "or", 2);
-        if (n && !depth && ! or &&p[n] != '-')
+        if (p[n] != '-')
             add_word(v, p, n + (p[n] == ':'));
-        p += n;
-        if (n && *p == '[')
-            p += strcspn(p, "]");
-        if (n && (*p == ':' || *p == '-'))
-            p += strcspn(p, " ,");
-        else if (!n || *p)
-            p += *p != 0;
+        int depth = 0;
+        for (; *p && (depth || (strncmp(p, ", ", 2) && strncmp(p, " or ", 4))); p++)
+            depth += *p == '(' ? 1 : *p == ')' ? -1 : 0;
+        p += *p == ',' ? 2 : *p ? 4 : 0;
     }
 }
 

@@ -133,9 +133,13 @@ static void command(const struct command_table *t, void *arg)
         value_of_command(t, &v);
         fputs("    _arguments -s -S", stdout);
         option_rows(t, option, NULL);
-        printf(" \\\n        '%s:argument:", v.kind == VALUE_PROGRAM ? "*:" : "*");
-        action(&v);
-        fputs("'\n", stdout);
+        /* An argument that nobody can guess would hide the options. */
+        if (v.kind != VALUE_NONE) {
+            printf(" \\\n        '%s:argument:", v.kind == VALUE_PROGRAM ? "*:" : "*");
+            action(&v);
+            putchar('\'');
+        }
+        putchar('\n');
     }
     fputs("}\n", stdout);
 }
