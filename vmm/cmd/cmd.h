@@ -65,8 +65,8 @@ struct verb_choice {
     int argc;
     char **argv;
 };
-/* Finds the verb on the command line, or ends with what is wrong with it. Help is `before`, a list of
- * the verbs, `after`. */
+/* Finds the verb on the command line, or ends with what is wrong with it. Help is `before`, a list
+ * of the verbs, `after`. */
 void verb_choose(struct verb_choice *c, const char *before, const char *after, int argc,
                  char **argv);
 /* Runs what was chosen, named after `program`; its exit code. */

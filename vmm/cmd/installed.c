@@ -15,7 +15,9 @@
 /* From the program's directory: installed, in build/, in build/MODE/. */
 static const char *const roots[] = {"../share/reprise/", "../", "../../"};
 
-char *installed_file(const char *name, struct err *err)
+/* A file of ours, by its name in the source tree; malloc'ed. NULL with a text that says where it
+ * was looked for, and what to do. */
+static char *find(const char *name, struct err *err)
 {
     char program[4096], *path = NULL;
     if (companion_beside("", program, sizeof(program), err))
@@ -95,7 +97,7 @@ char *installed_image(const char *name, struct err *err)
 int installed_become(const char *name, const char *const *args, struct err *err)
 {
     const char *argv[ARGS_MAX + 3] = {"sh"};
-    char *script = installed_file(name, err), program[4096];
+    char *script = find(name, err), program[4096];
     if (!script)
         return err->code;
     int code = companion_beside("reprise", program, sizeof(program), err);

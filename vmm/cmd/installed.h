@@ -11,10 +11,6 @@
 
 #include "base/err.h"
 
-/* A file of ours, by its name in the source tree; malloc'ed. NULL with a text that says where it
- * was looked for, and what to do. */
-char *installed_file(const char *name, struct err *err);
-
 /* Where images are made, malloc'ed: $REPRISE_IMAGES, or as above; NULL with *err. It need not
  * exist. */
 char *installed_images(struct err *err);
@@ -23,7 +19,7 @@ char *installed_images(struct err *err);
 char *installed_image(const char *name, struct err *err);
 
 /* Becomes the script NAME of ours with these arguments after it (NULL at the end). Returns only
- * with an error. */
+ * with an error, which says where it was looked for. */
 int installed_become(const char *name, const char *const *args, struct err *err);
 
 #endif
