@@ -74,7 +74,7 @@ packages_of() {
         acpica-tools python3-drgn xvfb xdotool gvncviewer libdrm-dev grub-common mtools btrfs-progs
         xfsprogs qemu-utils openssh-client openssl strace iproute2 mandoc man-db zsh fish" ;;
     # Packages of this tree, and who looks at them.
-    package) echo "debhelper dpkg-dev fakeroot lintian" ;;
+    package) echo "build-essential debhelper dpkg-dev fakeroot lintian" ;;
     demo) for g in reprise gpu image debug; do packages_of $g; done ;;
     make) for g in reprise gpu display debug; do packages_of $g; done ;;
     *)
