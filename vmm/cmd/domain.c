@@ -26,6 +26,12 @@ static int start(pid_t *pid, const struct record_args *a, int out, struct err *e
     char *argv[] = {path, a->domain_file ? "file" : "domain", "--", (char *)(uintptr_t)a->domain,
                     NULL};
     int code = companion_path(PROGRAM, path, sizeof(path), err);
+    if (code == -ENOENT)
+        return err_set(
+            err, code,
+            "%s is not there, which reads domains of libvirt's: `make` builds it where the "
+            "Debian packages libvirt-dev and libxml2-dev are (`make deps` installs them)",
+            PROGRAM);
     if (code)
         return code;
     posix_spawn_file_actions_init(&files);
@@ -34,12 +40,6 @@ static int start(pid_t *pid, const struct record_args *a, int out, struct err *e
     posix_spawn_file_actions_adddup2(&files, out, STDOUT_FILENO);
     code = posix_spawn(pid, path, &files, NULL, argv, environ);
     posix_spawn_file_actions_destroy(&files);
-    if (code == ENOENT)
-        return err_set(err, -code,
-                       "'%s' is not there, which reads domains of libvirt's: `make` builds it "
-                       "where the Debian "
-                       "packages libvirt-dev and libxml2-dev are (`make deps` installs them)",
-                       path);
     return code ? err_set(err, -code, "cannot start '%s': %s", path, strerror(code)) : 0;
 }
 
