@@ -8,6 +8,7 @@
 #include <argp.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <libxml/xmlversion.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>

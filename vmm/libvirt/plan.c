@@ -3,6 +3,7 @@
 #include "libvirt/plan.h"
 
 #include <errno.h>
+#include <libxml/tree.h>
 #include <stdlib.h>
 #include <string.h>
 

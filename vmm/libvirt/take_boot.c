@@ -1,6 +1,7 @@
 /* What the machine begins with: see plan.h. */
 #include "libvirt/plan.h"
 
+#include <libxml/tree.h>
 #include <string.h>
 
 #include "board/description.h"

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "libvirt/plan.h"
 
+#include <libxml/tree.h>
 #include <stdlib.h>
 #include <string.h>
 

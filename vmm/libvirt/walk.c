@@ -1,6 +1,7 @@
 /* What becomes of all that take_*.c do not look at, by elements.def: see plan.h. */
 #include "libvirt/plan.h"
 
+#include <libxml/tree.h>
 #include <string.h>
 
 enum { IS_TAKEN, IS_EACH, IS_SAME, IS_LEFT, IS_OTHERWISE };

@@ -6,9 +6,13 @@
 #ifndef REPRISE_LIBVIRT_XML_H
 #define REPRISE_LIBVIRT_XML_H
 
-#include <libxml/tree.h>
-
 #include "base/err.h"
+
+/* As libxml2 has them (libxml/tree.h, for who looks into one): this compiles where that is not. */
+typedef struct _xmlNode xmlNode;
+typedef xmlNode *xmlNodePtr;
+typedef struct _xmlDoc xmlDoc;
+typedef xmlDoc *xmlDocPtr;
 
 #define XML_SIZE_MAX     (4u << 20)
 #define XML_DEPTH_MAX    48u
