@@ -12,7 +12,7 @@ enum { O_DRIVER = 256, O_FRAMES, O_JSON, O_FORCE, O_SCANOUT };
 
 /* clang-format off */
 static const struct argp_option options[] = {
-    {"driver", O_DRIVER, "DRIVER", 0, "llvmpipe (default), softpipe, or device:PATH, a render node such as device:/dev/dri/renderD128", 0},
+    {"driver", O_DRIVER, GPU_DRIVER_ARG, 0, "llvmpipe (default), softpipe, or device:PATH, a render node such as device:/dev/dri/renderD128", 0},
     {"output", 'o', "DIR", 0, "Write the frames there, as frame-000001.png ...", 0},
     {"frames", O_FRAMES, "A..B", 0, "Only these frames (default: all)", 0},
     {"scanout", O_SCANOUT, "N", 0, "What is looked at (default: 0)", 0},

@@ -16,7 +16,7 @@ static const struct argp_option options[] = {
     {"frame", O_FRAME, "N", 0, "Where frame N is complete (default: the end of the stream)", 0},
     {"at", O_AT, "POSITION", 0, "... or at a position", 0},
     {"scanout", O_SCANOUT, "N", 0, "Of this scanout (default: 0)", 0},
-    {"driver", O_DRIVER, "DRIVER", 0, "As for `gpu replay`", 0},
+    {"driver", O_DRIVER, GPU_DRIVER_ARG, 0, "As for `gpu replay`", 0},
     {"json", O_JSON, NULL, 0, "As JSON", 0},
     {0},
 };

@@ -57,7 +57,7 @@ int cmd_sign(int argc, char **argv)
     struct signing_key *key = NULL;
     struct err err = {0};
     struct opened o;
-    argp_parse(&argp, argc, argv, 0, NULL, &a);
+    option_parse(&argp, argc, argv, &a);
     int code = signing_key_read(&key, a.key, true, &err);
     sandbox_write(a.dir); /* the signature */
     if (!code)
