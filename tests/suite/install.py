@@ -125,7 +125,7 @@ def images(t):
     (tools / "dpkg-query").write_text("#!/bin/sh\nexit 1\n")
     (tools / "dpkg-query").chmod(0o755)
     (tools / "rpm").symlink_to("dpkg-query")
-    r = t.run(t.reprise, "image", "-o", t.dir / "i", "linux", code=3, env={"PATH": f"{tools}:{os.environ['PATH']}"})
+    r = t.run(t.reprise, "image", "-o", t.dir / "i", "linux", code=ERROR, env={"PATH": f"{tools}:{os.environ['PATH']}"})
     t.has(r.error, r"linux needs packages that are not here\. As root: (apt-get|dnf) install .*cpio")
     flat = t.dir / "flat"
     flat.write_text("")
