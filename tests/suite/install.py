@@ -51,15 +51,15 @@ def tree(t):
     r = t.run("reprise", "doctor", "--json", code=None)
     for name in ("gpu.renderer", "net.user", "share", "display.viewer"):
         t.lacks(r.text, rf'"{re.escape(name)}"[^}}]*is missing')
-    r = t.run("reprise", "demo")
+    r = t.run("reprise", "demo", timeout=600)
     t.has(r.text, r"final registers, memory and device state are equal")
     t.has(r.text, rf"^  reprise info {re.escape(str(cache))}/reprise/demo/boot ")
     # One recipe that needs no network, made of another image that is there.
     t.has(t.run("reprise", "run", "true", code=125).error, r"'run' is not there .*`reprise image run` makes it")
-    t.run("reprise", "image", "run")
+    t.run("reprise", "image", "run", timeout=600)
     t.check((images / "run" / "initrd").stat().st_size > 100000, "the image was not made")
     t.has(t.run("reprise", "image", "run").error, "is there .--remake")
-    t.equal(t.run("reprise", "run", "echo", "hello").text, "hello\n", "what a program said")
+    t.equal(t.run("reprise", "run", "echo", "hello", timeout=600).text, "hello\n", "what a program said")
     # Nothing of the tree was touched, and nothing of it is named.
     named = t.run("grep", "-rlF", str(ROOT), prefix / "share", code=(0, 1)).text
     t.equal(named, "", "files that name the tree")

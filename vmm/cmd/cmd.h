@@ -96,6 +96,9 @@ u64 option_code_cache(struct argp_state *state, const char *arg);
  * the latest of `reprise run` (run_place.h). */
 void option_recording(struct argp_state *state, const char *arg, const char **dir);
 void option_need_recording(struct argp_state *state, const char **dir);
+/* ARGP_KEY_ARGS of a command that takes [DIR] and `more` numbers: where these begin; NULL if some
+ * are missing. `*dir` stays NULL if there is neither a DIR nor a latest recording. */
+char **option_recording_and(struct argp_state *state, unsigned more, const char **dir);
 /* Of an option whose gdb ENDPOINT may be left out or follow after a space. */
 const char *option_endpoint(struct argp_state *state);
 /* A date and time, UTC unless it says otherwise ("2026-11-22T10:57:29Z", "2026-11-22 10:57+01:00",

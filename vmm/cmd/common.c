@@ -129,6 +129,18 @@ void option_need_recording(struct argp_state *state, const char **dir)
         argp_error(state, "which recording?");
 }
 
+char **option_recording_and(struct argp_state *state, unsigned more, const char **dir)
+{
+    char **args = state->argv + state->next;
+    unsigned n = (unsigned)(state->argc - state->next);
+    if (n > more + 1)
+        argp_error(state, "'%s' is one argument too many", args[more + 1]);
+    state->next = state->argc;
+    bool given = n == more + 1 || (n && (*args[0] < '0' || *args[0] > '9'));
+    *dir = given ? args[0] : run_place_last();
+    return n - given < more ? NULL : args + given;
+}
+
 /* `--gdb ENDPOINT` with a space, although ENDPOINT may be left out: if what follows looks like one,
  * it is one. */
 const char *option_endpoint(struct argp_state *state)

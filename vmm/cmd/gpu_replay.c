@@ -193,7 +193,7 @@ static int run(const struct replay_args *a, struct gpu_log_reader *log, struct g
 int gpu_replay(int argc, char **argv)
 {
     static const struct argp argp = {
-        .options = options, .parser = parse, .args_doc = "DIR|FILE", .doc = doc};
+        .options = options, .parser = parse, .args_doc = "[DIR|FILE]", .doc = doc};
     struct replay_args a = {.frames = {1, UINT64_MAX, false}};
     struct gpu_log_reader *log;
     struct gpu_player *p;

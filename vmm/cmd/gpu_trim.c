@@ -423,7 +423,7 @@ static int run(struct trim *t)
 int gpu_trim(int argc, char **argv)
 {
     static const struct argp argp = {
-        .options = options, .parser = parse, .args_doc = "DIR|FILE", .doc = doc};
+        .options = options, .parser = parse, .args_doc = "[DIR|FILE]", .doc = doc};
     struct trim_args a = {0};
     struct trim t = {.a = &a};
     struct err err;

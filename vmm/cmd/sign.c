@@ -51,7 +51,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 int cmd_sign(int argc, char **argv)
 {
     static const struct argp argp = {
-        .options = options, .parser = parse, .args_doc = "DIR", .doc = doc};
+        .options = options, .parser = parse, .args_doc = "[DIR]", .doc = doc};
     struct sign_args a = {0};
     struct statement s = {0};
     struct signing_key *key = NULL;

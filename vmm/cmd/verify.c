@@ -241,7 +241,7 @@ static int replay(const struct verify_args *a)
 int cmd_verify(int argc, char **argv)
 {
     static const struct argp argp = {
-        .options = options, .parser = parse, .args_doc = "DIR", .doc = doc};
+        .options = options, .parser = parse, .args_doc = "[DIR]", .doc = doc};
     struct verify_args a = {0};
     struct findings f = {0};
     struct signing_key *named = NULL;
