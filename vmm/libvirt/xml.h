@@ -8,7 +8,8 @@
 
 #include "base/err.h"
 
-/* As libxml2 has them in the header of its trees, for who looks into one: this compiles where that is not. */
+/* As libxml2 has them in the header of its trees, for who looks into one: this compiles where that
+ * is not. */
 typedef struct _xmlNode xmlNode;
 typedef xmlNode *xmlNodePtr;
 typedef struct _xmlDoc xmlDoc;
