@@ -36,6 +36,7 @@ static const struct verb commands[] = {
     {"pcap", cmd_pcap, SANDBOX_READ | SANDBOX_CODE},
     {"gpu", cmd_gpu, 0},
     {"doctor", cmd_doctor, 0},
+    {"cpu", cmd_cpu, 0},
     {"pack", cmd_pack, SANDBOX_READ | SANDBOX_CODE},
     {"unpack", cmd_unpack, SANDBOX_READ},
     {"verify", cmd_verify, SANDBOX_READ | SANDBOX_CODE},
@@ -71,7 +72,8 @@ static const char doc[] =
     "  unpack      a directory of it again\n"
     "  verify      is it what was recorded, and signed? hashes, signature, replay\n"
     "  sign        put a signature into it\n"
-    "  doctor      what this host can do for it\n\n"
+    "  doctor      what this host can do for it\n"
+    "  cpu         the CPUs that a machine may have\n\n"
     "Where a command takes the DIR of a recording it takes a packed one, FILE.reprise, too.\n"
     "`reprise help COMMAND` or `reprise COMMAND --help` says more about each." EXIT_HELP;
 

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cpu/features.h"
 #include "board/ram.h"
 #include "cpu/vcpu.h"
 #include "machine/machine.h"
@@ -330,7 +331,7 @@ static void draw_guest(struct guest *g)
     u64 s = g->seed * 0x9e3779b97f4a7c15ull | 1;
     g->cpus = cpus_most ? 2 + (u32)(s >> 8) % (cpus_most - 1) : 1;
     g->elf = (cpus_most ? guest_cpus_elf : modes ? make_elf32 : make_elf)(s, &g->size);
-    g->model = g->seed & 1 && !cpu_model_host_lacks(CPU_X86_64_V3) ? CPU_X86_64_V3 : CPU_X86_64_V2;
+    g->model = g->seed & 1 && !cpu_host_lacks(cpu_model_words(CPU_X86_64_V3)) ? CPU_X86_64_V3 : CPU_X86_64_V2;
 }
 
 static int write_kernel(const struct guest *g, const char *path)

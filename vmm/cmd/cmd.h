@@ -68,6 +68,7 @@ int cmd_disk(int argc, char **argv);
 int cmd_pcap(int argc, char **argv);
 int cmd_gpu(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
+int cmd_cpu(int argc, char **argv);
 int cmd_pack(int argc, char **argv);
 int cmd_unpack(int argc, char **argv);
 int cmd_verify(int argc, char **argv);
@@ -94,8 +95,6 @@ int verb_run(const struct verb_choice *c, const char *program);
 
 /* argp_parse() for a command: options that do not exist are named with the one that was meant. */
 void option_parse(const struct argp *argp, int argc, char **argv, void *input);
-/* The one of `names` (n of them, `stride` bytes apart) that a typo was meant to be; NULL: none. */
-const char *option_meant(const char *typo, const char *const *names, size_t n, size_t stride);
 
 /* Prints "reprise: TEXT" on stderr; returns EX_ERROR. */
 int cmd_fail(const struct err *err);

@@ -65,7 +65,7 @@ static void on_lacking(void *opaque, struct machine *m, const char *text, enum c
     struct symbols symbols;
     struct err ignored;
     char who[96] = "a program", comm[sizeof(task.comm)];
-    if (l->text[0] || cpu_model_host_lacks(has))
+    if (l->text[0] || cpu_host_lacks(cpu_model_words(has)))
         return;
     if (!guest_symbols_read(&symbols, m, &ignored)) {
         if (running_learn(&running, m, &symbols) && running_look(&running, m, &task))

@@ -32,6 +32,9 @@ struct engine_env {
     /* What the TSC shows: TSC = now + tsc_adjust. Changes nothing. UNIT_INSN: until a run ends it
      * goes with the position, and the engine need not ask each time. */
     vns_t (*now)(void *cpu);
+    /* RDRAND and RDSEED (`seed`): a number that follows from the machine's entropy and from the
+     * position. */
+    u64 (*random)(void *cpu, bool seed);
     /* PAUSE: the guest waits for another vCPU. NULL: there is none. */
     void (*pause)(void *cpu);
     /* It is about to execute an atomic operation or a system call, maybe not for the first time.
@@ -50,8 +53,8 @@ enum engine_exit {
     ENGINE_WINDOW,      /* interrupts became deliverable while a window was wanted */
     ENGINE_HALT,        /* HLT retired (vcpu.halted is set) */
     ENGINE_SHUTDOWN,    /* triple fault */
-    ENGINE_UNSUPPORTED, /* an instruction form outside the table; text in err; state exact before it
-                         */
+    ENGINE_UNSUPPORTED, /* an instruction form outside the table, or one that this host lacks; text
+                           in err; state exact before it */
     ENGINE_FAILED,      /* the host's KVM; text in err; state exact before the instruction */
     ENGINE_DEBUG,       /* a debug point was hit: engine_debug_hit() */
     ENGINE_LOST,        /* the host's: the vCPU is beyond where it had to stop; text in err; its
@@ -88,6 +91,8 @@ struct engine_paranoid {
 
 struct engine_config {
     enum cpu_model model;
+    const u32 *words; /* CPU_WORDS of features, copied; NULL: the model's (cpu/features.h) */
+    bool partly;      /* dbt: of what this host lacks the run ends in front of the first use */
     struct ram *ram;
     const struct engine_env *env;
     enum engine_kind kind;

@@ -71,7 +71,7 @@ struct machine {
     struct machine_state st;
     enum position_unit unit;
     u32 branch_ns, event_ns, tsc_step; /* machine_description; 0: only instructions are counted */
-    enum cpu_model model;
+    struct cpu_choice cpu_kind; /* what each of its vCPUs is */
     u32 revision;
     struct ram ram;
     struct machine_cpu cpu[DESCRIPTION_CPUS_MAX];

@@ -41,6 +41,7 @@ struct machine_config {
     enum engine_kind engine; /* what runs it; the same machine whichever does */
     u64 code_cache;          /* of the engine (struct engine_config) */
     struct engine_paranoid paranoid;
+    bool partly; /* a host that lacks features runs it up to their first use (struct engine_config) */
     const void *kernel; /* ELF64 vmlinux (already extracted) */
     size_t kernel_size;
     const void *kernel_header; /* the bzImage, whole; NULL: there is none */
@@ -58,7 +59,7 @@ enum run_reason {
     RUN_EXIT,        /* debug-exit port; arg is the value written */
     RUN_QUIT,        /* an INPUT_QUIT was taken; arg is its quit_reason */
     RUN_STOP,        /* run_limits.stop_at reached; the run can go on */
-    RUN_UNSUPPORTED, /* the engine met an instruction form it does not know; text in err */
+    RUN_UNSUPPORTED, /* the engine does not know an instruction form, or this host lacks it; text in err */
     RUN_ERROR,       /* input source failed or diverged; text in err */
     RUN_DEBUG,       /* a debug point was hit; the run can go on */
     RUN_LOST,        /* the engine went too far (ENGINE_LOST): there is no state; text in err */
@@ -220,6 +221,7 @@ struct vcpu *machine_vcpu_edit(struct machine *m);
 void machine_vcpu_edited(struct machine *m);
 u64 machine_cr8(struct machine *m);
 enum cpu_model machine_cpu_model(const struct machine *m);
+bool machine_cpu_has(const struct machine *m, enum cpu_feature f);
 /* Linear address to host bytes without side effects (no accessed bits); false if not mapped RAM. */
 bool machine_peek(struct machine *m, gva_t va, void *out, size_t len);
 bool machine_peek_physical(struct machine *m, gpa_t gpa, void *out, size_t len);

@@ -5,6 +5,8 @@
  */
 #include "cpu/x86/exec.h"
 
+#include "cpu/features.h"
+
 #include "cpu/x86/canon.h"
 #include "cpu/x86/cond.h"
 
@@ -283,9 +285,24 @@ static int unsupported(struct core *d, const struct insn *in)
         hex[3 * i + 2] = i + 1 < n ? ' ' : 0;
     }
     insn_text((enum code_size)in->code, in->bytes, 15, d->cpu.rip, text, sizeof(text));
-    return REPORT(
-        d, "instruction form not in the engine's table: %s (%s) at RIP %llx, CPL %u, position %llu",
-        text, hex, (unsigned long long)d->cpu.rip, d->cpl, (unsigned long long)unit_position(d));
+    return REPORT(d, "instruction form not in the engine's table: %s (%s) at RIP %llx, CPL %u",
+                  text, hex, (unsigned long long)d->cpu.rip, d->cpl);
+}
+
+/* The features of this instruction that are not this host's. */
+static int missing_here(struct core *d, const struct insn *in)
+{
+    char lacks[256], text[128];
+    u32 words[CPU_WORDS] = {0};
+    core_park(d);
+    if (in->feature < INSN_OF_ALL)
+        words[in->feature / 32] |= d->missing[in->feature / 32] & 1u << in->feature % 32;
+    if (in->needs == N_AVX)
+        words[FEAT_AVX / 32] |= d->missing[FEAT_AVX / 32] & 1u << FEAT_AVX % 32;
+    cpu_host_lacks_all(words, lacks, sizeof(lacks));
+    insn_text((enum code_size)in->code, in->bytes, 15, d->cpu.rip, text, sizeof(text));
+    return REPORT(d, "the guest executes %s, at RIP %llx in ring %u, and this host's CPU lacks %s",
+                  text, (unsigned long long)d->cpu.rip, d->cpl, lacks);
 }
 
 int exec_begin(struct core *d, struct insn *in)
@@ -313,6 +330,8 @@ static void tell(struct core *d, void (*what)(void *cpu))
 int exec(struct core *d, struct insn *in)
 {
     TRY(exec_begin(d, in));
+    if (UNLIKELY(in->host_lacks))
+        return missing_here(d, in);
     if (insn_syncs(d, in))
         tell(d, d->env->sync);
     switch (in->treat) {
