@@ -53,9 +53,10 @@ enum engine_exit {
     ENGINE_WINDOW,      /* interrupts became deliverable while a window was wanted */
     ENGINE_HALT,        /* HLT retired (vcpu.halted is set) */
     ENGINE_SHUTDOWN,    /* triple fault */
-    ENGINE_UNSUPPORTED, /* an instruction form outside the table, or one that this host lacks; text
-                           in err; state exact before it */
-    ENGINE_FAILED,      /* the host's KVM; text in err; state exact before the instruction */
+    ENGINE_UNSUPPORTED, /* an instruction form outside the table; text in err; state exact before it
+                         */
+    ENGINE_FAILED,      /* the host's KVM; or its CPU lacks the instruction; text in err; state exact
+                           before the instruction */
     ENGINE_DEBUG,       /* a debug point was hit: engine_debug_hit() */
     ENGINE_LOST,        /* the host's: the vCPU is beyond where it had to stop; text in err; its
                            state is of no use, only a checkpoint is */

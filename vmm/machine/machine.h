@@ -59,7 +59,7 @@ enum run_reason {
     RUN_EXIT,        /* debug-exit port; arg is the value written */
     RUN_QUIT,        /* an INPUT_QUIT was taken; arg is its quit_reason */
     RUN_STOP,        /* run_limits.stop_at reached; the run can go on */
-    RUN_UNSUPPORTED, /* the engine does not know an instruction form, or this host lacks it; text in err */
+    RUN_UNSUPPORTED, /* the engine met an instruction form it does not know; text in err */
     RUN_ERROR,       /* input source failed or diverged; text in err */
     RUN_DEBUG,       /* a debug point was hit; the run can go on */
     RUN_LOST,        /* the engine went too far (ENGINE_LOST): there is no state; text in err */

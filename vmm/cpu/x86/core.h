@@ -305,6 +305,9 @@ static inline bool core_has(const struct core *d, enum cpu_feature f)
     return cpu_words_have(d->words, f);
 }
 
+/* exec.c: ends the run in front of the instruction: what this host lacks, and what it is for. */
+int host_lacks_it(struct core *d, const char *lacks, const char *text);
+
 /* Its registers cannot be kept here, then. */
 static inline bool core_host_lacks_avx(const struct core *d)
 {

@@ -5,6 +5,8 @@
  */
 #include "cpu/x86/exec.h"
 
+#include <errno.h>
+
 #include "cpu/features.h"
 
 #include "cpu/x86/canon.h"
@@ -301,8 +303,20 @@ static int missing_here(struct core *d, const struct insn *in)
         words[FEAT_AVX / 32] |= d->missing[FEAT_AVX / 32] & 1u << FEAT_AVX % 32;
     cpu_host_lacks_all(words, lacks, sizeof(lacks));
     insn_text((enum code_size)in->code, in->bytes, 15, d->cpu.rip, text, sizeof(text));
-    return REPORT(d, "the guest executes %s, at RIP %llx in ring %u, and this host's CPU lacks %s",
-                  text, (unsigned long long)d->cpu.rip, d->cpl, lacks);
+    return host_lacks_it(d, lacks, text);
+}
+
+int host_lacks_it(struct core *d, const char *lacks, const char *text)
+{
+    pos_t all = 0;
+    core_park(d);
+    EACH_CPU(s, d)
+        all += unit_position(s);
+    err_set(&d->err, -ENOTSUP,
+            "this host's CPU lacks %s, which the guest uses at position %llu: %s at RIP %llx, ring "
+            "%u. Up to there all was as recorded; a host that has it goes on",
+            lacks, (unsigned long long)all, text, (unsigned long long)d->cpu.rip, d->cpl);
+    return STOP_FAILED;
 }
 
 int exec_begin(struct core *d, struct insn *in)

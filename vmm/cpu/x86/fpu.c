@@ -415,8 +415,7 @@ HELPER(xsetbv)
         ((v & XF_AVX) && !(v & XF_SSE)))
         return raise_error(d, EXC_GP, 0);
     if (UNLIKELY((v & XF_AVX) && core_host_lacks_avx(d)))
-        return REPORT(d, "the guest enables AVX's registers, at RIP %llx, and this host's CPU "
-                         "lacks AVX", (unsigned long long)d->cpu.rip);
+        return host_lacks_it(d, "AVX", "its registers are enabled by xsetbv");
     d->cpu.xcr0 = v;
     mmu_mode_changed(d);
     return DONE;

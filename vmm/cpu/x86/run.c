@@ -40,7 +40,7 @@ enum engine_exit core_run_insns(struct core *d, u64 n, struct err *err)
 {
     if (UNLIKELY(core_host_lacks_avx(d) && (d->cpu.xcr0 & 4))) {
         err_set(err, -ENOTSUP, "AVX's registers are in use, and this host's CPU lacks AVX");
-        return ENGINE_UNSUPPORTED;
+        return ENGINE_FAILED;
     }
     enum engine_exit r = run_parts(d, n, err);
     d->kicked = 0;
