@@ -305,6 +305,7 @@ static int create(struct guest **out, struct engine_config config, bool handlers
     config.env = &g->env;
     config.pmu = true;
     config.revision = test_revision;
+    config.words = test_cpu.words;
 
     g->env = (struct engine_env){.cpu = g,
                                  .pio_read = guest_pio_read,
