@@ -60,23 +60,25 @@ enum { MODELS = CPU_MODEL_LAST - CPU_MODEL_FIRST + 1 };
 
 static const char v4[] = "x86-64-v4";
 
-static void host_text(char out[64 + CPU_CHANGES])
+void cpu_text(const struct cpu_choice *c, char out[CPU_TEXT])
+{
+    char changes[CPU_CHANGES];
+    cpu_changes_text(c, changes);
+    snprintf(out, CPU_TEXT, "%s%s%s", cpu_model_name(c->model), *changes ? "," : "", changes);
+}
+
+static void host_text(char out[CPU_TEXT])
 {
     struct cpu_choice host;
     struct err err;
-    char changes[CPU_CHANGES];
-    if (cpu_choose("host", &host, &err)) {
-        *out = 0; /* it is made of what may be chosen */
-        return;
-    }
-    cpu_changes_text(&host, changes);
-    snprintf(out, 64 + CPU_CHANGES, "%s%s%s", cpu_model_name(host.model), *changes ? "," : "",
-             changes);
+    *out = 0;
+    if (!cpu_choose("host", &host, &err)) /* it is made of what may be chosen */
+        cpu_text(&host, out);
 }
 
-void cpu_list_print(void)
+static void list_print(void)
 {
-    char lacks[256], host[64 + CPU_CHANGES];
+    char lacks[256], host[CPU_TEXT];
     host_text(host);
     printf("%-16s %-10s %-5s %s\n", "MODEL", "or", "here", "is");
     for (unsigned i = 0; i < MODELS; i++) {
@@ -96,6 +98,17 @@ void cpu_list_print(void)
         if (r->free)
             printf("%-16s %-5s %s\n", name, cpu_host_executes(r) ? "yes" : "no", r->text);
     }
+}
+
+void cpu_option(struct argp_state *state, const char *arg, struct cpu_choice *out)
+{
+    struct err err;
+    if (!strcmp(arg, "help")) {
+        list_print();
+        exit(EX_FINE);
+    }
+    if (cpu_choose(arg, out, &err))
+        argp_error(state, "--cpu: %s", err.text);
 }
 
 static void json_names(const char *names)
@@ -134,7 +147,7 @@ static void json_lacks(const u32 words[CPU_WORDS])
 
 static void list_json(void)
 {
-    char host[64 + CPU_CHANGES];
+    char host[CPU_TEXT];
     const char *between = "";
     host_text(host);
     printf("{\"models\":[");
@@ -173,7 +186,7 @@ static int cmd_list(int argc, char **argv)
     if (a.json)
         list_json();
     else
-        cpu_list_print();
+        list_print();
     return EX_FINE;
 }
 

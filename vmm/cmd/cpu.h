@@ -2,7 +2,15 @@
 #ifndef REPRISE_CMD_CPU_H
 #define REPRISE_CMD_CPU_H
 
-/* `reprise cpu list`, and `record --cpu help`: models and features, and what of them runs here. */
-void cpu_list_print(void);
+#include <argp.h>
+
+#include "cpu/features.h"
+
+/* `--cpu MODEL,+feature,-feature`; `help` prints what there is, and ends the program. */
+void cpu_option(struct argp_state *state, const char *arg, struct cpu_choice *out);
+
+#define CPU_TEXT (64 + CPU_CHANGES)
+/* As `--cpu` takes it, on any host. */
+void cpu_text(const struct cpu_choice *c, char out[CPU_TEXT]);
 
 #endif

@@ -278,13 +278,7 @@ static void parse_cpus(struct argp_state *state, const struct description_row *r
 static void parse_cpu(struct argp_state *state, const char *arg, struct machine_description *d)
 {
     struct cpu_choice cpu;
-    struct err err;
-    if (!strcmp(arg, "help")) {
-        cpu_list_print();
-        exit(EX_FINE);
-    }
-    if (cpu_choose(arg, &cpu, &err))
-        argp_error(state, "--cpu: %s", err.text);
+    cpu_option(state, arg, &cpu);
     snprintf(d->cpu_model, sizeof(d->cpu_model), "%s", cpu_model_name(cpu.model));
     cpu_changes_text(&cpu, d->cpu_features);
 }
