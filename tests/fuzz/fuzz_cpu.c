@@ -1,4 +1,5 @@
-/* Fuzz target: `MODEL,+feature,-feature`; what is accepted is whole, has one text, and CPUID of it ends. */
+/* Fuzz target: `MODEL,+feature,-feature`; what is accepted is whole, has one text, and CPUID of it
+ * ends. */
 #include <stdlib.h>
 #include <string.h>
 

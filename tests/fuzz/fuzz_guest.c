@@ -414,8 +414,8 @@ int main(int argc, char **argv)
         if (!good)
             printf("repeat with: %s%s%s%.0u%s --seed %llu --cases 1 --insns %llu\n", argv[0],
                    modes ? " --modes" : "", cpus_most ? " --cpus " : "", cpus_most,
-                   features ? " --features 1" : "",
-                   (unsigned long long)g.seed, (unsigned long long)insns);
+                   features ? " --features 1" : "", (unsigned long long)g.seed,
+                   (unsigned long long)insns);
     }
     printf("fuzz_guest: %llu instructions; ends:", (unsigned long long)total);
     for (unsigned i = 0; i < 16; i++)

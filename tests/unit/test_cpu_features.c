@@ -19,8 +19,8 @@ static void accepted(void **state)
         {"x86-64", "", CPU_X86_64_V1},
         {"zen,-sha", "-sha_ni", CPU_ZEN2},
         {"x86-64-v2,+SSE4.2,+sse4-1,-mtrr2", NULL, 0},
-        {"x86-64-v2,+SSE4.2,+sse4-1", "", CPU_X86_64_V2},        /* it has them */
-        {"x86-64-v2,+avx2,+avx", "+avx,+avx2", CPU_X86_64_V2},   /* in our order */
+        {"x86-64-v2,+SSE4.2,+sse4-1", "", CPU_X86_64_V2},      /* it has them */
+        {"x86-64-v2,+avx2,+avx", "+avx,+avx2", CPU_X86_64_V2}, /* in our order */
         {"x86-64-v2,+rdseed,+RDRAND", "+rdrand,+rdseed", CPU_X86_64_V2},
         {"haswell,-abm,-pni,-ssse3,-sse4_1,-sse4_2,-avx,-avx2,-fma,-f16c",
          "-sse3,-ssse3,-fma,-sse4_1,-sse4_2,-avx,-f16c,-avx2,-lzcnt", CPU_HASWELL},
@@ -72,7 +72,8 @@ static void refused(void **state)
         {"x86-64-v2,+topoext", "topoext cannot be turned on"},
         {"x86-64-v2,+aes,-aes", "aes is there twice"},
         {"icelake,-sha,-sha_ni", "sha_ni is there twice"},
-        {"x86-64-v2,+aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+        {"x86-64-v2,+"
+         "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
          "no feature '+aaaa"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
@@ -162,8 +163,11 @@ static void freely(void **state)
     static const struct {
         const char *text;
         bool free;
-    } rows[] = {{"haswell", true},     {"haswell,+adx", true},     {"haswell,-aes", false},
-                {"haswell,+rdrand", false}, {"haswell,+rdseed", false}};
+    } rows[] = {{"haswell", true},
+                {"haswell,+adx", true},
+                {"haswell,-aes", false},
+                {"haswell,+rdrand", false},
+                {"haswell,+rdseed", false}};
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct cpu_choice c;
         struct err err;

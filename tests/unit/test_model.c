@@ -279,8 +279,7 @@ static void frozen(void **state)
 {
     static const u64 hashes[] = {
         0x9cf7ddf7b4303354ull, 0xe797bea0209c633full, 0x5aec6a1ddb1b14abull, 0xf50f33c18701e3bbull,
-        0xf59b59c703973fe1ull, 0x141031fb9b4b4094ull, 0xa33005c55c20d558ull,
-        0xab6cdc571d3e97d2ull};
+        0xf59b59c703973fe1ull, 0x141031fb9b4b4094ull, 0xa33005c55c20d558ull, 0xab6cdc571d3e97d2ull};
     for (enum cpu_model m = CPU_MODEL_FIRST; m <= CPU_MODEL_LAST; m++) {
         static const u32 bases[] = {0, 0x40000000, 0x80000000};
         u64 h = ARCH_CAPABILITIES_VALUE;

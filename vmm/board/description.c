@@ -189,8 +189,8 @@ int description_cpu(const struct machine_description *d, struct cpu_choice *out,
     cpu_changes_text(out, text);
     return !strcmp(text, d->cpu_features)
                ? 0
-               : err_set(err, -EINVAL, "CPU features \"%s\" are said as \"%s\"",
-                         d->cpu_features, text);
+               : err_set(err, -EINVAL, "CPU features \"%s\" are said as \"%s\"", d->cpu_features,
+                         text);
 }
 
 bool description_by_insn(const struct machine_description *d)

@@ -85,7 +85,7 @@ struct machine_description {
     u64 memory;
     char cpu_model[32];             /* cpu_model_name() */
     char cpu_features[CPU_CHANGES]; /* in what it differs from the model; cpu_changes_text() */
-    u32 cpus;           /* how many there are */
+    u32 cpus;                       /* how many there are */
     u32 cores, threads; /* of a package, of a core; no cores: each CPU is one of one package */
     char pmu[8];        /* its performance counters: "on", "off"; "": the model has none */
     u64 seed;

@@ -1,4 +1,5 @@
-/* `reprise cpu`: the CPU models and features that a machine may have, and what runs on this host. */
+/* `reprise cpu`: the CPU models and features that a machine may have, and what runs on this host.
+ */
 #include "cmd/cpu.h"
 
 #include <inttypes.h>

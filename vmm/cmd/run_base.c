@@ -82,8 +82,7 @@ static int hash_of(const struct run_machine *m, const char *image, u64 *out, str
         return err_set(err, -ENOMEM, "no memory");
     XXH3_64bits_reset(x);
     int n = snprintf(text, sizeof(text), "%s %d %u %s %s %" PRIu64 " %s", REPRISE_VERSION,
-                     DESCRIPTION_REVISION, AGENT_VERSION, m->memory, m->cpu, m->cpus,
-                     m->gpu);
+                     DESCRIPTION_REVISION, AGENT_VERSION, m->memory, m->cpu, m->cpus, m->gpu);
     XXH3_64bits_update(x, text, MIN((size_t)n, sizeof(text) - 1));
     int code = add_file(x, image, "vmlinuz", err);
     if (!code)

@@ -42,9 +42,9 @@ struct engine_env {
     void (*sync)(void *cpu);
     /* UNIT_BRANCH: an event was counted (cpu/unit.h); engine_count() includes it. */
     void (*counted)(void *cpu);
-    /* A program in ring 3 is about to get #UD for an instruction that the model lacks and `has`
-     * has; `text` is it. Never affects the guest. May be NULL. */
-    void (*lacking)(void *cpu, const char *text, enum cpu_model has);
+    /* A program in ring 3 is about to get #UD for an instruction that the CPU lacks, and another
+     * one, `--cpu has`, does not; `text` is it. Never affects the guest. May be NULL. */
+    void (*lacking)(void *cpu, const char *text, const char *has);
 };
 
 enum engine_exit {
@@ -55,13 +55,13 @@ enum engine_exit {
     ENGINE_SHUTDOWN,    /* triple fault */
     ENGINE_UNSUPPORTED, /* an instruction form outside the table; text in err; state exact before it
                          */
-    ENGINE_FAILED,      /* the host's KVM; or its CPU lacks the instruction; text in err; state exact
-                           before the instruction */
-    ENGINE_DEBUG,       /* a debug point was hit: engine_debug_hit() */
-    ENGINE_LOST,        /* the host's: the vCPU is beyond where it had to stop; text in err; its
-                           state is of no use, only a checkpoint is */
-    ENGINE_BETWEEN,     /* UNIT_BRANCH: the guest goes on and on without anything that counts: it is
-                           somewhere between two positions, engine_place() says where */
+    ENGINE_FAILED,  /* the host's KVM; or its CPU lacks the instruction; text in err; state exact
+                       before the instruction */
+    ENGINE_DEBUG,   /* a debug point was hit: engine_debug_hit() */
+    ENGINE_LOST,    /* the host's: the vCPU is beyond where it had to stop; text in err; its
+                       state is of no use, only a checkpoint is */
+    ENGINE_BETWEEN, /* UNIT_BRANCH: the guest goes on and on without anything that counts: it is
+                       somewhere between two positions, engine_place() says where */
 };
 
 enum engine_kind { ENGINE_DBT, ENGINE_KVM };

@@ -39,8 +39,9 @@ static const struct {
 static const struct {
     const char *name, *why;
 } absent[] = {
-    {"x86-64-v4", "it has AVX-512, which the translator does not execute on any host (docs/cpu.md); "
-                  "x86-64-v3 is the highest level"},
+    {"x86-64-v4",
+     "it has AVX-512, which the translator does not execute on any host (docs/cpu.md); "
+     "x86-64-v3 is the highest level"},
 };
 
 static bool has(const struct cpu_choice *c, enum cpu_feature f)
@@ -188,6 +189,14 @@ static int check_needs(const struct cpu_choice *c, const u32 off[CPU_WORDS], str
     return 0;
 }
 
+void cpu_add(struct cpu_choice *c, enum cpu_feature f)
+{
+    u32 more[CPU_WORDS] = {0};
+    gather(c, f, true, more);
+    for (size_t i = 0; i < CPU_WORDS; i++)
+        c->words[i] |= more[i];
+}
+
 /* One of "+name" and "-name". */
 static int change_one(const char *word, struct cpu_choice *c, u32 on[CPU_WORDS], u32 off[CPU_WORDS],
                       struct err *err)
@@ -309,8 +318,7 @@ static bool host_keeps_avx(void)
 
 static bool host_has(const struct cpu_feature_row *r)
 {
-    return host_bit(r->feature) && !test_lacks(r) &&
-           (r->feature != FEAT_AVX || host_keeps_avx());
+    return host_bit(r->feature) && !test_lacks(r) && (r->feature != FEAT_AVX || host_keeps_avx());
 }
 
 bool cpu_host_executes(const struct cpu_feature_row *r)

@@ -38,11 +38,14 @@ void cpu_feature_name(const struct cpu_feature_row *r, char out[CPU_FEATURE_NAME
 int cpu_choose(const char *text, struct cpu_choice *out, struct err *err);
 /* The same of a model and of "+a,-b" ("": nothing). */
 int cpu_change(enum cpu_model model, const char *changes, struct cpu_choice *out, struct err *err);
+/* With that feature, and with what it needs. */
+void cpu_add(struct cpu_choice *c, enum cpu_feature f);
 /* In what the choice differs from its model: "+a,-b" in the order of features.def, "" if in
  * nothing. It is what cpu_change() takes, and the one text that says so. */
 void cpu_changes_text(const struct cpu_choice *c, char out[CPU_CHANGES]);
 
-/* What a host's CPU that runs the guest by itself (counter pmu) would not do of it: a text, or NULL.
+/* What a host's CPU that runs the guest by itself (counter pmu) would not do of it: a text, or
+ * NULL.
  */
 const char *cpu_not_free(const struct cpu_choice *c);
 

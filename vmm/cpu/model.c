@@ -13,10 +13,6 @@
 
 #define MAX_HYPER 0x40000001u
 
-#define XCR0_X87 1u
-#define XCR0_SSE 2u
-#define XCR0_AVX 4u
-
 #define BIT(n) (1u << (n))
 
 /* Live bits of leaf 1. */
@@ -83,13 +79,6 @@ const struct model_pmu *cpu_model_pmu(enum cpu_model model)
     static const struct model_pmu none;
     const struct model *m = model_row(model);
     return m ? &m->pmu : &none;
-}
-
-u64 cpu_words_xcr0(const u32 *w)
-{
-    if (!cpu_words_have(w, FEAT_XSAVE))
-        return XCR0_X87;
-    return XCR0_X87 | XCR0_SSE | (cpu_words_have(w, FEAT_AVX) ? XCR0_AVX : 0);
 }
 
 u32 cpu_xsave_size(u64 xcr0)

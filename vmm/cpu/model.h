@@ -131,7 +131,15 @@ const struct model_pmu *cpu_model_pmu(enum cpu_model model);
 #define CPU_LINEAR_BITS 48
 
 /* XCR0 bits that XSETBV accepts: 3 (x87, SSE) or 7 (and AVX). */
-u64 cpu_words_xcr0(const u32 *words);
+#define XCR0_X87 1u
+#define XCR0_SSE 2u
+#define XCR0_AVX 4u
+static inline u64 cpu_words_xcr0(const u32 *words)
+{
+    if (!cpu_words_have(words, FEAT_XSAVE))
+        return XCR0_X87;
+    return XCR0_X87 | XCR0_SSE | (cpu_words_have(words, FEAT_AVX) ? XCR0_AVX : 0);
+}
 /* Bytes of the XSAVE area (standard format) of the components in `xcr0`. */
 u32 cpu_xsave_size(u64 xcr0);
 

@@ -2,8 +2,8 @@
  * The CPU models. A row that was released never changes: recordings name it, and a guest decides at
  * boot by what it says (tests/unit/test_model.c has a hash of each).
  *
- * x86-64-v1, x86-64-v2 and x86-64-v3 are nobody's: GenuineIntel, family 6, model 0x12, stepping 1. No Intel
- * CPU has that number, so it is on none of the lists that Linux matches by model:
+ * x86-64-v1, x86-64-v2 and x86-64-v3 are nobody's: GenuineIntel, family 6, model 0x12, stepping 1.
+ * No Intel CPU has that number, so it is on none of the lists that Linux matches by model:
  * cpu_vuln_blacklist, cpu_vuln_whitelist, deadline_match, invlpg_miss_ids, spectre_bad_microcodes,
  * the RTM quirks. It is above 0x0e, since below that Linux uses four PAT entries only and no fast
  * strings; and far below what Intel numbers now, so that no future list meets it.

@@ -195,7 +195,7 @@ void machine_set_recording(struct machine *m, const char *dir)
     m->recording = dir;
 }
 
-static void cpu_lacking(void *opaque, const char *text, enum cpu_model has)
+static void cpu_lacking(void *opaque, const char *text, const char *has)
 {
     struct machine *m = ((struct machine_cpu *)opaque)->m;
     if (m->lacking)
@@ -204,7 +204,7 @@ static void cpu_lacking(void *opaque, const char *text, enum cpu_model has)
 
 void machine_set_lacking(struct machine *m,
                          void (*fn)(void *opaque, struct machine *m, const char *text,
-                                    enum cpu_model has),
+                                    const char *has),
                          void *opaque)
 {
     m->lacking = fn;

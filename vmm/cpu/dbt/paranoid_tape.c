@@ -252,7 +252,7 @@ static void counted(void *opaque)
         p->real->counted(p->real->cpu);
 }
 
-static void lacking(void *opaque, const char *text, enum cpu_model has)
+static void lacking(void *opaque, const char *text, const char *has)
 {
     struct paranoid *p = opaque;
     if (!p->following && p->real->lacking)

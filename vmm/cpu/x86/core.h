@@ -261,7 +261,7 @@ struct core {
     u32 words[CPU_WORDS];   /* its features: core_has() */
     u32 missing[CPU_WORDS]; /* of these what this host does not execute, */
     bool host_lacks;        /* if there is anything */
-    u64 cr4_bits;     /* of CR4 that it has; the others are reserved */
+    u64 cr4_bits;           /* of CR4 that it has; the others are reserved */
     struct ram *ram;
     const struct engine_env *env;
     const struct translator *translator;

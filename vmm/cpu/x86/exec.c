@@ -310,7 +310,7 @@ int host_lacks_it(struct core *d, const char *lacks, const char *text)
 {
     pos_t all = 0;
     core_park(d);
-    EACH_CPU(s, d)
+    EACH_CPU (s, d)
         all += unit_position(s);
     err_set(&d->err, -ENOTSUP,
             "this host's CPU lacks %s, which the guest uses at position %llu: %s at RIP %llx, ring "
