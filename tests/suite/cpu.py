@@ -5,7 +5,7 @@ import shutil
 
 from suite.begin import begun
 from suite.harness import ERROR, USAGE, cpu, test
-from suite.run_program import last, own, replayed, run
+from suite.run_program import compiled, last, own, replayed, run
 
 
 def shown(t, name):
@@ -165,6 +165,9 @@ def boots(t):
 def openssl(t):
     """A program that looks for AES, SHA, ADX and RDRAND, and uses what is there: the results are the host's."""
     own(t)
+    draws_one = compiled(t, 'int main(void) { unsigned long v; __asm__ volatile("rdrand %0" : "=r"(v)); return !v; }')
+    run(t, draws_one, code=128 + 4)
+    t.has(t.run(t.reprise, "info", last(t)).text, "^hint .*rdrand rax at .*lacks: --cpu x86-64-v2,\\+rdrand has it")
     if not shutil.which("openssl"):
         t.skip("openssl is not installed")
     name = here(t, "x86-64-v2", "aes", "pclmulqdq", "adx", "sha_ni", "bmi2", "rdrand", "rdseed")
