@@ -297,7 +297,7 @@ static int missing_here(struct core *d, const struct insn *in)
     char lacks[256], text[128];
     u32 words[CPU_WORDS] = {0};
     core_park(d);
-    if (in->feature < INSN_OF_ALL)
+    if (in->feature < CPU_WORDS * 32)
         words[in->feature / 32] |= d->missing[in->feature / 32] & 1u << in->feature % 32;
     if (in->needs == N_AVX)
         words[FEAT_AVX / 32] |= d->missing[FEAT_AVX / 32] & 1u << FEAT_AVX % 32;

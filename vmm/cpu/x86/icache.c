@@ -26,7 +26,7 @@ size_t icache_bytes(void)
 /* What it came with is on the list of what this host does not execute. */
 static bool host_lacks(const struct core *d, const struct insn *in)
 {
-    return (in->feature < INSN_OF_ALL && cpu_words_have(d->missing, in->feature)) ||
+    return (in->feature < CPU_WORDS * 32 && cpu_words_have(d->missing, in->feature)) ||
            (in->needs == N_AVX && cpu_words_have(d->missing, FEAT_AVX));
 }
 
