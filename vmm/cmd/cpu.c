@@ -323,19 +323,15 @@ static int cmd_show(int argc, char **argv)
     return EX_FINE;
 }
 
-static const struct verb verbs[] = {{"list", cmd_list, 0}, {"show", cmd_show, 0}};
-
-static const char doc[] = "What CPU a machine may have (`record --cpu`, `run --cpu`).\n\n"
-                          "Verbs:\n"
-                          "  list      the models and features, and what runs on this host\n"
-                          "  show      one of them: numbers, features, counters, CPUID\n\n"
-                          "`reprise cpu VERB --help` says more about each.";
+static const struct verb verbs[] = {
+    {"list", cmd_list, 0, "the models and features, and what runs on this host"},
+    {"show", cmd_show, 0, "one of them: numbers, features, counters, CPUID"},
+};
 
 int cmd_cpu(int argc, char **argv)
 {
-    static const struct argp argp = {
-        .parser = verb_parse, .args_doc = "VERB [OPTION...]", .doc = doc};
     struct verb_choice c = {.verbs = verbs, .n = ARRAY_SIZE(verbs), .what = "verb"};
-    argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &c);
+    verb_choose(&c, "What CPU a machine may have (`record --cpu`, `run --cpu`).",
+                "`reprise cpu VERB --help` says more about each.", argc, argv);
     return verb_run(&c, "reprise cpu");
 }
