@@ -80,7 +80,7 @@ void close_recording(struct opened *o)
 }
 
 /* The instructions of some recordings have this maker's results in them (docs/determinism.md). */
-static int check_host(const struct machine_description *d, enum cpu_model model, struct err *err)
+static int check_maker(const struct machine_description *d, struct err *err)
 {
     struct machine_description host;
     description_init(&host);
@@ -96,18 +96,30 @@ static int check_host(const struct machine_description *d, enum cpu_model model,
                               "what replays anywhere"
                             : "With --engine dbt, or --counter step, what is recorded "
                               "replays anywhere");
-    if (model == CPU_MODEL_NONE)
-        return err_set(err, -ENOTSUP, "the CPU model %s is unknown to this program", d->cpu_model);
-    const char *lacks = cpu_model_host_lacks(model);
-    if (lacks)
-        return err_set(err, -ENOTSUP, "this host's CPU lacks %s, which the model %s has", lacks,
-                       d->cpu_model);
+    return 0;
+}
+
+/* `partly`: what this host lacks is noted, and may be lacking. */
+static int check_host(const struct opened *o, bool partly, char lacks[256], struct err *err)
+{
+    const struct machine_description *d = &o->desc;
+    struct cpu_choice cpu;
+    int code = check_maker(d, err);
+    if (!code)
+        code = description_cpu(d, &cpu, err);
+    if (code)
+        return code;
+    cpu_host_lacks_all(cpu.words, lacks, 256);
+    if (*lacks && !partly)
+        return err_set(err, -ENOTSUP, "this host's CPU lacks %s, which the model %s%s%s has", lacks,
+                       d->cpu_model, d->cpu_features[0] ? "," : "", d->cpu_features);
     return 0;
 }
 
 int opened_check_host(const struct opened *o, struct err *err)
 {
-    return check_host(&o->desc, cpu_model_find(o->desc.cpu_model), err);
+    char lacks[256];
+    return check_host(o, false, lacks, err);
 }
 
 int build_machine(struct opened *o, struct machine **m, struct err *err)
@@ -124,7 +136,9 @@ int build_machine(struct opened *o, struct machine **m, struct err *err)
     struct kernel_image image = {0};
     struct hash128 kernel_hash = description_hash128(d->kernel_hash);
     struct hash128 initrd_hash = description_hash128(d->initrd_hash);
-    int code = opened_check_host(o, err);
+    /* Only translated code is known to stop in front of what is not there. */
+    config.partly = o->engine == ENGINE_DBT && !o->paranoid.on;
+    int code = check_host(o, config.partly, o->lacks, err);
     if (!code)
         code = disk_sources_open(o, disks, &ndisks, err);
     for (unsigned i = 0; !code && i < ndisks; i++)

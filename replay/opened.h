@@ -38,6 +38,9 @@ struct opened {
     enum engine_kind engine; /* for build_machine(), whatever it was recorded with */
     u64 code_cache;          /* for build_machine(): of the engine; 0: default */
     struct engine_paranoid paranoid;
+    /* By build_machine(): features of the CPU that this host lacks, "AES, SHA". Its run ends in
+     * front of the first use. "": none */
+    char lacks[256];
     /* For build_machine(): what the user says of the images. NULL: nothing */
     const struct disk_named *named;
     struct disk_candidates candidates[DESCRIPTION_DISKS];
@@ -54,7 +57,7 @@ void close_recording(struct opened *o);
  * recording is closed. */
 int build_machine(struct opened *o, struct machine **m, struct err *err);
 
-/* Whether this host can run it exactly: -ENOTSUP with what it lacks. */
+/* Whether this host can run all of it exactly: -ENOTSUP with what it lacks. */
 int opened_check_host(const struct opened *o, struct err *err);
 
 struct hash128 description_hash128(const u8 bytes[DESCRIPTION_HASH_SIZE]);

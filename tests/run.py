@@ -26,7 +26,7 @@ MODULES = ["source", "release", "install", "hardening", "unit", "tiny", "modes",
            "gdb_record", "gdb_access", "gdb_session", "gdb_user", "gdb_process", "gdb_program", "gdb_run", "gdb_many", "disk",
            "disk_sources", "disk_host", "bootdisk", "net", "net_user", "net_begin", "share", "agent", "run_program", "run_daily", "run_write", "run_gpu", "room",
            "display", "display_live", "debian", "i386", "port", "input",
-           "gpu", "renderer", "gpu_images", "virgl", "virgl_begin", "virgl_hostile", "gpu_play", "doctor", "verify", "pack"]
+           "gpu", "renderer", "gpu_images", "virgl", "virgl_begin", "virgl_hostile", "gpu_play", "doctor", "verify", "pack", "cpu"]
 
 
 def off_list():

@@ -16,6 +16,7 @@ random positions of guests that run freely, on an imitation. Stops at the first 
 repeat it, and keeps its recording.
 """
 import argparse
+import json
 import os
 import random
 import re
@@ -40,8 +41,14 @@ def model(rnd):
 
 def any_model(t, rnd):
     """One that this host has what it takes for."""
-    listed = t.run(t.reprise, "record", "--cpu", "help").text.splitlines()[1:]
-    return rnd.choice([line.split()[0] for line in listed if "not here: " not in line])
+    listed = json.loads(t.run(t.reprise, "cpu", "list", "--json").out)
+    features = [f["names"][0] for f in listed["features"] if f["here"]]
+    cpu = rnd.choice([m["name"] for m in listed["models"] if m["here"]] + ["host"])
+    for name in rnd.sample(features, rnd.randrange(4)):
+        more = f"{cpu},{rnd.choice('+-')}{name}"
+        if not t.run(t.reprise, "cpu", "show", more, code=None).code:
+            cpu = more
+    return cpu
 
 
 def boot(t, rnd):

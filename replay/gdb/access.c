@@ -92,7 +92,7 @@ unsigned access_view(struct gdb_server *s)
 {
     struct vcpu c;
     u64 call;
-    bool fpu, avx = cpu_model_xcr0(machine_cpu_model(machine(s))) & 4;
+    bool fpu, avx = machine_cpu_has(machine(s), FEAT_AVX);
     if (!shows_process(s))
         return gdb_view(machine_vcpu(machine(s)), avx);
     if (!access_thread(s, s->thread, &c, &fpu, &call))

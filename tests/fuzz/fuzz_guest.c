@@ -15,13 +15,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cpu/features.h"
 #include "board/ram.h"
 #include "cpu/vcpu.h"
 #include "machine/machine.h"
 #include "tests/fuzz/guest_cpus.h"
 
 extern const u8 stub_start[], stub_end[], stub32_start[], stub32_end[];
-static bool modes;
+static bool modes, features;
 static unsigned cpus_most; /* 0: one vCPU */
 
 #define MEMORY      (16ull << 20)
@@ -174,7 +175,7 @@ struct outcome {
 struct guest {
     const void *elf;
     size_t size;
-    enum cpu_model model;
+    struct cpu_choice cpu;
     u32 cpus;
     u64 seed, insns;
 };
@@ -186,7 +187,8 @@ static struct machine *create(const struct guest *g)
     description_init(&is);
     is.memory = MEMORY;
     is.cpus = g->cpus;
-    snprintf(is.cpu_model, sizeof(is.cpu_model), "%s", cpu_model_name(g->model));
+    snprintf(is.cpu_model, sizeof(is.cpu_model), "%s", cpu_model_name(g->cpu.model));
+    cpu_changes_text(&g->cpu, is.cpu_features);
     is.seed = 1;
     is.wall_clock = 1700000000;
     struct machine_config mc = {.is = &is, .kernel = g->elf, .kernel_size = g->size};
@@ -325,19 +327,43 @@ static bool passes(const struct guest *g, struct outcome *a)
     return good;
 }
 
+/* Some more, some less; from the last on, so that what needs others goes first. */
+static void draw_features(struct cpu_choice *cpu, u64 *s)
+{
+    for (size_t i = cpu_feature_count; i--;) {
+        const struct cpu_feature_row *r = &cpu_feature_rows[i];
+        struct cpu_choice changed = *cpu, again;
+        struct err err;
+        char text[CPU_CHANGES];
+        if (!r->free || guest_random(s) % 4)
+            continue;
+        changed.words[r->feature / 32] ^= 1u << r->feature % 32;
+        cpu_changes_text(&changed, text);
+        if (!cpu_change(cpu->model, text, &again, &err) && !cpu_host_lacks(again.words))
+            *cpu = again;
+    }
+}
+
 static void draw_guest(struct guest *g)
 {
     u64 s = g->seed * 0x9e3779b97f4a7c15ull | 1;
     g->cpus = cpus_most ? 2 + (u32)(s >> 8) % (cpus_most - 1) : 1;
     g->elf = (cpus_most ? guest_cpus_elf : modes ? make_elf32 : make_elf)(s, &g->size);
-    g->model = g->seed & 1 && !cpu_model_host_lacks(CPU_X86_64_V3) ? CPU_X86_64_V3 : CPU_X86_64_V2;
+    struct err err;
+    enum cpu_model model = g->seed & 1 && !cpu_host_lacks(cpu_model_words(CPU_X86_64_V3))
+                               ? CPU_X86_64_V3
+                               : CPU_X86_64_V2;
+    if (cpu_change(model, "", &g->cpu, &err))
+        exit(1);
+    if (features)
+        draw_features(&g->cpu, &s);
 }
 
 static int write_kernel(const struct guest *g, const char *path)
 {
     FILE *f = fopen(path, "wb");
     if (f && fwrite(g->elf, g->size, 1, f) == 1 && !fclose(f)) {
-        printf("%u vCPUs, %s\n", g->cpus, cpu_model_name(g->model));
+        printf("%u vCPUs, %s\n", g->cpus, cpu_model_name(g->cpu.model));
         return 0;
     }
     perror(path);
@@ -364,6 +390,8 @@ int main(int argc, char **argv)
             insns = v;
         else if (!strcmp(argv[i], "--cpus") && v >= 2 && v <= CPUS_MAX)
             cpus_most = (unsigned)v;
+        else if (!strcmp(argv[i], "--features") && v <= 1)
+            features = v;
         else if (!strcmp(argv[i], "--write"))
             to = argv[i + 1];
         else
@@ -384,9 +412,10 @@ int main(int argc, char **argv)
         ends[a.end.reason & 15]++;
         passed += good;
         if (!good)
-            printf("repeat with: %s%s%s%.0u --seed %llu --cases 1 --insns %llu\n", argv[0],
+            printf("repeat with: %s%s%s%.0u%s --seed %llu --cases 1 --insns %llu\n", argv[0],
                    modes ? " --modes" : "", cpus_most ? " --cpus " : "", cpus_most,
-                   (unsigned long long)g.seed, (unsigned long long)insns);
+                   features ? " --features 1" : "", (unsigned long long)g.seed,
+                   (unsigned long long)insns);
     }
     printf("fuzz_guest: %llu instructions; ends:", (unsigned long long)total);
     for (unsigned i = 0; i < 16; i++)

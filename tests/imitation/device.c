@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
+#include "cpu/features.h"
 #include "imitation.h"
 
 static int capability(u64 cap)
@@ -53,7 +54,8 @@ static int supported_cpuid(struct kvm_cpuid2 *out)
                   {0x40000000, 0x40000001, 0},
                   {0x80000000, 0x80000008, 0}};
     const struct cpuid_live live = {.xcr0 = 1, .apic_enabled = true};
-    enum cpu_model model = cpu_model_host_lacks(CPU_X86_64_V3) ? CPU_X86_64_V2 : CPU_X86_64_V3;
+    enum cpu_model model =
+        cpu_host_lacks(cpu_model_words(CPU_X86_64_V3)) ? CPU_X86_64_V2 : CPU_X86_64_V3;
     struct kvm_cpuid_entry2 list[64];
     u32 n = 0;
     for (size_t i = 0; i < ARRAY_SIZE(leaves); i++)

@@ -101,7 +101,7 @@ static int set_msrs(struct im_vcpu *v, const struct kvm_msrs *m)
 static int set_xcrs(struct im_vcpu *v, const struct kvm_xcrs *x)
 {
     u64 value = x->nr_xcrs == 1 && x->xcrs[0].xcr == 0 ? x->xcrs[0].value : 0;
-    if (!(value & 1) || (value & ~cpu_model_xcr0(v->model)) || (value & 6) == 4) {
+    if (!(value & 1) || (value & ~cpu_words_xcr0(cpu_model_words(v->model))) || (value & 6) == 4) {
         errno = EINVAL;
         return -1;
     }

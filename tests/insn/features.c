@@ -188,7 +188,8 @@ static u32 pick(const struct cpuid_result *r, const struct feature *f)
 
 static bool model_has(enum cpu_model model, const struct feature *f)
 {
-    struct cpuid_live live = {.cr4 = CR4_OSXSAVE | CR4_OSFXSR, .xcr0 = 7, .apic_enabled = true};
+    struct cpuid_live live = {
+        .cr4 = CR4_OSXSAVE | CR4_OSFXSR, .xcr0 = 7, .apic_enabled = true, .words = test_cpu.words};
     struct cpuid_result r = {0};
 
     cpu_model_cpuid(model, f->leaf, f->sub, &live, &r);

@@ -22,6 +22,8 @@ static const char *native_unsafe(const ZydisDecodedInstruction *in, const ZydisD
     case ZYDIS_MNEMONIC_RDTSCP:
     case ZYDIS_MNEMONIC_RDPID:
     case ZYDIS_MNEMONIC_RDPMC:
+    case ZYDIS_MNEMONIC_RDRAND:
+    case ZYDIS_MNEMONIC_RDSEED:
     case ZYDIS_MNEMONIC_XGETBV:
     case ZYDIS_MNEMONIC_WRPKRU:
     case ZYDIS_MNEMONIC_RDPKRU: return "answers depend on the machine";

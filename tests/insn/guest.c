@@ -132,6 +132,13 @@ static void guest_pmi(void *m, bool mask)
         g->pmi(g->pmi_opaque, g);
 }
 
+/* Of the position alone: however a program is run it gets the same. */
+static u64 guest_random_number(void *opaque, bool seed)
+{
+    struct guest *g = opaque;
+    return (engine_count(g->engine) + seed) * 0x9e3779b97f4a7c15ull;
+}
+
 static vns_t guest_now(void *m)
 {
     struct guest *g = m;
@@ -298,6 +305,7 @@ static int create(struct guest **out, struct engine_config config, bool handlers
     config.env = &g->env;
     config.pmu = true;
     config.revision = test_revision;
+    config.words = test_cpu.words;
 
     g->env = (struct engine_env){.cpu = g,
                                  .pio_read = guest_pio_read,
@@ -310,6 +318,7 @@ static int create(struct guest **out, struct engine_config config, bool handlers
                                  .set_cr8 = no_set_cr8,
                                  .pmi = guest_pmi,
                                  .now = guest_now,
+                                 .random = guest_random_number,
                                  .pause = handlers ? guest_sync : NULL,
                                  .sync = handlers ? guest_sync : NULL,
                                  .counted = guest_counted};

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <Zydis/Zydis.h>
 #include "cpu/engine.h"
+#include "cpu/features.h"
 #include "cpu/model.h"
 #include "cpu/vcpu.h"
 #include "cpu/x86/insn.h"
@@ -40,6 +41,8 @@
 /* What the cases are: CODE_64, or in compatibility mode CODE_32 or CODE_16. 16-bit code lies beyond
  * its first 64 KiB here, so that its address is RIP; branches of 16 bits lead away from it. */
 extern enum code_size test_code;
+/* The CPU's features, with what --model turns on and off. */
+extern struct cpu_choice test_cpu;
 /* The rules of the engines: ENGINE_REVISION, or, where the host's CPU says what is right, the last
  * one of which what is undefined is the host's. */
 extern u32 test_revision;

@@ -390,12 +390,17 @@ static int parse(struct run *run, int argc, char **argv)
     }
     test_revision =
         run->canonical || run->stops || run->counters ? ENGINE_REVISION : REVISION_HOSTS;
-    run->model = strcmp(run->model_arg, "v2") == 0   ? CPU_X86_64_V2
-                 : strcmp(run->model_arg, "v3") == 0 ? CPU_X86_64_V3
-                                                     : cpu_model_find(run->model_arg);
+    char cpu[CPU_CHANGES + 64];
+    struct err err;
+    snprintf(cpu, sizeof cpu, "%s%s", run->model_arg[0] == 'v' ? "x86-64-" : "", run->model_arg);
+    if (cpu_choose(cpu, &test_cpu, &err)) {
+        fprintf(stderr, "insn: %s\n", err.text);
+        return -1;
+    }
+    run->model = test_cpu.model;
     if (run->paranoid && !run->counters)
         return -1;
-    return run->model == CPU_MODEL_NONE || optind < argc ? -1 : 0;
+    return optind < argc ? -1 : 0;
 }
 
 static int setup(struct run *run)

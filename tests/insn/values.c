@@ -217,6 +217,7 @@ void value_xsave(struct rng *r, u8 out[XSAVE_SIZE], bool avx)
 }
 
 enum code_size test_code;
+struct cpu_choice test_cpu;
 
 /* All accessed, of ring 3. */
 const u64 test_ldt[LDT_SIZE] = {

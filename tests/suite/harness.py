@@ -238,18 +238,15 @@ class Case:
         self.need_model("v3")
 
     def need_model(self, model):
-        """By its name, or v2, v3; `record --cpu help` says what this CPU lacks for it."""
-        listed = self.run(self.reprise, "record", "--cpu", "help").text.splitlines()
-        lacks = [line.partition("; not here: ")[2] for line in listed if line.split()[0] == cpu(model)]
-        if not lacks:
-            raise Failure(f"record --cpu help has no model {cpu(model)}")
-        if lacks[0]:
-            raise Skip(f"{lacks[0]} (model {cpu(model)})")
+        """By its name, or v2, v3, with features or without; `reprise cpu show` says what this CPU lacks for it."""
+        shown = json.loads(self.run(self.reprise, "cpu", "show", "--json", cpu(model)).out)
+        if not shown["here"]:
+            raise Skip(f"this CPU lacks {', '.join(shown['lacks'])} (--cpu {cpu(model)})")
 
 
 def cpu(model):
     """What --cpu calls it."""
-    return "x86-64-" + model if model in ("v2", "v3") else model
+    return "x86-64-" + model if re.match(r"v[1-4]\b", model) else model
 
 
 def brief(value):

@@ -13,25 +13,25 @@ LAID_OUT_BY = 14  # other releases of clang-format have other ideas of some line
 CONTRACTS = ["machine/machine.h", "machine/source.h", "dev/input.h"]
 LAYERS = {
     "vmm/base": ["base/"],
-    "vmm/board": ["base/", "board/", "cpu/model.h", "dsdt.h", "generation.h", "bios_image.h"],
+    "vmm/board": ["base/", "board/", "cpu/features.h", "cpu/model.h", "dsdt.h", "generation.h", "bios_image.h"],
     # What a boot menu says is text; a child reads the disks.
     "vmm/boot": ["base/", "boot/", "host/child.h", "host/disk.h", "host/disk_chain.h"],
     # A device works on a disk of the host; what that is, it does not know.
     # What a device is like is said by the machine's description.
-    "vmm/dev": ["base/", "dev/", "board/acpi.h", "board/description.h", "cpu/model.h", "host/disk.h",
+    "vmm/dev": ["base/", "dev/", "board/acpi.h", "board/description.h", "cpu/features.h", "cpu/model.h", "host/disk.h",
                 # What an input device says, whoever makes it.
                 "host/input_report.h",
                 # What a guest's commands are is declared once.
                 "virtio-gpu-log/decode.h", "virtio-gpu-log/log.h"],
     # ram.h is the one translator of guest-physical addresses.
     # What an x86 CPU is; both engines stand on it, and neither on the other.
-    "vmm/cpu/x86": ["base/", "cpu/x86/", "cpu/engine_ops.h", "cpu/engine_calls.def", "cpu/model.h",
+    "vmm/cpu/x86": ["base/", "cpu/x86/", "cpu/engine_ops.h", "cpu/engine_calls.def", "cpu/features.h", "cpu/model.h",
                     "cpu/vcpu.h", "board/ram.h"],
-    "vmm/cpu/dbt": ["base/", "cpu/x86/", "cpu/model.h", "board/ram.h"],
+    "vmm/cpu/dbt": ["base/", "cpu/x86/", "cpu/features.h", "cpu/model.h", "board/ram.h"],
     # KVM's host is KVM, perf and a clock.
-    "vmm/cpu/kvm": ["base/", "cpu/x86/", "cpu/kvm/", "cpu/engine_ops.h", "cpu/model.h", "cpu/unit.h", "cpu/vcpu.h",
+    "vmm/cpu/kvm": ["base/", "cpu/x86/", "cpu/kvm/", "cpu/engine_ops.h", "cpu/features.h", "cpu/model.h", "cpu/unit.h", "cpu/vcpu.h",
                     "board/ram.h", "host/clock.h"],
-    "vmm/cpu": ["base/", "cpu/model.h", "cpu/model_table.h", "cpu/features.def", "cpu/model_events.def", "cpu/vcpu.h", "cpu/engine.h", "cpu/engine_ops.h",
+    "vmm/cpu": ["base/", "cpu/features.h", "cpu/model.h", "cpu/model_table.h", "cpu/features.def", "cpu/model_events.def", "cpu/vcpu.h", "cpu/engine.h", "cpu/engine_ops.h",
                 "cpu/engine_calls.def", "cpu/stats.def", "cpu/stats.h", "cpu/unit.h",
                 "board/ram.h"],
     # What stands below the devices: it knows no machine and no guest.
@@ -53,7 +53,7 @@ LAYERS = {
     # A domain of libvirt's, read in a process of its own: it knows what options there are, and no machine.
     "vmm/libvirt": ["base/", "libvirt/", "board/description.h", "cpu/model.h", "host/disk_format.h", "host/disk_spec.h",
                     "host/domain_table.h", "host/landlock.h"],
-    "vmm/cmd": ["guest-agent/agent/protocol.h", "base/", "board/", "boot/", "host/", "inspect/", "live/", "replay/", "cmd/", "cpu/model.h", "cpu/vcpu.h",
+    "vmm/cmd": ["guest-agent/agent/protocol.h", "base/", "board/", "boot/", "host/", "inspect/", "live/", "replay/", "cmd/", "cpu/features.h", "cpu/model.h", "cpu/vcpu.h",
                 "virtio-gpu-log/", "cpu/engine.h", "cpu/stats.def", "version.h", "cpu/kvm/probe.h",
                 # What gdb is taught, in the program.
                 "gdb_session.h"] + CONTRACTS,
@@ -61,7 +61,7 @@ LAYERS = {
     "vmm/cmd/hunt": ["base/", "cmd/", "cpu/vcpu.h", "host/clock.h", "host/outside.h", "host/sandbox.h", "inspect/", "replay/"] + CONTRACTS[:1],
     "vmm/version.h": [],
     "vmm/main.c": ["base/", "cmd/", "version.h"],
-    "vmm/machine": ["base/", "board/", "cpu/engine.h", "cpu/stats.h", "cpu/model.h", "cpu/vcpu.h", "dev/",
+    "vmm/machine": ["base/", "board/", "cpu/engine.h", "cpu/stats.h", "cpu/features.h", "cpu/model.h", "cpu/vcpu.h", "dev/",
             "machine/"],
     # Only reads: what a guest's memory says, whoever runs the machine.
     "inspect": ["base/", "inspect/", "board/ram.h", "cpu/vcpu.h"] + CONTRACTS[:1],
@@ -304,7 +304,7 @@ def signal_stack(t):
 
 # What that code calls of other files: with the guest's vector state parked, or without a guest.
 PARKED = {
-    "check_failed": "does not come back", "core_shut_down": "the state is gone",
+    "check_failed": "does not come back", "cpu_host_lacks_all": "a report", "core_shut_down": "the state is gone",
     "cpu_model_cpuid": "CPUID parks", "cpu_model_event": "pmu.c parks", "err_set": "REPORT parks", "err_errno": "at creation",
     "follow_left": "does not come back", "host_enter": "before the guest's state is there",
     "insn_decode": "icache.c parks", "insn_text": "a report", "note_lacking": "exec_begin() parks",

@@ -5,7 +5,7 @@ import re
 from suite.harness import CRASH, DAMAGE, DIVERGED, ERROR, FINE, HALTED, IMAGES, ROOT, cpu, test
 
 ENDS = {"triplefault": CRASH, "haltforever": HALTED}
-OWN_TEST = {"echo", "edge", "spin", "startup", "windows"}
+OWN_TEST = {"echo", "edge", "random", "spin", "startup", "windows"}
 COMMON = {"lib", "irq", "virtio_gpu"}
 SCREEN = ("--gpu", "2d,xres=96,yres=64")
 OPTIONS = {"gpu": SCREEN, "gpu_hostile": SCREEN}

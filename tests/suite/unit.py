@@ -122,6 +122,14 @@ def fuzz_cpus(t):
     return r.text.strip().splitlines()[-1]
 
 
+@test("fuzz/features", cost=4)
+def fuzz_features(t):
+    """... on CPUs with features more and less."""
+    r = t.run(t.build / "tests" / "fuzz" / "fuzz_guest", "--features", 1, "--cases", 50 if t.mode == "rel" else 10,
+              "--seed", 1, "--insns", 300000, timeout=600)
+    return r.text.strip().splitlines()[-1]
+
+
 @test("fuzz/emptied", cost=5)
 def fuzz_emptied(t):
     """One that writes to its own code until the code cache is full of dead blocks: emptying a region of
@@ -160,7 +168,8 @@ def insn(model, name=None, *options):
         t.need_model(model)
         if t.mode == "asan":  # its shadow, 16 TiB, covers addresses that cases expect to be empty
             t.skip("the host's CPU cannot run the cases under the address sanitizer")
-        cases = 50000 if t.mode != "rel" else 150000 if "--canonical" in options else 500000
+        few = "--canonical" in options or "," in model
+        cases = 50000 if t.mode != "rel" else 150000 if few else 500000
         r = t.run(t.build / "tests" / "insn" / "insn", "--model", model, "--cases", cases,
                   "--seed", 1, *options, timeout=300, code=None)
         if r.code == 77:
@@ -179,6 +188,9 @@ insn("v3")
 insn("nehalem")
 insn("icelake-server")
 insn("zen2")
+# Features more and less than a model has: nothing of what is not there is executed.
+insn("v2,+aes,+sha_ni,+adx,+gfni,+avx,-cx16,-popcnt,-lahf_lm", "features-more")
+insn("icelake-server,-avx,-avx2,-fma,-f16c,-vaes,-vpclmulqdq,-sha_ni,-bmi1,-movbe,-xsave", "features-less")
 # Compatibility mode, with segments of an LDT: bases, limits, types.
 insn("v2", "compat-v2", "--code", 32)
 insn("v3", "compat-v3", "--code", 32)
@@ -209,6 +221,7 @@ programs("v2", "v2")
 programs("v3", "v3")
 programs("icelake-server", "icelake-server")
 programs("interrupts", "v2", "--interrupts")
+programs("random-compat", "v2,+rdrand,+rdseed,+sha_ni", "--code", 32)
 programs("compat", "v3", "--code", 32)
 programs("compat-hot-interrupts", "v2", "--code", 32, "--interrupts", env={"REPRISE_TEST_HOT": 1})
 programs("no-pext", "v2", env={"REPRISE_TEST_NO_PEXT": 1})

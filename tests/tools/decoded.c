@@ -93,7 +93,7 @@ static void show(enum cpu_model model, const u8 *bytes)
 {
     struct insn in;
     char text[128];
-    insn_decode(model, code, 0, bytes, 15, &in);
+    insn_decode(cpu_model_words(model), code, 0, bytes, 15, &in);
     insn_text(code, bytes, 15, 0, text, sizeof(text));
     printf("%s:", text);
 #define X(field) printf(" " #field "=%llx", (unsigned long long)in.field);
@@ -152,7 +152,7 @@ static u64 one(enum cpu_model model, const u8 *head, unsigned head_len, unsigned
             bytes[head_len] = (u8)opcode;
             bytes[head_len + 1] = (u8)modrm;
             memcpy(bytes + head_len + 2, tails[t], sizeof(tails[t]));
-            insn_decode(model, code, 0, bytes, 15, &in);
+            insn_decode(cpu_model_words(model), code, 0, bytes, 15, &in);
             hash = digest(hash, &in);
         }
     }

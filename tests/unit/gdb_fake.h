@@ -70,9 +70,9 @@ u64 machine_cr8(struct machine *m)
     return 7;
 }
 
-enum cpu_model machine_cpu_model(const struct machine *m)
+bool machine_cpu_has(const struct machine *m, enum cpu_feature f)
 {
-    return m->model;
+    return cpu_model_has(m->model, f);
 }
 
 bool machine_peek_physical(struct machine *m, gpa_t gpa, void *out, size_t len)

@@ -177,6 +177,22 @@ unsigned description_share_room(const struct machine_description *d)
     return MIN(15 - used, (unsigned)DESCRIPTION_SHARES);
 }
 
+int description_cpu(const struct machine_description *d, struct cpu_choice *out, struct err *err)
+{
+    char text[CPU_CHANGES];
+    enum cpu_model model = cpu_model_find(d->cpu_model);
+    if (model == CPU_MODEL_NONE)
+        return err_set(err, -EINVAL, "unknown CPU model \"%s\"", d->cpu_model);
+    int code = cpu_change(model, d->cpu_features, out, err);
+    if (code)
+        return err_prefix(err, "CPU features \"%s\"", d->cpu_features);
+    cpu_changes_text(out, text);
+    return !strcmp(text, d->cpu_features)
+               ? 0
+               : err_set(err, -EINVAL, "CPU features \"%s\" are said as \"%s\"", d->cpu_features,
+                         text);
+}
+
 bool description_by_insn(const struct machine_description *d)
 {
     return d->branch_ns && !strcmp(d->position_unit, "insn");
@@ -305,8 +321,13 @@ static int check_sense(const struct machine_description *d, struct err *err)
     if (!d->branch_ns != !d->tsc_step)
         return err_set(err, -EINVAL, "a clock of %u ns and %u positions makes no sense",
                        d->branch_ns, d->tsc_step);
-    if (cpu_model_find(d->cpu_model) == CPU_MODEL_NONE)
-        return err_set(err, -EINVAL, "unknown CPU model \"%s\"", d->cpu_model);
+    struct cpu_choice cpu;
+    int code = description_cpu(d, &cpu, err);
+    if (code)
+        return code;
+    if (d->branch_ns && cpu_not_free(&cpu))
+        return err_set(err, -EINVAL, "CPU features \"%s\" where branches are counted: %s",
+                       d->cpu_features, cpu_not_free(&cpu));
     for (unsigned i = 0; i < DESCRIPTION_DISKS; i++) {
         const struct description_disk *k = &d->disk[i];
         if (k->size && i > description_disks(d))

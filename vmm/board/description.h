@@ -10,7 +10,7 @@
 #include "base/err.h"
 #include "base/types.h"
 #include "board/boot.h"
-#include "cpu/model.h"
+#include "cpu/features.h"
 
 #define DESCRIPTION_FORMAT 1 /* of the recording; see docs/format.md before changing it */
 /* What a recorded machine is at power-on must not change: a difference has a number of its own.
@@ -83,8 +83,9 @@ struct machine_description {
     u32 revision; /* of the machine; 0 in recordings of versions that had no number for it */
 
     u64 memory;
-    char cpu_model[32]; /* cpu_model_name() */
-    u32 cpus;           /* how many there are */
+    char cpu_model[32];             /* cpu_model_name() */
+    char cpu_features[CPU_CHANGES]; /* in what it differs from the model; cpu_changes_text() */
+    u32 cpus;                       /* how many there are */
     u32 cores, threads; /* of a package, of a core; no cores: each CPU is one of one package */
     char pmu[8];        /* its performance counters: "on", "off"; "": the model has none */
     u64 seed;
@@ -207,6 +208,9 @@ bool description_by_insn(const struct machine_description *d);
 /* What instructions leave undefined is the same on every host (cpu/x86/canon.h): it replays on CPUs
  * of any maker. */
 bool description_canonical(const struct machine_description *d);
+
+/* What its CPUs are. -EINVAL with a text. */
+int description_cpu(const struct machine_description *d, struct cpu_choice *out, struct err *err);
 
 bool description_has_id(const struct machine_description *d);
 

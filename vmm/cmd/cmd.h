@@ -76,8 +76,6 @@ int verb_run(const struct verb_choice *c, const char *program);
 void option_parse(const struct argp *argp, int argc, char **argv, void *input);
 /* The same of a command whose options end where another one's begin. */
 void option_parse_in_order(const struct argp *argp, int argc, char **argv, void *input);
-/* The one of `names` (n of them, `stride` bytes apart) that a typo was meant to be; NULL: none. */
-const char *option_meant(const char *typo, const char *const *names, size_t n, size_t stride);
 
 /* Prints "reprise: TEXT" on stderr; returns EX_ERROR. */
 int cmd_fail(const struct err *err);

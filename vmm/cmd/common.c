@@ -1,5 +1,6 @@
 /* What several sub-commands do. */
 #define _GNU_SOURCE /* strptime, timegm */
+#include "base/nearest.h"
 #include "cmd/run_place.h"
 #include "cmd/cmd.h"
 #include "cmd/command_table.h"
@@ -266,7 +267,7 @@ static error_t verb_parse(int key, char *arg, struct argp_state *state)
         if (!strcmp(arg, c->verbs[i].name))
             c->chosen = &c->verbs[i];
     if (!c->chosen) {
-        const char *meant = option_meant(arg, &c->verbs[0].name, c->n, sizeof(c->verbs[0]));
+        const char *meant = text_nearest(arg, &c->verbs[0].name, c->n, sizeof(c->verbs[0]));
         argp_error(state, "there is no %s '%s'%s%s%s", c->what, arg,
                    meant ? "; did you mean '" : "", meant ? meant : "", meant ? "'?" : "");
     }

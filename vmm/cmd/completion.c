@@ -29,6 +29,7 @@ static void cpu_models(struct value *v)
         if (name)
             add_word(v, name, strlen(name));
     }
+    add_word(v, "host", 4);
     add_word(v, "help", 4);
 }
 
@@ -64,7 +65,7 @@ static const struct {
     const char *option, *arg; /* NULL: any */
     void (*words)(struct value *v);
 } tables[] = {
-    {"cpu", "MODEL", cpu_models},
+    {"cpu", NULL, cpu_models},
     {"net", NULL, networks},
     {"kind", NULL, events},
     {NULL, "POINT", points},

@@ -8,6 +8,7 @@
 
 #include "board/ram.h"
 #include "cmd/doctor.h"
+#include "cpu/features.h"
 #include "cpu/engine.h"
 #include "host/child.h"
 #include "host/clock.h"
@@ -107,7 +108,7 @@ void doctor_dbt(struct facts *f)
                                    .ram = &ram,
                                    .env = &env};
     for (enum cpu_model m = CPU_MODEL_FIRST; m <= CPU_MODEL_LAST; m++) {
-        const char *lacks = cpu_model_host_lacks(m);
+        const char *lacks = cpu_host_lacks(cpu_model_words(m));
         char key[48];
         snprintf(key, sizeof(key), "dbt.model.%s", cpu_model_name(m));
         if (m <= CPU_X86_64_V3)

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/nearest.h"
 #include "cmd/travel.h"
 #include "replay/record.h"
 
@@ -57,7 +58,7 @@ static void parse_kinds(struct argp_state *state, const char *arg, struct events
         for (size_t i = 0, n = 5; i < record_table_size && n < sizeof(all); i++)
             n += (size_t)snprintf(all + n, sizeof(all) - n, ", %s", record_table[i].name);
         const char *meant =
-            option_meant(name, &record_table[0].name, record_table_size, sizeof(record_table[0]));
+            text_nearest(name, &record_table[0].name, record_table_size, sizeof(record_table[0]));
         argp_error(state, "--kind: there is no kind '%s'%s%s%s (%s)", name,
                    meant ? "; did you mean '" : "", meant ? meant : "", meant ? "'?" : "", all);
     }

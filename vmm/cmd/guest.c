@@ -503,10 +503,14 @@ int guest_load(struct guest *g, const struct guest_config *c, struct err *err)
         d->event_ns = MACHINE_EVENT_NS;
         d->tsc_step = MACHINE_TSC_STEP;
     }
-    const char *lacks = cpu_model_host_lacks(cpu_model_find(d->cpu_model));
+    struct cpu_choice cpu;
+    int bad = description_cpu(d, &cpu, err);
+    if (bad)
+        return bad;
+    const char *lacks = cpu_host_lacks(cpu.words);
     if (lacks)
-        return err_set(err, -ENOTSUP, "this host's CPU lacks %s, which the model %s has", lacks,
-                       d->cpu_model);
+        return err_set(err, -ENOTSUP, "this host's CPU lacks %s, which the model %s%s%s has", lacks,
+                       d->cpu_model, d->cpu_features[0] ? "," : "", d->cpu_features);
     if (!d->pmu[0] && cpu_model_pmu(cpu_model_find(d->cpu_model))->kind)
         snprintf(d->pmu, sizeof(d->pmu), c->unit == UNIT_BRANCH ? "off" : "on");
     bool from_disk = !strcmp(c->kernel, GUEST_KERNEL_AUTO);

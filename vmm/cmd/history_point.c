@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/nearest.h"
 #include "cmd/history.h"
 #include "cpu/vcpu.h"
 
@@ -40,7 +41,7 @@ static void find_near(struct names *near, const struct lives *l, const char *nam
         life_first_argument(l, e, first, sizeof(first));
         const char *const names[] = {first, e->comm, lives_text(l, e->program)};
         for (unsigned k = 0; k < ARRAY_SIZE(names); k++)
-            if (like ? option_meant(name, &names[k], 1, sizeof(names[0])) != NULL
+            if (like ? text_nearest(name, &names[k], 1, sizeof(names[0])) != NULL
                      : strstr(names[k], name) || strstr(name, names[k]))
                 add_name(near, names[k]);
     }

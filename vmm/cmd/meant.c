@@ -5,51 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/nearest.h"
 #include "cmd/cmd.h"
 #include "cmd/command_table.h"
-
-#define WORD_MAX 32
-
-/* Insertions, deletions, replacements and swaps of neighbours that make one of the other. */
-static unsigned distance(const char *a, const char *b)
-{
-    unsigned row[3][WORD_MAX + 1];
-    size_t n = strlen(a), m = strlen(b);
-    if (n > WORD_MAX || m > WORD_MAX)
-        return WORD_MAX;
-    for (size_t j = 0; j <= m; j++)
-        row[0][j] = (unsigned)j;
-    for (size_t i = 1; i <= n; i++) {
-        unsigned *now = row[i % 3], *last = row[(i + 2) % 3], *before = row[(i + 1) % 3];
-        now[0] = (unsigned)i;
-        for (size_t j = 1; j <= m; j++) {
-            now[j] = MIN(MIN(now[j - 1], last[j]) + 1, last[j - 1] + (a[i - 1] != b[j - 1]));
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-                now[j] = MIN(now[j], before[j - 2] + 1);
-        }
-    }
-    return row[n % 3][m];
-}
-
-const char *option_meant(const char *typo, const char *const *names, size_t n, size_t stride)
-{
-    /* Half of a word may not be wrong; of a short one a letter or two. */
-    unsigned best = (unsigned)(strlen(typo) < 3 ? 1 : strlen(typo) < 6 ? 2 : 3);
-    const char *meant = NULL;
-    for (size_t i = 0; i < n; i++) {
-        const char *name = *(const char *const *)(const void *)((const char *)names + i * stride);
-        unsigned d = name ? distance(typo, name) : WORD_MAX;
-        if (d < best || (d == best && !meant)) {
-            best = d;
-            meant = name;
-        }
-    }
-    return meant;
-}
 
 /* ---- options of a command ---- */
 
 #define OPTIONS_MAX 96
+#define WORD_MAX    32
 
 struct options {
     const struct argp_option *list[OPTIONS_MAX];
@@ -106,7 +69,7 @@ static void refuse(const struct argp *argp, const struct options *o, const char 
             fprintf(stderr, "%s: --%s: here it is --cpus N,cores=N,threads=N\n", program, name);
             exit(EX_BAD_USAGE);
         }
-    const char *meant = option_meant(name, o->names, o->n, sizeof(o->names[0]));
+    const char *meant = text_nearest(name, o->names, o->n, sizeof(o->names[0]));
     fprintf(stderr, "%s: unrecognized option '--%s'%s%s%s\n", program, name,
             meant ? "; did you mean '--" : "", meant ? meant : "", meant ? "'?" : "");
     argp_help(argp, stderr, ARGP_HELP_SEE, (char *)(uintptr_t)program);

@@ -57,7 +57,7 @@ int notes_origin(struct recorder *r, struct machine *m, int argc, char **argv, s
     return code ? code : recorder_note(r, m, NOTE_COMMAND, command, err);
 }
 
-static void on_lacking(void *opaque, struct machine *m, const char *text, enum cpu_model has)
+static void on_lacking(void *opaque, struct machine *m, const char *text, const char *has)
 {
     struct lacking *l = opaque;
     struct running running;
@@ -65,7 +65,7 @@ static void on_lacking(void *opaque, struct machine *m, const char *text, enum c
     struct symbols symbols;
     struct err ignored;
     char who[96] = "a program", comm[sizeof(task.comm)];
-    if (l->text[0] || cpu_model_host_lacks(has))
+    if (l->text[0])
         return;
     if (!guest_symbols_read(&symbols, m, &ignored)) {
         if (running_learn(&running, m, &symbols) && running_look(&running, m, &task))
@@ -75,7 +75,7 @@ static void on_lacking(void *opaque, struct machine *m, const char *text, enum c
     }
     snprintf(l->text, sizeof(l->text),
              "%s used %s at %" PRIx64 ", which the CPU model %s lacks: --cpu %s has it", who, text,
-             machine_vcpu(m)->rip, cpu_model_name(machine_cpu_model(m)), cpu_model_name(has));
+             machine_vcpu(m)->rip, cpu_model_name(machine_cpu_model(m)), has);
     fprintf(stderr, "\r\nreprise: %s\r\n", l->text); /* the terminal may be raw */
 }
 

@@ -213,7 +213,11 @@ static void choose_engine(const struct record_args *a, struct guest_config *c)
 {
     struct err why = {0};
     bool asked = a->engine >= 0 && (a->engine == ENGINE_DBT || a->unit);
-    bool exact = !asked && !a->gdb && engine_best(&why) == ENGINE_KVM;
+    struct cpu_choice cpu;
+    const char *held = !a->from && !description_cpu(&c->is, &cpu, &why) ? cpu_not_free(&cpu) : NULL;
+    bool exact = !asked && !a->gdb && !held && engine_best(&why) == ENGINE_KVM;
+    if (!asked && held)
+        err_set(&why, -ENOTSUP, "%s", held);
     if (!asked && a->gdb)
         err_set(&why, -ENOTSUP,
                 "gdb stops at each instruction, and the counter pmu counts branches");

@@ -1,6 +1,7 @@
 /* See record_options.h. What a machine is like is an option because its row says so
  * (board/description.def); the others are here. */
 #define _GNU_SOURCE /* asprintf */
+#include "cmd/cpu.h"
 #include "cmd/record_options.h"
 
 #include <errno.h>
@@ -278,6 +279,16 @@ static void parse_cpus(struct argp_state *state, const struct description_row *r
         d->cores = MAX(1u, d->cpus / d->threads);
 }
 
+/* MODEL,+feature,-feature: a recording has the model's own name, and in what the CPU differs from
+ * it. */
+static void parse_cpu(struct argp_state *state, const char *arg, struct machine_description *d)
+{
+    struct cpu_choice cpu;
+    cpu_option(state, arg, &cpu);
+    snprintf(d->cpu_model, sizeof(d->cpu_model), "%s", cpu_model_name(cpu.model));
+    cpu_changes_text(&cpu, d->cpu_features);
+}
+
 static const char doc[] =
     "Runs a machine and records it. The guest's console is on the terminal; Ctrl-A x quits, "
     "Ctrl-A h lists the other keys." EXIT_HELP;
@@ -492,26 +503,6 @@ static error_t parse_end(int key, char *arg, struct argp_state *state, struct re
     return 0;
 }
 
-/* --cpu help: the models, and which of them run here. */
-static void list_models(void)
-{
-    printf("%-16s %-10s %s\n", "MODEL", "or", "is");
-    for (enum cpu_model m = CPU_MODEL_FIRST; m <= CPU_MODEL_LAST; m++) {
-        const char *lacks = cpu_model_host_lacks(m), *alias = cpu_model_alias(m);
-        printf("%-16s %-10s %s%s%s\n", cpu_model_name(m), alias ? alias : "", cpu_model_brand(m),
-               lacks ? "; not here: this CPU lacks " : "", lacks ? lacks : "");
-    }
-}
-
-/* Other names become the model's own: a recording has that. */
-static void check_model(struct argp_state *state, struct machine_description *is)
-{
-    enum cpu_model model = cpu_model_find(is->cpu_model);
-    if (model == CPU_MODEL_NONE)
-        argp_error(state, "--cpu: there is no model '%s' (--cpu help lists them)", is->cpu_model);
-    snprintf(is->cpu_model, sizeof(is->cpu_model), "%s", cpu_model_name(model));
-}
-
 /* The machine is the other recording's, and so is what it has of the host. */
 static void check_from(struct argp_state *state, struct record_args *a)
 {
@@ -538,14 +529,18 @@ static void check_from(struct argp_state *state, struct record_args *a)
     a->engine = ENGINE_DBT;
 }
 
+static void check_cpu(struct argp_state *state, const struct record_args *a)
+{
+    struct cpu_choice cpu;
+    struct err err;
+    if (a->unit == UNIT_BRANCH && !description_cpu(&a->guest.is, &cpu, &err) && cpu_not_free(&cpu))
+        argp_error(state, "--cpu: not with --counter=pmu: %s", cpu_not_free(&cpu));
+}
+
 /* Do they go together? */
 static void check(struct argp_state *state, struct record_args *a)
 {
     struct guest_config *g = &a->guest;
-    if (!strcmp(g->is.cpu_model, "help")) {
-        list_models();
-        exit(0);
-    }
     if (a->domain && a->from)
         argp_error(state, "--from: the machine is the one of %s; a domain cannot be another one",
                    a->from);
@@ -588,7 +583,7 @@ static void check(struct argp_state *state, struct record_args *a)
         a->engine = ENGINE_KVM; /* the only one that has counters */
     if (!g->kernel || !*g->kernel)
         argp_error(state, "--kernel FILE is missing");
-    check_model(state, &g->is);
+    check_cpu(state, a);
     if (!strcmp(g->is.pmu, "on") && !cpu_model_pmu(cpu_model_find(g->is.cpu_model))->kind)
         argp_error(state,
                    "--pmu: the model %s has no performance counters (nehalem, haswell, ... have)",
@@ -623,6 +618,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
                 a->machine = r->option;
             if (r->offset == offsetof(struct machine_description, cpus))
                 parse_cpus(state, r, arg, &a->guest.is);
+            else if (r->offset == offsetof(struct machine_description, cpu_model))
+                parse_cpu(state, arg, &a->guest.is);
             else
                 parse_row(state, r, arg, &a->guest.is);
             return 0;

@@ -489,6 +489,11 @@ static int replay_command(int argc, char **argv, bool checkpoints)
         code = build_machine(&o, &m, &err);
     if (!code)
         perf_attach(&profile.perf, m);
+    if (!code && *o.lacks)
+        fprintf(stderr,
+                "reprise: this host's CPU lacks %s, which the recorded machine has: the replay "
+                "goes up to where the guest first uses it\n",
+                o.lacks);
     for (unsigned i = 0; !code && i < o.nseen; i++)
         if (o.seen[i].changed)
             fprintf(stderr, "reprise: %s\n", o.seen[i].changed);

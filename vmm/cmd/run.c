@@ -51,7 +51,7 @@ static const struct argp_option options[] = {
     {"net", O_NET, "user,OPTION...", OPTION_ARG_OPTIONAL, "It has a network, as `reprise record --net user` (--net=user,restrict=on and so on)", 0},
     {"gpu", O_GPU, "WIDTHxHEIGHT", OPTION_ARG_OPTIONAL, "It has OpenGL and a display of that size (default 1280x800), as with `reprise record --gpu virgl`; drawn by software", 0},
     {"memory", O_MEMORY, "SIZE", 0, "Memory of the machine that it runs in (default " RUN_MEMORY ")", 0},
-    {"cpu", O_CPU, "MODEL", 0, "What CPU it sees (`reprise record --cpu help`)", 0},
+    {"cpu", O_CPU, "MODEL[,+FEATURE][,-FEATURE]", 0, "What CPU it sees (`reprise cpu list`)", 0},
     {"cpus", O_CPUS, "N", 0, "How many CPUs it sees (default 1); one runs at a time", 0},
     {"chaos", O_CHAOS, CHAOS_ARG, OPTION_ARG_OPTIONAL, "With several CPUs (" RUN_CHAOS_CPUS_TEXT " unless --cpus says so): " CHAOS_HELP, 0},
     {"turns", O_TURNS, "FILE", 0, "Which CPU gets its turn when, as `reprise record --turns`", 0},
@@ -97,6 +97,7 @@ static void parse_gpu(struct argp_state *state, const char *arg, char *out, size
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct run_args *a = state->input;
+    struct cpu_choice cpu;
     switch (key) {
     case 'o':
         if (packed_name(arg))
@@ -108,7 +109,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         parse_gpu(state, arg ? arg : "1280x800", a->machine.gpu, sizeof(a->machine.gpu));
         break;
     case O_MEMORY: a->machine.memory = arg; break;
-    case O_CPU: a->machine.cpu = arg; break;
+    case O_CPU:
+        cpu_option(state, arg, &cpu);
+        cpu_text(&cpu, a->machine.cpu);
+        break;
     case O_CPUS:
         a->machine.cpus = option_number(state, arg, "--cpus");
         if (!a->machine.cpus || a->machine.cpus > DESCRIPTION_CPUS_MAX)

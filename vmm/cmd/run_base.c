@@ -46,14 +46,13 @@ static int add_file(XXH3_state_t *x, const char *dir, const char *name, struct e
 static int hash_of(const struct run_machine *m, const char *image, u64 *out, struct err *err)
 {
     XXH3_state_t *x = XXH3_createState();
-    char text[256];
+    char text[256 + CPU_TEXT];
     if (!x)
         return err_set(err, -ENOMEM, "no memory");
     XXH3_64bits_reset(x);
     int n = snprintf(text, sizeof(text), "%s %d %u %s %s %" PRIu64 " %s", REPRISE_VERSION,
-                     DESCRIPTION_REVISION, AGENT_VERSION, m->memory, m->cpu ? m->cpu : "", m->cpus,
-                     m->gpu);
-    XXH3_64bits_update(x, text, (size_t)n);
+                     DESCRIPTION_REVISION, AGENT_VERSION, m->memory, m->cpu, m->cpus, m->gpu);
+    XXH3_64bits_update(x, text, MIN((size_t)n, sizeof(text) - 1));
     int code = add_file(x, image, "vmlinuz", err);
     if (!code)
         code = add_file(x, image, "initrd", err);
@@ -97,7 +96,7 @@ static int make(const struct run_machine *m, const char *image, const char *path
                           cpus,
                           "--gpu",
                           m->gpu,
-                          m->cpu ? "--cpu" : NULL,
+                          *m->cpu ? "--cpu" : NULL,
                           m->cpu,
                           NULL};
     fprintf(stderr, "reprise: making the machine that programs run in, once\n");

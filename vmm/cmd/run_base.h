@@ -11,13 +11,14 @@
 #define REPRISE_CMD_RUN_BASE_H
 
 #include "base/err.h"
+#include "cmd/cpu.h"
 
 #define RUN_MEMORY "1G"
 #define RUN_SHARE  "/,tag=root" /* what the agent mounts */
 
 struct run_machine {
     const char *memory; /* as --memory has it */
-    const char *cpu;    /* as --cpu; NULL: the usual one */
+    char cpu[CPU_TEXT]; /* as --cpu; "": the usual one */
     u64 cpus;           /* as --cpus, 1 to DESCRIPTION_CPUS_MAX */
     char gpu[40];       /* as --gpu, without what is the host's of it */
 };

@@ -32,6 +32,9 @@ struct engine_env {
     /* What the TSC shows: TSC = now + tsc_adjust. Changes nothing. UNIT_INSN: until a run ends it
      * goes with the position, and the engine need not ask each time. */
     vns_t (*now)(void *cpu);
+    /* RDRAND and RDSEED (`seed`): a number that follows from the machine's entropy and from the
+     * position. */
+    u64 (*random)(void *cpu, bool seed);
     /* PAUSE: the guest waits for another vCPU. NULL: there is none. */
     void (*pause)(void *cpu);
     /* It is about to execute an atomic operation or a system call, maybe not for the first time.
@@ -39,9 +42,9 @@ struct engine_env {
     void (*sync)(void *cpu);
     /* UNIT_BRANCH: an event was counted (cpu/unit.h); engine_count() includes it. */
     void (*counted)(void *cpu);
-    /* A program in ring 3 is about to get #UD for an instruction that the model lacks and `has`
-     * has; `text` is it. Never affects the guest. May be NULL. */
-    void (*lacking)(void *cpu, const char *text, enum cpu_model has);
+    /* A program in ring 3 is about to get #UD for an instruction that the CPU lacks, and another
+     * one, `--cpu has`, does not; `text` is it. Never affects the guest. May be NULL. */
+    void (*lacking)(void *cpu, const char *text, const char *has);
 };
 
 enum engine_exit {
@@ -52,12 +55,13 @@ enum engine_exit {
     ENGINE_SHUTDOWN,    /* triple fault */
     ENGINE_UNSUPPORTED, /* an instruction form outside the table; text in err; state exact before it
                          */
-    ENGINE_FAILED,      /* the host's KVM; text in err; state exact before the instruction */
-    ENGINE_DEBUG,       /* a debug point was hit: engine_debug_hit() */
-    ENGINE_LOST,        /* the host's: the vCPU is beyond where it had to stop; text in err; its
-                           state is of no use, only a checkpoint is */
-    ENGINE_BETWEEN,     /* UNIT_BRANCH: the guest goes on and on without anything that counts: it is
-                           somewhere between two positions, engine_place() says where */
+    ENGINE_FAILED,  /* the host's KVM; or its CPU lacks the instruction; text in err; state exact
+                       before the instruction */
+    ENGINE_DEBUG,   /* a debug point was hit: engine_debug_hit() */
+    ENGINE_LOST,    /* the host's: the vCPU is beyond where it had to stop; text in err; its
+                       state is of no use, only a checkpoint is */
+    ENGINE_BETWEEN, /* UNIT_BRANCH: the guest goes on and on without anything that counts: it is
+                       somewhere between two positions, engine_place() says where */
 };
 
 enum engine_kind { ENGINE_DBT, ENGINE_KVM };
@@ -88,6 +92,8 @@ struct engine_paranoid {
 
 struct engine_config {
     enum cpu_model model;
+    const u32 *words; /* CPU_WORDS of features, copied; NULL: the model's (cpu/features.h) */
+    bool partly;      /* dbt: of what this host lacks the run ends in front of the first use */
     struct ram *ram;
     const struct engine_env *env;
     enum engine_kind kind;

@@ -9,14 +9,9 @@
 #include "base/check.h"
 #include "cpu/vcpu.h"
 
-#include <cpuid.h>
 #include <string.h>
 
 #define MAX_HYPER 0x40000001u
-
-#define XCR0_X87 1u
-#define XCR0_SSE 2u
-#define XCR0_AVX 4u
 
 #define BIT(n) (1u << (n))
 
@@ -84,19 +79,6 @@ const struct model_pmu *cpu_model_pmu(enum cpu_model model)
     static const struct model_pmu none;
     const struct model *m = model_row(model);
     return m ? &m->pmu : &none;
-}
-
-static u64 xcr0_of(const struct model *m)
-{
-    if (!has(m, FEAT_XSAVE))
-        return XCR0_X87;
-    return XCR0_X87 | XCR0_SSE | (has(m, FEAT_AVX) ? XCR0_AVX : 0);
-}
-
-u64 cpu_model_xcr0(enum cpu_model model)
-{
-    const struct model *m = model_row(model);
-    return m ? xcr0_of(m) : XCR0_X87;
 }
 
 u32 cpu_xsave_size(u64 xcr0)
@@ -191,9 +173,9 @@ static void leaf_d(const struct model *m, u32 subleaf, const struct cpuid_live *
     if (!has(m, FEAT_XSAVE))
         return;
     if (subleaf == 0) {
-        out->eax = (u32)xcr0_of(m);
+        out->eax = (u32)cpu_words_xcr0(m->words);
         out->ebx = cpu_xsave_size(live->xcr0);
-        out->ecx = cpu_xsave_size(xcr0_of(m));
+        out->ecx = cpu_xsave_size(cpu_words_xcr0(m->words));
     } else if (subleaf == 2 && has(m, FEAT_AVX)) {
         out->eax = 256; /* size and offset of YMM_Hi128 in the standard format */
         out->ebx = 576;
@@ -341,9 +323,15 @@ void cpu_model_cpuid(enum cpu_model model, u32 leaf, u32 subleaf, const struct c
                      struct cpuid_result *out)
 {
     const struct model *m = model_row(model);
+    struct model changed;
     *out = (struct cpuid_result){0, 0, 0, 0};
     if (!m)
         return;
+    if (live->words) {
+        changed = *m;
+        memcpy(changed.words, live->words, sizeof(changed.words));
+        m = &changed;
+    }
     if (leaf >= 0x40000000 && leaf < 0x40000100) {
         /* KVM's signature and no feature: makes Linux use x2APIC without interrupt remapping. */
         if (leaf == 0x40000000)
@@ -357,44 +345,4 @@ void cpu_model_cpuid(enum cpu_model model, u32 leaf, u32 subleaf, const struct c
         features(m, leaf, subleaf, out);
         basic(m, leaf, subleaf, live, out);
     }
-}
-
-static u64 host_xcr0(void)
-{
-    u32 lo, hi;
-    __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
-    return lo | (u64)hi << 32;
-}
-
-static bool host_bit(u32 leaf, u32 subleaf, int reg, unsigned bit)
-{
-    u32 r[4] = {0};
-    return __get_cpuid_count(leaf, subleaf, &r[0], &r[1], &r[2], &r[3]) && (r[reg] >> bit & 1);
-}
-
-const char *cpu_model_host_lacks(enum cpu_model model)
-{
-    enum { NATIVE, OURS };
-    static const struct {
-        enum cpu_feature feature;
-        u8 host;
-        const char *text;
-    } rows[] = {
-#define FEATURE(name, word, bit, host, text) {FEAT_##name, host, text},
-#include "cpu/features.def"
-    };
-    const struct model *m = model_row(model);
-    if (!m)
-        return "a known CPU model";
-    if (has(m, FEAT_AVX) && !host_bit(1, 0, REG_ecx, 27))
-        return "XSAVE (enabled by the host's kernel)";
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        size_t w = rows[i].feature / 32;
-        if (rows[i].host == NATIVE && has(m, rows[i].feature) &&
-            !host_bit(words[w].leaf, words[w].subleaf, words[w].reg, rows[i].feature % 32))
-            return rows[i].text;
-    }
-    if (has(m, FEAT_AVX) && (host_xcr0() & 6) != 6)
-        return "AVX state (enabled by the host's kernel)";
-    return NULL;
 }

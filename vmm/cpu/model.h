@@ -16,10 +16,11 @@ enum cpu_model {
     CPU_SKYLAKE_SERVER = 5,
     CPU_ICELAKE_SERVER = 6,
     CPU_ZEN2 = 7,
+    CPU_X86_64_V1 = 8, /* psABI x86-64: the baseline */
 };
 
 #define CPU_MODEL_FIRST CPU_X86_64_V2
-#define CPU_MODEL_LAST  CPU_ZEN2
+#define CPU_MODEL_LAST  CPU_X86_64_V1
 
 /* "x86-64-v2" etc.; NULL for an unknown number. */
 const char *cpu_model_name(enum cpu_model model);
@@ -36,7 +37,7 @@ enum cpu_word {
     CPU_WORDS
 };
 enum cpu_feature {
-#define FEATURE(name, word, bit, host, text) FEAT_##name = CPU_WORD_##word * 32 + (bit),
+#define FEATURE(name, word, bit, host, how, names, text) FEAT_##name = CPU_WORD_##word * 32 + (bit),
 #include "cpu/features.def"
 };
 
@@ -57,8 +58,9 @@ struct cpuid_result {
     u32 eax, ebx, ecx, edx;
 };
 
-/* What the few live bits of CPUID depend on. */
+/* What the few live bits of CPUID depend on, and what was turned on and off (features.h). */
 struct cpuid_live {
+    const u32 *words; /* of the CPU; NULL: its model's */
     u64 cr4;
     u64 xcr0;
     bool apic_enabled; /* IA32_APIC_BASE bit 11 */
@@ -71,9 +73,6 @@ struct cpuid_live {
 
 void cpu_model_cpuid(enum cpu_model model, u32 leaf, u32 subleaf, const struct cpuid_live *live,
                      struct cpuid_result *out);
-
-/* NULL if this host can execute the model's instructions, else the feature it lacks. */
-const char *cpu_model_host_lacks(enum cpu_model model);
 
 /* What a counter of the guest can count. The manuals' names differ, these are what they mean here.
  */
@@ -132,7 +131,15 @@ const struct model_pmu *cpu_model_pmu(enum cpu_model model);
 #define CPU_LINEAR_BITS 48
 
 /* XCR0 bits that XSETBV accepts: 3 (x87, SSE) or 7 (and AVX). */
-u64 cpu_model_xcr0(enum cpu_model model);
+#define XCR0_X87 1u
+#define XCR0_SSE 2u
+#define XCR0_AVX 4u
+static inline u64 cpu_words_xcr0(const u32 *words)
+{
+    if (!cpu_words_have(words, FEAT_XSAVE))
+        return XCR0_X87;
+    return XCR0_X87 | XCR0_SSE | (cpu_words_have(words, FEAT_AVX) ? XCR0_AVX : 0);
+}
 /* Bytes of the XSAVE area (standard format) of the components in `xcr0`. */
 u32 cpu_xsave_size(u64 xcr0);
 

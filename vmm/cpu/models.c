@@ -2,8 +2,8 @@
  * The CPU models. A row that was released never changes: recordings name it, and a guest decides at
  * boot by what it says (tests/unit/test_model.c has a hash of each).
  *
- * x86-64-v2 and x86-64-v3 are nobody's: GenuineIntel, family 6, model 0x12, stepping 1. No Intel
- * CPU has that number, so it is on none of the lists that Linux matches by model:
+ * x86-64-v1, x86-64-v2 and x86-64-v3 are nobody's: GenuineIntel, family 6, model 0x12, stepping 1.
+ * No Intel CPU has that number, so it is on none of the lists that Linux matches by model:
  * cpu_vuln_blacklist, cpu_vuln_whitelist, deadline_match, invlpg_miss_ids, spectre_bad_microcodes,
  * the RTM quirks. It is above 0x0e, since below that Linux uses four PAT entries only and no fast
  * strings; and far below what Intel numbers now, so that no future list meets it.
@@ -41,6 +41,8 @@
 #define PLAIN_1C (ALL_1C | B(PCID) | B(XSAVE))
 #define PLAIN_7B                                                                                   \
     (ALL_7B | B(FSGSBASE) | B(SMEP) | B(ERMS) | B(INVPCID) | B(SMAP) | B(CLFLUSHOPT) | B(CLWB))
+/* What psABI's baseline has not. */
+#define V2_1C (B(SSE3) | B(SSSE3) | B(CX16) | B(SSE41) | B(SSE42) | B(POPCNT))
 #define PLAIN_CACHES                                                                               \
     {                                                                                              \
         {1, 1, 8, 64, false}, {2, 1, 8, 64, false}, {3, 2, 16, 1024, false},                       \
@@ -148,6 +150,16 @@ static const struct model models[] = {
                 {3, 2, 8, 1024, true},
                 {3, 3, 16, 16384, false}},
      .pmu = {PMU_KIND_AMD, 0, 6, 0, 48}},
+    {.id = CPU_X86_64_V1,
+     .name = "x86-64-v1",
+     .alias = "x86-64",
+     .brand = "Reprise x86-64-v1",
+     .signature = 0x00010621,
+     .max_basic = 0x16,
+     .max_extended = 0x80000008,
+     .words = {INTEL, [CPU_WORD_1C] = PLAIN_1C & ~V2_1C, [CPU_WORD_7B] = PLAIN_7B,
+               [CPU_WORD_7C] = B(UMIP)},
+     .caches = PLAIN_CACHES},
 };
 
 const struct model *model_row(enum cpu_model id)

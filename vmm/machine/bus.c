@@ -8,6 +8,7 @@
 #include "base/phase.h"
 #include "dev/lapic.h"
 #include "dev/pic8259.h"
+#include "dev/virtio/rng.h"
 #include "machine/internal.h"
 
 /* Whoever polls a device is not to wait for its time branch by branch. Deadlines are nearer then:
@@ -147,6 +148,12 @@ static void cpu_pmi(void *opaque, bool mask)
     bus_attention(c->m);
 }
 
+static u64 cpu_random(void *opaque, bool seed)
+{
+    struct machine *m = ((struct machine_cpu *)opaque)->m;
+    return rng_number(device_find(m, DEV_RNG, 0), machine_position(m), seed);
+}
+
 static void cpu_sync(void *opaque)
 {
     schedule_sync(opaque);
@@ -210,6 +217,7 @@ void bus_connect(struct machine *m)
                                      .pmi = cpu_pmi,
                                      .pause = m->ncpus > 1 ? cpu_pause : NULL,
                                      .now = cpu_tsc,
+                                     .random = cpu_random,
                                      .counted = cpu_counted};
     }
 }

@@ -71,7 +71,7 @@ struct machine {
     struct machine_state st;
     enum position_unit unit;
     u32 branch_ns, event_ns, tsc_step; /* machine_description; 0: only instructions are counted */
-    enum cpu_model model;
+    struct cpu_choice cpu_kind;        /* what each of its vCPUs is */
     u32 revision;
     struct ram ram;
     struct machine_cpu cpu[DESCRIPTION_CPUS_MAX];
@@ -123,7 +123,7 @@ struct machine {
     void *switched_opaque;
     bool generation; /* it has a VM generation ID */
     struct machine_trace trace;
-    void (*lacking)(void *opaque, struct machine *m, const char *text, enum cpu_model has);
+    void (*lacking)(void *opaque, struct machine *m, const char *text, const char *has);
     void *lacking_opaque;
 };
 

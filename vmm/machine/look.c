@@ -68,7 +68,12 @@ u64 machine_cr8(struct machine *m)
 
 enum cpu_model machine_cpu_model(const struct machine *m)
 {
-    return m->model;
+    return m->cpu_kind.model;
+}
+
+bool machine_cpu_has(const struct machine *m, enum cpu_feature f)
+{
+    return cpu_words_have(m->cpu_kind.words, f);
 }
 
 void machine_stats(const struct machine *m, struct machine_stats *out)

@@ -68,7 +68,9 @@ static int create_cpus(struct machine *m, const struct machine_config *config, s
 {
     int r = 0;
     for (unsigned i = 0; !r && i < m->ncpus; i++) {
-        const struct engine_config ec = {.model = m->model,
+        const struct engine_config ec = {.model = m->cpu_kind.model,
+                                         .words = m->cpu_kind.words,
+                                         .partly = config->partly,
                                          .ram = &m->ram,
                                          .env = &m->cpu[i].env,
                                          .kind = config->engine,
@@ -122,14 +124,15 @@ int machine_create(struct machine **out, const struct machine_config *config, st
     struct machine *m = calloc(1, sizeof(*m));
     if (!m)
         return err_set(err, -ENOMEM, "out of memory");
-    m->model = cpu_model_find(config->is->cpu_model);
     m->ncpus = config->is->cpus;
     m->revision = config->is->revision;
     clock_create(m, config->is);
     wires_connect(m);
     bus_connect(m);
     state_init(m);
-    int r = ram_create(&m->ram, config->is->memory, err);
+    int r = description_cpu(config->is, &m->cpu_kind, err);
+    if (!r)
+        r = ram_create(&m->ram, config->is->memory, err);
     if (!r)
         r = create_cpus(m, config, err);
     if (!r)
@@ -192,7 +195,7 @@ void machine_set_recording(struct machine *m, const char *dir)
     m->recording = dir;
 }
 
-static void cpu_lacking(void *opaque, const char *text, enum cpu_model has)
+static void cpu_lacking(void *opaque, const char *text, const char *has)
 {
     struct machine *m = ((struct machine_cpu *)opaque)->m;
     if (m->lacking)
@@ -201,7 +204,7 @@ static void cpu_lacking(void *opaque, const char *text, enum cpu_model has)
 
 void machine_set_lacking(struct machine *m,
                          void (*fn)(void *opaque, struct machine *m, const char *text,
-                                    enum cpu_model has),
+                                    const char *has),
                          void *opaque)
 {
     m->lacking = fn;

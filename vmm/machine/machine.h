@@ -41,6 +41,8 @@ struct machine_config {
     enum engine_kind engine; /* what runs it; the same machine whichever does */
     u64 code_cache;          /* of the engine (struct engine_config) */
     struct engine_paranoid paranoid;
+    bool partly; /* a host that lacks features runs it up to their first use (struct engine_config)
+                  */
     const void *kernel; /* ELF64 vmlinux (already extracted) */
     size_t kernel_size;
     const void *kernel_header; /* the bzImage, whole; NULL: there is none */
@@ -117,7 +119,7 @@ void machine_set_switched(struct machine *m,
  * for nobody. Never affects the guest. */
 void machine_set_lacking(struct machine *m,
                          void (*fn)(void *opaque, struct machine *m, const char *text,
-                                    enum cpu_model has),
+                                    const char *has),
                          void *opaque);
 
 /* Instructions run one at a time, with calls before and after each (cpu/engine.h). NULL: none.
@@ -220,6 +222,7 @@ struct vcpu *machine_vcpu_edit(struct machine *m);
 void machine_vcpu_edited(struct machine *m);
 u64 machine_cr8(struct machine *m);
 enum cpu_model machine_cpu_model(const struct machine *m);
+bool machine_cpu_has(const struct machine *m, enum cpu_feature f);
 /* Linear address to host bytes without side effects (no accessed bits); false if not mapped RAM. */
 bool machine_peek(struct machine *m, gva_t va, void *out, size_t len);
 bool machine_peek_physical(struct machine *m, gpa_t gpa, void *out, size_t len);

@@ -198,7 +198,9 @@ static int execute(struct machine_cpu *c, struct input_source *src, const struct
     switch (run_engine(c, budget(c->m, src, limits), err)) {
     case ENGINE_SHUTDOWN: return !ended(end, RUN_TRIPLE_FAULT, 0);
     case ENGINE_FAILED: return engine_failed(end, err);
-    case ENGINE_UNSUPPORTED: return failed(end, RUN_UNSUPPORTED, err);
+    case ENGINE_UNSUPPORTED:
+        err_prefix(err, "at position %llu", (unsigned long long)machine_position(c->m));
+        return failed(end, RUN_UNSUPPORTED, err);
     case ENGINE_LOST: return failed(end, RUN_LOST, err);
     case ENGINE_BETWEEN: return between(c->m, src, end, err);
     default: debug_look(c); return 0;

@@ -62,9 +62,9 @@ static void keep_msrs(struct vcpu *v, const struct vcpu *was, u32 revision)
 /* Family, model and stepping. */
 static u32 signature(const struct machine *m)
 {
-    struct cpuid_live live = {0};
+    struct cpuid_live live = {.words = m->cpu_kind.words};
     struct cpuid_result r;
-    cpu_model_cpuid(m->model, 1, 0, &live, &r);
+    cpu_model_cpuid(m->cpu_kind.model, 1, 0, &live, &r);
     return r.eax;
 }
 

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <sys/mman.h>
 
+#include "cpu/features.h"
 #include "cpu/x86/canon.h"
 #include "cpu/x86/run.h"
 
@@ -63,8 +64,9 @@ static const struct translator translator = {.destroy = destroy,
 
 int core_create(struct core **out, const struct engine_config *config, struct err *err)
 {
-    const char *lacks = cpu_model_host_lacks(config->model);
-    if (lacks)
+    const char *lacks =
+        cpu_host_lacks(config->words ? config->words : cpu_model_words(config->model));
+    if (lacks && !config->partly)
         return err_set(err, -ENOTSUP, "this host's CPU lacks %s, which CPU model %s needs", lacks,
                        cpu_model_name(config->model));
     if (config->revision >= 4 && config->unit <= UNIT_INSN) {

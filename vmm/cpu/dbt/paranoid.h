@@ -30,6 +30,7 @@ enum tape_kind {
     TAPE_SET_CR8,
     TAPE_PMI, /* a: the entry is masked */
     TAPE_NOW,
+    TAPE_RANDOM,
     TAPE_ATTENTION,
     TAPE_RAM,  /* a: where; `len` bytes follow */
     TAPE_WANT, /* a: interrupt, b: NMI */

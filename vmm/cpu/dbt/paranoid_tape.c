@@ -55,6 +55,7 @@ static _Noreturn void other_call(struct paranoid *p, enum tape_kind kind, u64 a,
         [TAPE_SET_CR8] = "CR8 write",
         [TAPE_PMI] = "counter's interrupt",
         [TAPE_NOW] = "RDTSC",
+        [TAPE_RANDOM] = "RDRAND or RDSEED",
     };
     const struct tape_entry *e = tape_next(p), none = {.kind = TAPE_END};
     e = e ? e : &none;
@@ -231,6 +232,16 @@ static vns_t now(void *opaque)
     return v;
 }
 
+static u64 draw(void *opaque, bool seed)
+{
+    struct paranoid *p = opaque;
+    if (p->following)
+        return expect(p, TAPE_RANDOM, 0, seed, false, 0)->b;
+    u64 v = p->real->random(p->real->cpu, seed);
+    begin(p, TAPE_RANDOM, 0, seed, v);
+    return v;
+}
+
 /* What the machine does is on the tape by itself. */
 static void counted(void *opaque)
 {
@@ -241,7 +252,7 @@ static void counted(void *opaque)
         p->real->counted(p->real->cpu);
 }
 
-static void lacking(void *opaque, const char *text, enum cpu_model has)
+static void lacking(void *opaque, const char *text, const char *has)
 {
     struct paranoid *p = opaque;
     if (!p->following && p->real->lacking)
@@ -258,5 +269,6 @@ const struct engine_env paranoid_env = {.pio_read = pio_read,
                                         .set_cr8 = set_cr8,
                                         .pmi = pmi,
                                         .now = now,
+                                        .random = draw,
                                         .counted = counted,
                                         .lacking = lacking};

@@ -45,7 +45,7 @@ static bool reaches(const struct dbt *d, const struct insn *in)
 /* Must exec() run it? */
 static bool is_tail(const struct dbt *d, const struct insn *in)
 {
-    if (!fpu_ready(d, in) || insn_syncs(&d->c, in) ||
+    if (!fpu_ready(d, in) || insn_syncs(&d->c, in) || in->host_lacks ||
         (in->code != CODE_64 && in->has_mem && !reaches(d, in)))
         return true;
     switch (in->treat) {

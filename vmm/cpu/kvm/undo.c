@@ -133,6 +133,12 @@ static vns_t now(void *opaque)
     return u->real->now(u->real->cpu);
 }
 
+static u64 draw(void *opaque, bool seed)
+{
+    struct kvm_undo *u = opaque;
+    return u->real->random(u->real->cpu, seed);
+}
+
 static void counted(void *opaque)
 {
     struct kvm_undo *u = opaque;
@@ -156,6 +162,7 @@ int kvm_undo_create(struct kvm *k, struct err *err)
                                  .set_cr8 = set_cr8,
                                  .pmi = pmi,
                                  .now = now,
+                                 .random = draw,
                                  .counted = counted};
     k->core->env = &u->env;
     k->undo = u;

@@ -258,8 +258,10 @@ struct core {
     u8 other_maker; /* enum other_maker (canon.h) */
     u32 id, cpus;   /* which one of how many */
     u32 cores, threads;
-    const u32 *words; /* its features: core_has() */
-    u64 cr4_bits;     /* of CR4 that it has; the others are reserved */
+    u32 words[CPU_WORDS];   /* its features: core_has() */
+    u32 missing[CPU_WORDS]; /* of these what this host does not execute, */
+    bool host_lacks;        /* if there is anything */
+    u64 cr4_bits;           /* of CR4 that it has; the others are reserved */
     struct ram *ram;
     const struct engine_env *env;
     const struct translator *translator;
@@ -301,6 +303,15 @@ static inline const struct core *core_of_const(const struct engine *e)
 static inline bool core_has(const struct core *d, enum cpu_feature f)
 {
     return cpu_words_have(d->words, f);
+}
+
+/* exec.c: ends the run in front of the instruction: what this host lacks, and what it is for. */
+int host_lacks_it(struct core *d, const char *lacks, const char *text);
+
+/* Its registers cannot be kept here, then. */
+static inline bool core_host_lacks_avx(const struct core *d)
+{
+    return d->host_lacks && cpu_words_have(d->missing, FEAT_AVX);
 }
 
 /* Each vCPU of the machine, d first. What is derived from memory or from page tables is all of

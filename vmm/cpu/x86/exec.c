@@ -5,6 +5,10 @@
  */
 #include "cpu/x86/exec.h"
 
+#include <errno.h>
+
+#include "cpu/features.h"
+
 #include "cpu/x86/canon.h"
 #include "cpu/x86/cond.h"
 
@@ -283,9 +287,36 @@ static int unsupported(struct core *d, const struct insn *in)
         hex[3 * i + 2] = i + 1 < n ? ' ' : 0;
     }
     insn_text((enum code_size)in->code, in->bytes, 15, d->cpu.rip, text, sizeof(text));
-    return REPORT(
-        d, "instruction form not in the engine's table: %s (%s) at RIP %llx, CPL %u, position %llu",
-        text, hex, (unsigned long long)d->cpu.rip, d->cpl, (unsigned long long)unit_position(d));
+    return REPORT(d, "instruction form not in the engine's table: %s (%s) at RIP %llx, CPL %u",
+                  text, hex, (unsigned long long)d->cpu.rip, d->cpl);
+}
+
+/* The features of this instruction that are not this host's. */
+static int missing_here(struct core *d, const struct insn *in)
+{
+    char lacks[256], text[128];
+    u32 words[CPU_WORDS] = {0};
+    core_park(d);
+    if (in->feature < CPU_WORDS * 32)
+        words[in->feature / 32] |= d->missing[in->feature / 32] & 1u << in->feature % 32;
+    if (in->needs == N_AVX)
+        words[FEAT_AVX / 32] |= d->missing[FEAT_AVX / 32] & 1u << FEAT_AVX % 32;
+    cpu_host_lacks_all(words, lacks, sizeof(lacks));
+    insn_text((enum code_size)in->code, in->bytes, 15, d->cpu.rip, text, sizeof(text));
+    return host_lacks_it(d, lacks, text);
+}
+
+int host_lacks_it(struct core *d, const char *lacks, const char *text)
+{
+    pos_t all = 0;
+    core_park(d);
+    EACH_CPU (s, d)
+        all += unit_position(s);
+    err_set(&d->err, -ENOTSUP,
+            "this host's CPU lacks %s, which the guest uses at position %llu: %s at RIP %llx, ring "
+            "%u. Up to there all was as recorded; a host that has it goes on",
+            lacks, (unsigned long long)all, text, (unsigned long long)d->cpu.rip, d->cpl);
+    return STOP_FAILED;
 }
 
 int exec_begin(struct core *d, struct insn *in)
@@ -313,6 +344,8 @@ static void tell(struct core *d, void (*what)(void *cpu))
 int exec(struct core *d, struct insn *in)
 {
     TRY(exec_begin(d, in));
+    if (UNLIKELY(in->host_lacks))
+        return missing_here(d, in);
     if (insn_syncs(d, in))
         tell(d, d->env->sync);
     switch (in->treat) {

@@ -410,10 +410,12 @@ HELPER(xsetbv)
     if (!(d->cpu.cr4 & CR4_OSXSAVE))
         return raise_fault(d, EXC_UD);
     u64 v = (u32)r[RAX] | r[RDX] << 32;
-    u64 allowed = core_has(d, FEAT_AVX) ? 7 : 3;
+    u64 allowed = cpu_words_xcr0(d->words);
     if (d->cpl != 0 || (u32)r[RCX] != 0 || !(v & 1) || (v & ~allowed) ||
         ((v & XF_AVX) && !(v & XF_SSE)))
         return raise_error(d, EXC_GP, 0);
+    if (UNLIKELY((v & XF_AVX) && core_host_lacks_avx(d)))
+        return host_lacks_it(d, "AVX", "its registers are enabled by xsetbv");
     d->cpu.xcr0 = v;
     mmu_mode_changed(d);
     return DONE;

@@ -23,13 +23,21 @@ size_t icache_bytes(void)
     return (sizeof(struct insn) << ICACHE_BITS) + (sizeof(struct insn) << AHEAD_BITS);
 }
 
+/* What it came with is on the list of what this host does not execute. */
+static bool host_lacks(const struct core *d, const struct insn *in)
+{
+    return (in->feature < CPU_WORDS * 32 && cpu_words_have(d->missing, in->feature)) ||
+           (in->needs == N_AVX && cpu_words_have(d->missing, FEAT_AVX));
+}
+
 static struct insn *get(struct core *d, struct insn *in, const u8 key[16])
 {
     const u64 *k = (const void *)key, *have = (const void *)in->bytes;
     if (LIKELY(have[0] == k[0] && have[1] == k[1] && in->valid))
         return in;
     core_park(d);
-    insn_decode(d->model, (enum code_size)(key[15] >> 4), d->rules, key, key[15] & 15, in);
+    insn_decode(d->words, (enum code_size)(key[15] >> 4), d->rules, key, key[15] & 15, in);
+    in->host_lacks = d->host_lacks && host_lacks(d, in);
     in->bytes[15] = key[15];
     in->valid = 1;
     return in;

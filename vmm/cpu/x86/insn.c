@@ -21,8 +21,7 @@
 
 enum { S_GEN = 1, S_LISTED };
 
-/* Sets that all models have, or none. */
-enum { FEAT_ALL = 0xfffe, FEAT_NONE = 0xffff };
+enum { FEAT_ALL = INSN_OF_ALL, FEAT_NONE = INSN_OF_NONE };
 
 struct set_row {
     u16 has;
@@ -102,7 +101,7 @@ static const struct {
     [CODE_REAL] = {ZYDIS_MACHINE_MODE_REAL_16, ZYDIS_STACK_WIDTH_16},
 };
 
-static void decoder_for(enum cpu_model model, enum code_size code, ZydisDecoder *dec)
+static void decoder_for(const u32 *words, enum code_size code, ZydisDecoder *dec)
 {
     ZydisDecoderInit(dec, zydis_modes[code].machine, zydis_modes[code].stack);
     ZydisDecoderEnableMode(dec, ZYDIS_DECODER_MODE_MPX, ZYAN_FALSE);
@@ -110,8 +109,8 @@ static void decoder_for(enum cpu_model model, enum code_size code, ZydisDecoder 
     ZydisDecoderEnableMode(dec, ZYDIS_DECODER_MODE_CLDEMOTE, ZYAN_FALSE);
     ZydisDecoderEnableMode(dec, ZYDIS_DECODER_MODE_WBNOINVD, ZYAN_FALSE);
     /* Without BMI1/LZCNT, F3 0F BC/BD are BSF/BSR. */
-    ZydisDecoderEnableMode(dec, ZYDIS_DECODER_MODE_LZCNT, cpu_model_has(model, FEAT_LZCNT));
-    ZydisDecoderEnableMode(dec, ZYDIS_DECODER_MODE_TZCNT, cpu_model_has(model, FEAT_BMI1));
+    ZydisDecoderEnableMode(dec, ZYDIS_DECODER_MODE_LZCNT, cpu_words_have(words, FEAT_LZCNT));
+    ZydisDecoderEnableMode(dec, ZYDIS_DECODER_MODE_TZCNT, cpu_words_have(words, FEAT_BMI1));
 }
 
 static void add_gpr(struct insn *in, ZydisRegister r, bool written)
@@ -411,22 +410,28 @@ static u8 later_treatment(ZydisISASet set)
     return T_NONE;
 }
 
-/* Does the model have instructions of that set? One that no row names is not asked for. */
-static bool in_model(const ZydisDecodedInstruction *zi, const struct set_row *set,
-                     enum cpu_model model)
+/* The feature that it came with. One of a set that no row names is not asked for. */
+static u16 feature_of(const ZydisDecodedInstruction *zi, const struct set_row *set,
+                      const struct insn *in)
 {
-    u16 has = set->has;
-    if (zi->mnemonic == ZYDIS_MNEMONIC_VPCLMULQDQ && has == FEAT_AVX)
-        has = FEAT_PCLMULQDQ;
-    if (has == FEAT_ALL || !set->treat)
-        return true;
-    if (has == FEAT_NONE || (set->needs == N_AVX && !cpu_model_has(model, FEAT_AVX)))
+    if (zi->mnemonic == ZYDIS_MNEMONIC_VPCLMULQDQ && set->has == FEAT_AVX)
+        return FEAT_PCLMULQDQ;
+    if (!set->treat || (set->has == FEAT_LAHF && in->code != CODE_64))
+        return FEAT_ALL;
+    return set->has;
+}
+
+static bool has_it(const u32 *words, const struct insn *in, const struct set_row *set)
+{
+    if (in->feature == FEAT_ALL || in->feature == FEAT_NONE)
+        return in->feature == FEAT_ALL;
+    if (set->needs == N_AVX && !cpu_words_have(words, FEAT_AVX))
         return false;
-    return cpu_model_has(model, has);
+    return cpu_words_have(words, in->feature);
 }
 
 static void take_treatment(struct insn *in, const ZydisDecodedInstruction *zi,
-                           const ZydisDecodedOperand *op, enum cpu_model model)
+                           const ZydisDecodedOperand *op, const u32 *words)
 {
     const struct set_row *set = &set_rows[zi->meta.isa_set];
     const struct insn_row *row = &insn_rows[zi->mnemonic];
@@ -449,8 +454,9 @@ static void take_treatment(struct insn *in, const ZydisDecodedInstruction *zi,
     } else if (in->treat == T_BITS) {
         in->treat = in->mem && in->op1_kind == OP_GPR ? T_HELP : T_GEN;
     }
-    /* A set that the model lacks: #UD, but for the hints and NOPs listed. */
-    if (!in_model(zi, set, model)) {
+    /* A set that the CPU lacks: #UD, but for the hints and NOPs listed. */
+    in->feature = feature_of(zi, set, in);
+    if (!has_it(words, in, set)) {
         if (in->treat == T_NOP)
             in->needs = N_BASE;
         else
@@ -501,11 +507,11 @@ static u8 override(const ZydisDecodedInstruction *zi, unsigned code)
     return SEG_DS;
 }
 
-void insn_decode(enum cpu_model model, enum code_size code, unsigned rules, const u8 bytes[15],
+void insn_decode(const u32 *words, enum code_size code, unsigned rules, const u8 bytes[15],
                  unsigned avail, struct insn *in)
 {
     ZydisDecoder dec;
-    decoder_for(model, code, &dec);
+    decoder_for(words, code, &dec);
     ZydisDecodedInstruction zi;
     ZydisDecodedOperand op[ZYDIS_MAX_OPERAND_COUNT];
     memset(in, 0, sizeof(*in));
@@ -558,7 +564,7 @@ void insn_decode(enum cpu_model model, enum code_size code, unsigned rules, cons
         if (in->op1_kind == OP_IMM)
             in->imm2 = op[1].imm.value.u;
     }
-    take_treatment(in, &zi, op, model);
+    take_treatment(in, &zi, op, words);
     take_flags(in, &zi, op);
     if (rules & RULE_CANONICAL) {
         canon_take(in);

@@ -56,6 +56,9 @@ enum canon {
     CANON_CAREFUL, /* exec() alone knows it */
 };
 
+/* Sets that all models have, or none. */
+enum { INSN_OF_ALL = 0xfffe, INSN_OF_NONE = 0xffff };
+
 struct insn {
     u8 bytes[16]; /* the cache key (icache.h): 15 bytes at the instruction, and one of ours */
     u8 code;      /* enum code_size */
@@ -67,6 +70,8 @@ struct insn {
     u8 align;       /* #GP(0) unless the operand has this alignment; 0 none */
     u8 align_ours;  /* ... which not every host's CPU checks: SHA on AMD's */
     u16 mnemonic;   /* ZydisMnemonic */
+    u16 feature;    /* enum cpu_feature that it came with, of AVX's kind besides AVX; INSN_OF_ALL */
+    u8 host_lacks;  /* this host does not execute it: the run ends in front of it */
     u8 opsize;      /* bytes */
     u8 addrsize;    /* bytes */
     u8 stack;       /* bytes that a push, a pop or a near branch moves */
@@ -114,9 +119,9 @@ struct insn {
 
 enum op_kind { OP_NONE, OP_GPR, OP_MEM, OP_IMM, OP_SREG, OP_CR, OP_DR, OP_OTHER, OP_FAR };
 
-/* Decodes bytes (15 readable, `avail` of them the guest's) of such code for the model into *in, by
- * rules of RULE_. Calls Zydis: park first. */
-void insn_decode(enum cpu_model model, enum code_size code, unsigned rules, const u8 bytes[15],
+/* Decodes bytes (15 readable, `avail` of them the guest's) of such code for a CPU with these
+ * CPU_WORDS features into *in, by rules of RULE_. Calls Zydis: park first. */
+void insn_decode(const u32 *words, enum code_size code, unsigned rules, const u8 bytes[15],
                  unsigned avail, struct insn *in);
 
 /* "mov rax, [rbx]" for reports; linear address for relative targets. */

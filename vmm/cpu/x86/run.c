@@ -1,6 +1,8 @@
 /* Running up to a position in either unit, by as many instructions as there are at most. */
 #include "cpu/x86/run.h"
 
+#include <errno.h>
+
 #include "cpu/x86/pmu.h"
 
 /* So many instructions and REP iterations without anything that counts are a guest that waits. */
@@ -36,6 +38,10 @@ static enum engine_exit run_parts(struct core *d, u64 n, struct err *err)
 
 enum engine_exit core_run_insns(struct core *d, u64 n, struct err *err)
 {
+    if (UNLIKELY(core_host_lacks_avx(d) && (d->cpu.xcr0 & 4))) {
+        err_set(err, -ENOTSUP, "AVX's registers are in use, and this host's CPU lacks AVX");
+        return ENGINE_FAILED;
+    }
     enum engine_exit r = run_parts(d, n, err);
     d->kicked = 0;
     return r;

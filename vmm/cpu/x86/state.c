@@ -18,6 +18,7 @@
 #include "cpu/x86/pmu.h"
 #include "cpu/x86/points.h"
 #include "cpu/x86/tlb.h"
+#include "cpu/features.h"
 
 #define PARK_SIZE 4096 /* more than an XSAVE area of three components */
 
@@ -104,7 +105,12 @@ int core_init(struct core *d, const struct engine_config *config, struct err *er
         d->sibling = other->sibling;
         other->sibling = d;
     }
-    d->words = cpu_model_words(d->model);
+    const u32 *words = config->words ? config->words : cpu_model_words(d->model);
+    for (unsigned i = 0; i < CPU_WORDS; i++)
+        d->words[i] = words[i];
+    cpu_host_missing(d->words, d->missing);
+    for (unsigned i = 0; i < CPU_WORDS; i++)
+        d->host_lacks |= d->missing[i] != 0;
     d->cr4_bits = cr4_bits(d);
     d->ram = config->ram;
     d->env = config->env;
@@ -116,7 +122,7 @@ int core_init(struct core *d, const struct engine_config *config, struct err *er
     } else if (d->revision >= 4 && d->unit == UNIT_INSN) {
         d->rules = canon_rules(&d->other_maker);
     }
-    struct cpuid_live live = {0};
+    struct cpuid_live live = {.words = d->words};
     struct cpuid_result r;
     cpu_model_cpuid(d->model, 0x80000008, 0, &live, &r);
     d->phys_mask = (1ull << (r.eax & 0xff)) - 1;

@@ -467,6 +467,16 @@ HELPER(rdpmc)
     return DONE;
 }
 
+/* There is always a number: CF is set, the other five flags are clear. */
+HELPER(rdrand)
+{
+    core_park(d);
+    u64 v = d->env->random(d->env->cpu, in->mnemonic == ZYDIS_MNEMONIC_RDSEED);
+    d->cpu.gpr[in->reg0] = reg_written(d->cpu.gpr[in->reg0], v, in->opsize);
+    d->flags = FL_CF;
+    return DONE;
+}
+
 HELPER(rdpid)
 {
     d->cpu.gpr[in->reg0] = (u32)d->cpu.tsc_aux;
@@ -484,6 +494,7 @@ HELPER(cpuid)
                               .cpus = d->cpus,
                               .cores = d->cores,
                               .threads = d->threads,
+                              .words = d->words,
                               .pmu = d->pmu.kind->kind != PMU_KIND_NONE};
     struct cpuid_result out;
     core_park(d);

@@ -8,6 +8,7 @@
 
 #include "dev/making.h"
 #include "dev/util.h"
+#include "dev/virtio/rng.h"
 #include "dev/virtio/virtio.h"
 
 #define CHUNK    4096u                 /* bytes of one request that are filled */
@@ -27,6 +28,14 @@ static void next_bytes(struct rng_state *s, u8 out[16])
     XXH128_hash_t h = XXH3_128bits_withSeed(&n, sizeof(n), s->seed);
     memcpy(out, &h.low64, 8);
     memcpy(out + 8, &h.high64, 8);
+}
+
+/* The device's bytes come of 8 bytes with the seed: these are other ones. */
+u64 rng_number(const struct device *dev, pos_t position, bool seed)
+{
+    const struct rng_state *s = dev->state;
+    const u64 at[2] = {position, seed ? 0x64656573 : 0x646e6172};
+    return XXH3_128bits_withSeed(at, sizeof(at), s->seed).high64;
 }
 
 static void rng_notify(struct device *dev, unsigned queue)
