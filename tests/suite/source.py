@@ -51,7 +51,7 @@ LAYERS = {
     # The file server of a share: it reads files, and knows no machine.
     "vmm/fsd": ["base/", "fsd/", "host/landlock.h", "host/share_protocol.h"],
     # A domain of libvirt's, read in a process of its own: it knows what options there are, and no machine.
-    "vmm/libvirt": ["base/", "libvirt/", "board/description.h", "cpu/model.h", "host/disk_format.h", "host/disk_spec.h",
+    "vmm/libvirt": ["base/", "libvirt/", "board/description.h", "cpu/features.h", "host/disk_format.h", "host/disk_spec.h",
                     "host/domain_table.h", "host/landlock.h"],
     "vmm/cmd": ["guest-agent/agent/protocol.h", "base/", "board/", "boot/", "host/", "inspect/", "live/", "replay/", "cmd/", "cpu/features.h", "cpu/model.h", "cpu/vcpu.h",
                 "virtio-gpu-log/", "cpu/engine.h", "cpu/stats.def", "version.h", "cpu/kvm/probe.h",

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/nearest.h"
 #include "cmd/apart.h"
 #include "host/companion.h"
 
@@ -142,7 +143,7 @@ static int tell_error(const struct domain_table *t, const struct record_args *a)
     fprintf(stderr, "reprise: %s%s%s", a->domain_file ? clean(asked, file) : "",
             a->domain_file ? ": " : "", clean(domain_table_one(t, DOMAIN_ERROR), text));
     const char *meant =
-        n ? option_meant(slash ? slash + 1 : asked, names, n, sizeof(*names)) : NULL;
+        n ? text_nearest(slash ? slash + 1 : asked, names, n, sizeof(*names)) : NULL;
     if (meant)
         fprintf(stderr, "; did you mean '%s'?", clean(meant, text));
     for (size_t i = 0; i < n && i < SHOWN; i++)
