@@ -28,6 +28,7 @@ static const struct verb commands[] = {
     {"diff", cmd_diff, SANDBOX_READ},
     {"symbols", cmd_symbols, SANDBOX_READ | SANDBOX_CODE},
     {"ps", cmd_ps, SANDBOX_READ | SANDBOX_CODE},
+    {"marks", cmd_marks, SANDBOX_READ | SANDBOX_CODE},
     {"core", cmd_core, SANDBOX_READ | SANDBOX_CODE},
     {"gdb", cmd_gdb, SANDBOX_READ | SANDBOX_CODE},
     {"debug", cmd_debug, SANDBOX_READ | SANDBOX_CODE},
@@ -63,6 +64,7 @@ static const char doc[] =
     "  diff        where two recordings part\n"
     "  symbols     the guest kernel's symbols, as a list or an ELF file\n"
     "  ps          every process that the guest had\n"
+    "  marks       instants that have names: the guest's marks, crashes, a panic\n"
     "  core        a core dump of the guest, for crash, drgn and gdb\n"
     "  disk        its disks as they were at any point\n"
     "  pcap        what its networks carried, for Wireshark\n"

@@ -25,7 +25,7 @@ LAYERS = {
                 "virtio-gpu-log/decode.h", "virtio-gpu-log/log.h"],
     # ram.h is the one translator of guest-physical addresses.
     # What an x86 CPU is; both engines stand on it, and neither on the other.
-    "vmm/cpu/x86": ["base/", "cpu/x86/", "cpu/engine_ops.h", "cpu/engine_calls.def", "cpu/model.h",
+    "vmm/cpu/x86": ["guest-agent/reprise-mark.h", "base/", "cpu/x86/", "cpu/engine_ops.h", "cpu/engine_calls.def", "cpu/model.h",
                     "cpu/vcpu.h", "board/ram.h"],
     "vmm/cpu/dbt": ["base/", "cpu/x86/", "cpu/model.h", "board/ram.h"],
     # KVM's host is KVM, perf and a clock.
@@ -61,7 +61,7 @@ LAYERS = {
     "vmm/machine": ["base/", "board/", "cpu/engine.h", "cpu/stats.h", "cpu/model.h", "cpu/vcpu.h", "dev/",
             "machine/"],
     # Only reads: what a guest's memory says, whoever runs the machine.
-    "inspect": ["base/", "inspect/", "board/ram.h", "cpu/vcpu.h"] + CONTRACTS[:1],
+    "inspect": ["guest-agent/reprise-mark.h", "base/", "inspect/", "board/ram.h", "cpu/vcpu.h"] + CONTRACTS[:1],
     "replay": ["base/", "board/description.h", "board/kernel.h", "board/ram.h", "dev/device.h", "replay/", "records.def", "dev/inputs.def", "cpu/engine.h",
                "cpu/vcpu.h", "host/clock.h", "host/disk.h", "host/disk_spec.h", "host/sandbox.h", "version.h", "virtio-gpu-log/decode.h",
                "virtio-gpu-log/log.h"] + CONTRACTS,

@@ -61,6 +61,7 @@ int cmd_diff(int argc, char **argv);
 int cmd_symbols(int argc, char **argv);
 int cmd_core(int argc, char **argv);
 int cmd_ps(int argc, char **argv);
+int cmd_marks(int argc, char **argv);
 int cmd_gdb(int argc, char **argv);
 int cmd_debug(int argc, char **argv);
 int cmd_checkpoint(int argc, char **argv);
