@@ -17,6 +17,9 @@
 static const struct verb commands[] = {
     {"record", cmd_record, SANDBOX_CODE | SANDBOX_LISTEN | SANDBOX_TERMINAL},
     {"run", cmd_run, 0},
+    {"exec", cmd_exec, 0},
+    {"cp", cmd_cp, 0},
+    {"shutdown", cmd_shutdown, 0},
     {"hunt", cmd_hunt, 0},
     {"simplify", cmd_simplify, 0},
     {"ls", cmd_ls, 0},
@@ -50,6 +53,9 @@ static const char doc[] =
     "Commands:\n"
     "  record      run a machine and record it\n"
     "  run         run a program of this host and record it\n"
+    "  exec        run a program in a guest that is being recorded\n"
+    "  cp          copy files into such a guest, and out of it\n"
+    "  shutdown    power it off\n"
     "  hunt        record it with one seed after the other, until it fails\n"
     "  simplify    which turns of CPUs a failure needs, of one with --chaos\n"
     "  ls          the recordings of run\n"

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -101,6 +102,9 @@ static bool become(const struct start *s, const int end[3], int terminal_end, st
     if (setgroups(s->groups, s->group) || setresgid(s->gid, s->gid, s->gid) ||
         setresuid(s->uid, s->uid, s->uid))
         return failed(f, "the program's user and groups");
+    /* A session that ends before it takes it along. */
+    if (getppid() != 1 && prctl(PR_SET_PDEATHSIG, SIGHUP))
+        return failed(f, "the program's end with its session");
     if (chdir(s->directory)) {
         f->status = STATUS_TROUBLE;
         snprintf(f->text, sizeof(f->text), "cannot enter the working directory %s: %s",

@@ -45,6 +45,9 @@ enum {
 
 int cmd_record(int argc, char **argv);
 int cmd_run(int argc, char **argv);
+int cmd_exec(int argc, char **argv);
+int cmd_cp(int argc, char **argv);
+int cmd_shutdown(int argc, char **argv);
 int cmd_hunt(int argc, char **argv);
 int cmd_simplify(int argc, char **argv);
 int cmd_ls(int argc, char **argv);

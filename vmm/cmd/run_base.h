@@ -13,7 +13,8 @@
 #include "base/err.h"
 
 #define RUN_MEMORY "1G"
-#define RUN_SHARE  "/,tag=root" /* what the agent mounts */
+#define RUN_TAG    "root"           /* what the agent mounts */
+#define RUN_SHARE  "/,tag=" RUN_TAG
 
 struct run_machine {
     const char *memory; /* as --memory has it */
