@@ -19,7 +19,7 @@ image-gpu-raw: build/images/gpu-raw/initrd
 
 # What `reprise run` runs programs in.
 RUN_FILES := vmlinuz initrd version
-$(RUN_FILES:%=build/images/run/%) &: images/common.sh images/run/build.sh $(wildcard guest-agent/agent/*.[ch]) \
+$(RUN_FILES:%=build/images/run/%) &: images/common.sh images/run/build.sh build/reprise-agent \
 		build/images/generic/initrd | deps-image
 	@images/run/build.sh
 image-run: build/images/run/initrd

@@ -110,7 +110,8 @@ static int mark(int n, char **names)
 
 int main(int argc, char **argv)
 {
-    if (getpid() == 1)
+    const char *name = argc ? strrchr(argv[0], '/') : NULL;
+    if (getpid() == 1 && name && !strcmp(name, "/init"))
         run_one();
     if (argc == 2 && !strcmp(argv[1], "serve"))
         return serve();

@@ -13,6 +13,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "end.h"
@@ -141,5 +142,7 @@ bool program_start(struct program *p, const struct start *s, struct failure *f)
             close(end[i]);
     ssize_t n = read(said[0], f, sizeof(*f));
     close(said[0]);
+    while (n && waitpid(p->pid, NULL, 0) < 0 && errno == EINTR)
+        ;
     return n == 0;
 }
