@@ -5,8 +5,8 @@
  *     reprise replay DIR --to mark:NAME   goes there, as every POINT does
  *
  * It is one instruction, CPUID with a leaf that means nothing to any processor, so it takes no
- * privilege, no agent and no device, and no memory is read. Nothing is answered; elsewhere than in a
- * machine of reprise it does nothing (in other virtual machines it takes a microsecond or two). A
+ * privilege, no agent and no device, and no memory is read. Nothing is answered; elsewhere than in
+ * a machine of reprise it does nothing (in other virtual machines it takes a microsecond or two). A
  * program that has made CPUID fault for itself (ARCH_CPUID) must not make marks.
  *
  *     EAX REPRISE_MARK_LEAF, ECX REPRISE_MARK_WORD

@@ -12,7 +12,8 @@ enum life_search_kind { SEARCH_EXEC, SEARCH_EXIT, SEARCH_CRASH, SEARCH_PANIC, SE
 
 struct life_search {
     enum life_search_kind kind;
-    const char *name; /* of a mark; of a program: its comm, or the last part of its first argument or file */
+    const char *name; /* of a mark; of a program: its comm, or the last part of its first argument
+                         or file */
     i32 pid;
     u64 k; /* from 1 */
     /* Zeros at first. */

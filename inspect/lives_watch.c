@@ -437,8 +437,7 @@ int lives_watch_mark(struct lives_watch *w, struct machine *m, struct err *err)
     text_ascii(name);
     if (w->current.known)
         process_read(&w->current, m, &now);
-    struct life_event e =
-        event_of(LIFE_MARK, w->current.known ? find(w, now.task) : LIVES_NONE, m);
+    struct life_event e = event_of(LIFE_MARK, w->current.known ? find(w, now.task) : LIVES_NONE, m);
     e.command = lives_add_text(w->lives, name, strlen(name));
     e.first = e.command ? (u32)strlen(name) : 0;
     return lives_add(w->lives, &e, err);

@@ -42,7 +42,8 @@ image-9p: build/images/generic-9p/initrd
 DISK_COMMON := images/common.sh images/disk.sh
 DEBIAN_FILES := disk.img vmlinuz initrd id_ed25519 version
 $(DEBIAN_FILES:%=build/images/debian/%) &: $(DISK_COMMON) images/debian/build.sh \
-		images/debian/configure.sh $(shell find images/debian/files -type f) | deps-disk
+		images/debian/configure.sh $(shell find images/debian/files guest-agent/debian -type f) \
+		build/reprise-agent | deps-disk
 	@images/debian/build.sh
 image-debian: build/images/debian/disk.img
 

@@ -74,6 +74,8 @@ $(FUZZ_VIRTIO:%=$(B)/tests/fuzz/fuzz_%): $(B)/tests/fuzz/fuzz_virtio-%: \
 	$(B)/tests/fuzz/fuzz_virtio_%.o $(B)/tests/fuzz/fuzz_virtio.o
 $(B)/tests/fuzz/fuzz_gpu_log: $(B)/tests/fuzz/walk_gpu_log.o
 $(B)/tests/fuzz/fuzz_agent_frames: $(B)/vmm/cmd/agent_frames.o
+$(B)/tests/fuzz/fuzz_agent_hello: $(B)/guest-agent/agent/sync.o
+$(B)/tests/fuzz/fuzz_agent_copy: $(B)/guest-agent/agent/copy_sink.o
 $(B)/tests/fuzz/fuzz_run_write: $(B)/vmm/cmd/run_write.o
 $(B)/tests/fuzz/fuzz_hunt_state: $(B)/vmm/cmd/hunt/state.o
 $(B)/tests/fuzz/fuzz_virtio-gpu: $(FUZZ_HELP:%=$(B)/tests/fuzz/%.o)

@@ -6,21 +6,18 @@
  *     event:N            after record N of the log (`reprise events` numbers them)
  *     end, end-N         the end; N positions before it
  *     console:TEXT[#K]   where the K-th TEXT (default: first) had just been printed
- *     mark:NAME[#K]      where that mark was set (`monitor mark`); else right after the K-th (default:
- *                        first) mark of that name that a program in the guest made
- *     frame:N            where the N-th frame had just been shown on the screen
- *     gpu:N              in front of the instruction that hands command N of gpu.log to the GPU
- *     exec:NAME[#K]      the K-th (default: first) program NAME that was executed: its first
- *                        instruction comes next
- *     exit:PID[#K]       where the last thread of process PID begins to end, in its kernel's
- *                        do_exit(); K counts processes of that number
- *     crash[#K]          where the kernel begins to end a process for a signal (do_coredump(), or
- *                        do_group_exit()), or to report a fault of its own (oops_begin())
- *     panic              where the kernel panics (panic())
+ *     mark:NAME[#K]      where that mark was set (`monitor mark`); else right after the K-th
+ * (default: first) mark of that name that a program in the guest made frame:N            where the
+ * N-th frame had just been shown on the screen gpu:N              in front of the instruction that
+ * hands command N of gpu.log to the GPU exec:NAME[#K]      the K-th (default: first) program NAME
+ * that was executed: its first instruction comes next exit:PID[#K]       where the last thread of
+ * process PID begins to end, in its kernel's do_exit(); K counts processes of that number crash[#K]
+ * where the kernel begins to end a process for a signal (do_coredump(), or do_group_exit()), or to
+ * report a fault of its own (oops_begin()) panic              where the kernel panics (panic())
  *
- * The last four are of a Linux that says what it is made of. They, and marks that the guest made, are
- * found by a replay with inspect/lives.h: the commands go there (cmd/history.h). N may end in k, M or G (thousands), or be
- * hexadecimal with 0x. TEXT may hold \n, \r, \t, \\, \#.
+ * The last four are of a Linux that says what it is made of. They, and marks that the guest made,
+ * are found by a replay with inspect/lives.h: the commands go there (cmd/history.h). N may end in
+ * k, M or G (thousands), or be hexadecimal with 0x. TEXT may hold \n, \r, \t, \\, \#.
  */
 #ifndef REPRISE_POINT_H
 #define REPRISE_POINT_H

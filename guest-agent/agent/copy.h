@@ -42,9 +42,9 @@ struct copy_sink {
     bool named;
     struct agent_entry entry; /* of that file */
     char name[NAME_MAX + 1], temporary[48];
-    unsigned count;          /* of temporary names */
-    char top[NAME_MAX + 1];  /* what the first entry is called here */
-    uint64_t at;             /* no content may come before */
+    unsigned count;         /* of temporary names */
+    char top[NAME_MAX + 1]; /* what the first entry is called here */
+    uint64_t at;            /* no content may come before */
     bool begun, over;
     struct agent_copied done;
     char why[COPY_WHY];

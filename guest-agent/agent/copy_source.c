@@ -112,9 +112,9 @@ static bool send_file(struct walk *w, int at, const char *name, const char *as)
             close(fd);
         return false;
     }
-    bool good = S_ISREG(st.st_mode) ? send_entry(w, AGENT_FILE, &st, as, NULL) &&
-                                          send_contents(w, fd, st.st_size)
-                                    : (errno = EINVAL, failed(w, "it is no regular file"));
+    bool good = S_ISREG(st.st_mode)
+                    ? send_entry(w, AGENT_FILE, &st, as, NULL) && send_contents(w, fd, st.st_size)
+                    : (errno = EINVAL, failed(w, "it is no regular file"));
     close(fd);
     return good;
 }

@@ -89,9 +89,10 @@ static void run_one(void)
 
 static int usage(FILE *out)
 {
-    fprintf(out, "usage: reprise-agent serve         what `reprise exec`, `cp` and `shutdown` ask for\n"
-                 "       reprise-agent mark NAME...  name this instant: `reprise marks` lists it\n"
-                 "       reprise-agent --version     the version of its protocol\n");
+    fprintf(out,
+            "usage: reprise-agent serve         what `reprise exec`, `cp` and `shutdown` ask for\n"
+            "       reprise-agent mark NAME...  name this instant: `reprise marks` lists it\n"
+            "       reprise-agent --version     the version of its protocol\n");
     return out == stdout ? 0 : 2;
 }
 

@@ -116,17 +116,29 @@ static void one_session(struct talk *t, const struct agent_hello *h)
         talk_fail(t, STATUS_TROUBLE, said);
 }
 
+/* The driver makes it after its module is there. */
+static int port_soon(void)
+{
+    const struct timespec tick = {.tv_nsec = 20000000};
+    int fd = port_open();
+    for (unsigned i = 0; i < 100 && fd < 0 && errno == ENODEV; i++) {
+        nanosleep(&tick, NULL);
+        fd = port_open();
+    }
+    return fd;
+}
+
 int serve(void)
 {
     static struct talk talk;
     struct agent_hello hello;
     sigset_t set;
-    int fd = port_open();
+    int fd = port_soon();
     if (fd < 0) {
-        fprintf(stderr, "reprise-agent: %s\n", errno == ENODEV
-                                                  ? "there is no port " AGENT_PORT
-                                                    ": this machine is not recorded with --agent"
-                                                  : strerror(errno));
+        fprintf(stderr, "reprise-agent: %s\n",
+                errno == ENODEV ? "there is no port " AGENT_PORT
+                                  ": this machine is not recorded with --agent"
+                                : strerror(errno));
         return 1;
     }
     sigemptyset(&set);

@@ -24,8 +24,7 @@ static bool is_of_system(const struct start *s, struct failure *f)
 {
     f->status = STATUS_TROUBLE;
     snprintf(f->text, sizeof(f->text), "START asks for what only a machine of `reprise run` has");
-    return !*s->host && !*s->writes && !s->clock.tv_sec && !s->clock.tv_nsec &&
-           !s->network.address;
+    return !*s->host && !*s->writes && !s->clock.tv_sec && !s->clock.tv_nsec && !s->network.address;
 }
 
 static void run_program(struct talk *t)
@@ -102,8 +101,7 @@ static void host_took(struct getting *g)
         return;
     memcpy(&n, g->t->frame.data, sizeof(n));
     if (g->t->frame.head.type != AGENT_TAKEN || n > g->under_way)
-        give_up("the host sent a frame of type %u while it was sent a copy",
-                g->t->frame.head.type);
+        give_up("the host sent a frame of type %u while it was sent a copy", g->t->frame.head.type);
     g->under_way -= n;
 }
 
@@ -194,8 +192,7 @@ void session(struct talk *t, uint64_t number)
                 break;
             give_up("the host began another session within one");
         default:
-            give_up("the host sent a frame of type %u where a session begins",
-                    t->frame.head.type);
+            give_up("the host sent a frame of type %u where a session begins", t->frame.head.type);
         }
     }
 }

@@ -86,8 +86,9 @@ bool talk_next(struct talk *t)
     if (t->have >= head && t->have == head + t->frame.head.len)
         t->have = 0; /* the one before */
     for (;;) {
-        if (t->have >= head && (t->frame.head.len > AGENT_DATA_MAX ||
-                                !agent_frame_fits(t->frame.head.type, t->frame.head.len, AGENT_HOST)))
+        if (t->have >= head &&
+            (t->frame.head.len > AGENT_DATA_MAX ||
+             !agent_frame_fits(t->frame.head.type, t->frame.head.len, AGENT_HOST)))
             give_up("the host sent a frame of type %u and %u bytes", t->frame.head.type,
                     t->frame.head.len);
         size_t want = t->have < head ? head : head + t->frame.head.len;

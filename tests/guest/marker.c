@@ -1,5 +1,5 @@
-/* Makes a mark of each argument, and with `xN` in front the next one N times, saying how long one took
- * by the guest's clock (tests/suite/agent_system.py, tests/bench). */
+/* Makes a mark of each argument, and with `xN` in front the next one N times, saying how long one
+ * took by the guest's clock (tests/suite/agent_system.py, tests/bench). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

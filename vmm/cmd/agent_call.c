@@ -22,11 +22,11 @@
 #include "guest-agent/agent/sync.h"
 #include "host/clock.h"
 
-#define SUFFIX      ".agent"
-#define NAME_SHOWN  24u          /* bytes of a recording's name in its socket's */
-#define AGAIN_NS    1000000000u  /* HELLO is said again after so long */
-#define TELL_NS     2000000000u  /* ... and the user told that there is no answer */
-#define ANYBODY_NS  100000000    /* between two attempts to connect */
+#define SUFFIX     ".agent"
+#define NAME_SHOWN 24u         /* bytes of a recording's name in its socket's */
+#define AGAIN_NS   1000000000u /* HELLO is said again after so long */
+#define TELL_NS    2000000000u /* ... and the user told that there is no answer */
+#define ANYBODY_NS 100000000   /* between two attempts to connect */
 
 /* ---- where it is ---- */
 
@@ -46,8 +46,9 @@ static int place(char out[AGENT_PATH_MAX], bool make, struct err *err)
     if (lstat(out, &st))
         return err_errno(err, "%s", out);
     if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || st.st_mode & 077)
-        return err_set(err, -EPERM, "%s is not a directory of yours alone: others could have made "
-                                    "what is in it",
+        return err_set(err, -EPERM,
+                       "%s is not a directory of yours alone: others could have made "
+                       "what is in it",
                        out);
     return 0;
 }
@@ -167,11 +168,13 @@ static int find_only(char out[AGENT_PATH_MAX], struct err *err)
         closedir(d);
     if (found == 1)
         return 0;
-    return found ? err_set(err, -EINVAL, "%u recordings with --agent are being made: which one? Say "
-                                         "its DIR",
+    return found ? err_set(err, -EINVAL,
+                           "%u recordings with --agent are being made: which one? Say "
+                           "its DIR",
                            found)
-                 : err_set(err, -ENOENT, "no recording with an agent is being made: `reprise record "
-                                         "--agent` makes one");
+                 : err_set(err, -ENOENT,
+                           "no recording with an agent is being made: `reprise record "
+                           "--agent` makes one");
 }
 
 static int find_socket(const char *where, char out[AGENT_PATH_MAX], struct err *err)
@@ -322,8 +325,9 @@ static int connect_by(const char *path, u64 deadline, struct err *err)
         if (fd == -ECONNREFUSED)
             return err_set(err, fd, "%s: its recorder has ended", path);
         if (fd != -EAGAIN || host_ns() >= deadline)
-            return fd == -EAGAIN ? err_set(err, fd, "%s: too many commands wait for the agent", path)
-                                 : fd;
+            return fd == -EAGAIN
+                       ? err_set(err, fd, "%s: too many commands wait for the agent", path)
+                       : fd;
         const struct timespec tick = {.tv_nsec = ANYBODY_NS};
         nanosleep(&tick, NULL);
     }

@@ -67,8 +67,8 @@ static u32 await(struct minder *m, bool *over)
     if (poll(p, ARRAY_SIZE(p), -1) < 0)
         return 0;
     while (read(m->signals, &info, sizeof(info)) == sizeof(info))
-        flags |= info.ssi_signo == SIGWINCH ? (m->terminal ? AGENT_SET_CONSOLE : 0)
-                                            : AGENT_SET_TIME;
+        flags |=
+            info.ssi_signo == SIGWINCH ? (m->terminal ? AGENT_SET_CONSOLE : 0) : AGENT_SET_TIME;
     if (p[1].revents && read(m->clock, &n, sizeof(n)) < 0 && errno == ECANCELED)
         flags |= AGENT_SET_TIME;
     if (p[1].revents)

@@ -15,7 +15,10 @@ struct agent_minder {
     int wake; /* -1: none */
 };
 
-#define AGENT_MINDER_NONE {.wake = -1}
+#define AGENT_MINDER_NONE                                                                          \
+    {                                                                                              \
+        .wake = -1                                                                                 \
+    }
 
 /* Before this process locks itself in, and has threads. `late`: the guest's clock is from another
  * day. It ends with this process. */

@@ -25,9 +25,12 @@ static const struct argp_option options[] = {
 
 static const char doc[] =
     "Copies files into a guest that is being recorded with `record --agent` and has an agent "
-    "(docs/agent.md), or out of it. The guest's side is WHERE:PATH, where WHERE is the recording's DIR or "
-    "the agent's socket, or :PATH, of the only one that is there; a name here that has a colon is written "
-    "./NAME. As with cp(1) a TARGET that is a directory gets the sources under their names. A file comes "
+    "(docs/agent.md), or out of it. The guest's side is WHERE:PATH, where WHERE is the recording's "
+    "DIR or "
+    "the agent's socket, or :PATH, of the only one that is there; a name here that has a colon is "
+    "written "
+    "./NAME. As with cp(1) a TARGET that is a directory gets the sources under their names. A file "
+    "comes "
     "under its name when it is whole, with its permissions and time." EXIT_HELP;
 
 struct cp_args {
@@ -259,10 +262,11 @@ int cmd_cp(int argc, char **argv)
     for (int i = 0; i < a.n - 1 && !code; i++) {
         const char *from = in_guest(a.names[i], &other);
         if (!from == !to)
-            code = err_set(&err, -EINVAL,
-                           "%s and %s: one of them is to be in the guest, WHERE:PATH, and the other "
-                           "one here",
-                           a.names[i], target);
+            code =
+                err_set(&err, -EINVAL,
+                        "%s and %s: one of them is to be in the guest, WHERE:PATH, and the other "
+                        "one here",
+                        a.names[i], target);
         a.call.where = to ? there : other;
         if (!code)
             code = copy_one(&a, from ? from : a.names[i], place, to != NULL, &err);

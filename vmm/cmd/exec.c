@@ -28,9 +28,12 @@ static const struct argp_option options[] = {
 
 static const char doc[] =
     "Runs a program in a guest that is being recorded with `record --agent` and has an agent "
-    "(docs/agent.md). Standard input, output, error, signals and the terminal's size are handed on; two "
-    "Ctrl-C within a second end it. WHERE is the recording's DIR or the agent's socket; without it the "
-    "only one that is there. The exit code is the program's, 127 if there is none, 126 if it cannot be "
+    "(docs/agent.md). Standard input, output, error, signals and the terminal's size are handed "
+    "on; two "
+    "Ctrl-C within a second end it. WHERE is the recording's DIR or the agent's socket; without it "
+    "the "
+    "only one that is there. The exit code is the program's, 127 if there is none, 126 if it "
+    "cannot be "
     "executed, 125 for all else.";
 
 struct exec_args {
@@ -131,7 +134,7 @@ static int split(int argc, char **argv, struct exec_args *a)
 int cmd_exec(int argc, char **argv)
 {
     static const struct argp argp = {options, parse, "[WHERE] -- PROGRAM [ARG...]", doc, NULL,
-                                     NULL, NULL};
+                                     NULL,    NULL};
     struct exec_args a = {.there = {.directory = "/"}};
     struct err err = {0};
     char term[80];

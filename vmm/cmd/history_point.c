@@ -112,8 +112,8 @@ static int no_mark(const struct life_search *s, const struct lives *l, const cha
     for (unsigned i = 0; i < near.n; i++)
         snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%s",
                  i ? ", " : "; there are ", near.list[i]);
-    return err_set(err, -ESRCH, "there is no mark '%.80s'%s (`reprise marks %s` lists all)", s->name,
-                   text, dir);
+    return err_set(err, -ESRCH, "there is no mark '%.80s'%s (`reprise marks %s` lists all)",
+                   s->name, text, dir);
 }
 
 static int not_there(const struct life_search *s, const struct lives *l, const char *dir,

@@ -17,10 +17,13 @@ static const struct argp_option options[] = {
 };
 
 static const char doc[] =
-    "Replays a recording and lists every instant that has a name, with position, virtual time, and the "
+    "Replays a recording and lists every instant that has a name, with position, virtual time, and "
+    "the "
     "process and program that was at work: marks that programs in the guest made (reprise-mark.h, "
-    "`reprise-agent mark NAME`), marks that were set (`monitor mark`), crashes, and the panic of the "
-    "guest's kernel. The first column is a POINT. What was found is kept in a place of yours, so that "
+    "`reprise-agent mark NAME`), marks that were set (`monitor mark`), crashes, and the panic of "
+    "the "
+    "guest's kernel. The first column is a POINT. What was found is kept in a place of yours, so "
+    "that "
     "the next time takes no replay." EXIT_HELP;
 
 struct marks_args {
@@ -231,11 +234,11 @@ int cmd_marks(int argc, char **argv)
                 l->lacks);
     if (!code)
         code = print(&a, &tr, &err);
-    int result = code ? cmd_fail(&err) : EX_FINE;
+    int result = code                                ? cmd_fail(&err)
+                 : history_end(&tr) == LIVES_DAMAGED ? EX_DAMAGE
+                                                     : travel_end_code(&tr);
     if (!code && l->cut)
         fprintf(stderr, "reprise: there was more than is listed: it is left out\n");
-    if (!code && history_end(&tr) == LIVES_DAMAGED)
-        result = EX_DAMAGE;
     travel_close(&tr);
     return result;
 }

@@ -31,13 +31,13 @@ struct record_args {
     double max_time;            /* seconds of virtual time; 0: none */
     bool unpaced;
     bool force, gdb, gdb_wait, no_notes;
-    bool agent;                         /* --agent */
-    const char *agent_socket;           /* ... there; after it was read never NULL */
-    char agent_path[AGENT_PATH_MAX];    /* where that is */
+    bool agent;                               /* --agent */
+    const char *agent_socket;                 /* ... there; after it was read never NULL */
+    char agent_path[AGENT_PATH_MAX];          /* where that is */
     char agent_port[2 * AGENT_PATH_MAX + 32]; /* the port, as --port */
-    double checkpoint_every; /* 0: none */
-    bool checkpoint_end;     /* one where it is ended from outside */
-    const char *endpoint;    /* --gdb; NULL: a socket of its own */
+    double checkpoint_every;                  /* 0: none */
+    bool checkpoint_end;                      /* one where it is ended from outside */
+    const char *endpoint;                     /* --gdb; NULL: a socket of its own */
     bool gpu_log;
     u64 gpu_log_limit, overlay_limit, keep_free; /* bytes; 0: none */
     struct display_options display;

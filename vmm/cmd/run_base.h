@@ -13,7 +13,7 @@
 #include "base/err.h"
 
 #define RUN_MEMORY "1G"
-#define RUN_TAG    "root"           /* what the agent mounts */
+#define RUN_TAG    "root" /* what the agent mounts */
 #define RUN_SHARE  "/,tag=" RUN_TAG
 
 struct run_machine {

@@ -25,9 +25,9 @@
 
 extern char **environ;
 
-#define TWICE_NS 1000000000u /* within that a second Ctrl-C ends the recording */
-#define STATUS_OURS 125           /* as of env and timeout */
-#define KEY_INTR 3           /* Ctrl-C, as a raw terminal gives it */
+#define TWICE_NS    1000000000u /* within that a second Ctrl-C ends the recording */
+#define STATUS_OURS 125         /* as of env and timeout */
+#define KEY_INTR    3           /* Ctrl-C, as a raw terminal gives it */
 #define QUEUE_MAX                                                                                  \
     (128u << 10) /* bytes for the agent that wait; more input is not read meanwhile                \
                   */
@@ -41,8 +41,8 @@ struct talk {
     bool raw, terminal, input_over, over, failed, gone;
     u32 closed;      /* bit N: nobody reads descriptor N */
     u64 interrupted; /* host time of the last Ctrl-C; 0: none */
-    u32 under_way;   /* bytes of input that the agent has not said to have taken; of a guest's own */
-    u32 taken;       /* bytes of output that it was not told of */
+    u32 under_way; /* bytes of input that the agent has not said to have taken; of a guest's own */
+    u32 taken;     /* bytes of output that it was not told of */
     int status;
     struct err *err;
 };

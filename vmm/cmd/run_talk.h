@@ -22,12 +22,12 @@ struct run_there {
 };
 
 struct run_program {
-    char **argv;                  /* the file and its arguments, NULL at the end */
-    int socket;                   /* the agent's port; closed at the end */
-    pid_t recorder;               /* to be told when the user gives up; not waited for here */
-    struct agent_network network; /* all zeros: it has none */
+    char **argv;                   /* the file and its arguments, NULL at the end */
+    int socket;                    /* the agent's port; closed at the end */
+    pid_t recorder;                /* to be told when the user gives up; not waited for here */
+    struct agent_network network;  /* all zeros: it has none */
     const struct run_there *there; /* in a guest of its own system; NULL: as if it ran here */
-    struct run_write *write;      /* what it writes goes there; NULL: nowhere */
+    struct run_write *write;       /* what it writes goes there; NULL: nowhere */
 };
 
 enum run_result {

@@ -13,14 +13,17 @@ enum { O_TIMEOUT = 0x3000, O_NOW };
 
 static const struct argp_option options[] = {
     {"reboot", 'r', NULL, 0, "It starts anew", 0},
-    {"now", O_NOW, NULL, 0, "Without ending what runs: file systems are written, and that is all", 0},
+    {"now", O_NOW, NULL, 0, "Without ending what runs: file systems are written, and that is all",
+     0},
     {"timeout", O_TIMEOUT, "SECONDS", 0, AGENT_TIMEOUT_HELP, 0},
     {0},
 };
 
 static const char doc[] =
-    "Powers off a guest that is being recorded with `record --agent` and has an agent (docs/agent.md): "
-    "by systemd where it has that, else at once. WHERE is the recording's DIR or the agent's socket; "
+    "Powers off a guest that is being recorded with `record --agent` and has an agent "
+    "(docs/agent.md): "
+    "by systemd where it has that, else at once. WHERE is the recording's DIR or the agent's "
+    "socket; "
     "without it the only one that is there. Comes back when the guest has begun with it." EXIT_HELP;
 
 struct shutdown_args {

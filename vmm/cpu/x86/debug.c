@@ -106,6 +106,5 @@ void debug_mark(struct core *d)
     if (!d->debug.mark || d->debug.hit)
         return;
     d->debug.hit = true;
-    d->debug.at =
-        (struct debug_hit){d->debug.mark - 1, false, d->cpu.rip, unit_position(d), d->id};
+    d->debug.at = (struct debug_hit){d->debug.mark - 1, false, d->cpu.rip, unit_position(d), d->id};
 }
