@@ -2,7 +2,7 @@
 # A Debian server on a disk -> build/images/debian/: disk.img (MBR, one ext4 partition), its vmlinuz
 # and initrd, id_ed25519 (root's key for ssh), version. Needs neither root nor mounts nor loop devices.
 cd "$(dirname "$0")/../.."
-out=build/images/debian
+name=debian
 . images/common.sh
 . images/disk.sh
 here=images/debian
@@ -19,7 +19,8 @@ work="$out.tmp"
 rm -rf "$work"
 mkdir -p "$work"
 cp -r $here/files "$work/files"
-guest-agent/debian/install.sh build/reprise-agent "$work/files"
+guest-agent/build.sh "$work/reprise-agent"
+guest-agent/debian/install.sh "$work/reprise-agent" "$work/files"
 pack_files "$work/files" "$work/files.tar"
 
 say "debian: downloading and installing packages"
@@ -44,7 +45,7 @@ EOT
 file_system "$work/disk.img" $uuid $start
 
 (cd "$work" && sha256sum vmlinuz initrd disk.img) >>"$work/version"
-rm -rf "$work/files.tar" "$work/files"
+rm -rf "$work/files.tar" "$work/files" "$work/reprise-agent"
 rm -rf "$out"
 mv "$work" "$out"
 say "$out: $(du -h --apparent-size "$out/disk.img" | cut -f1) disk, $(du -h "$out/disk.img" | cut -f1) of it used"
