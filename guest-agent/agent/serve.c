@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -78,7 +79,9 @@ static void begin(struct talk *t, const struct agent_hello *h, int voice)
     fcntl(t->fd, F_SETFD, FD_CLOEXEC);
     sigemptyset(&none);
     sigaddset(&none, SIGCHLD);
+    sigaddset(&none, SIGIO);
     sigprocmask(SIG_SETMASK, &none, NULL);
+    prctl(PR_SET_PDEATHSIG, SIGTERM); /* the port is for one agent */
     t->have = 0;
     if (welcome(t, h))
         session(t, h->number);

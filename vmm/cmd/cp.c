@@ -222,8 +222,7 @@ static int get(struct copying *c, const struct cp_args *a, const char *from, con
 static int copy_one(const struct cp_args *a, const char *from, const char *to, bool into,
                     struct err *err)
 {
-    static struct copying c; /* large */
-    c = (struct copying){.frames = {.output = on_output, .frame = on_frame}, .err = err};
+    struct copying c = {.frames = {.output = on_output, .frame = on_frame}, .err = err};
     c.frames.opaque = &c;
     struct stat st;
     if (into && stat(from, &st))
