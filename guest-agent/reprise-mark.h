@@ -32,14 +32,14 @@ static inline void reprise_mark(const char *name)
     unsigned eax = REPRISE_MARK_LEAF, ecx = REPRISE_MARK_WORD;
     for (unsigned i = 0; i < REPRISE_MARK_MAX && name[i]; i++)
         n.text[i] = name[i];
-    register unsigned long long r8 __asm__("r8") = n.word[2];
-    register unsigned long long r9 __asm__("r9") = n.word[3];
-    register unsigned long long r10 __asm__("r10") = n.word[4];
-    register unsigned long long r11 __asm__("r11") = n.word[5];
-    __asm__ volatile("cpuid"
+    __asm__ volatile("movq 16(%[words]), %%r8\n\t"
+                     "movq 24(%[words]), %%r9\n\t"
+                     "movq 32(%[words]), %%r10\n\t"
+                     "movq 40(%[words]), %%r11\n\t"
+                     "cpuid"
                      : "+a"(eax), "+c"(ecx)
-                     : "S"(n.word[0]), "D"(n.word[1]), "r"(r8), "r"(r9), "r"(r10), "r"(r11)
-                     : "rbx", "rdx", "memory");
+                     : "S"(n.word[0]), "D"(n.word[1]), [words] "r"(n.word)
+                     : "rbx", "rdx", "r8", "r9", "r10", "r11", "memory");
 }
 #endif
 
