@@ -56,7 +56,9 @@ RENAME_MEM := objcopy $(foreach f,memcpy memset,--redefine-sym $f=own_$f)
 
 LIB_SRC := $(wildcard vmm/base/*.c vmm/board/*.c vmm/boot/*.c vmm/cpu/*.c vmm/cpu/dbt/*.c vmm/cpu/x86/*.c vmm/cpu/kvm/*.c vmm/dev/*.c vmm/dev/virtio/*.c vmm/host/*.c vmm/live/*.c \
 	vmm/machine/*.c inspect/*.c replay/*.c replay/gdb/*.c virtio-gpu-log/*.c virtio-gpu-log/play/*.c)
-CMD_SRC := vmm/main.c $(wildcard vmm/cmd/*.c vmm/cmd/hunt/*.c)
+# What the guest's agent and `reprise` have in common.
+AGENT_SRC := guest-agent/agent/copy_sink.c guest-agent/agent/copy_source.c guest-agent/agent/sync.c
+CMD_SRC := vmm/main.c $(wildcard vmm/cmd/*.c vmm/cmd/hunt/*.c) $(AGENT_SRC)
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o) $(if $(CLANG),$(B)/vmm/cpu/dbt/own_mem.o)
 CMD_OBJ := $(CMD_SRC:%.c=$(B)/%.o)
 

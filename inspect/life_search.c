@@ -69,12 +69,24 @@ static bool crash_on(struct life_search *s, const struct lives *l, bool all)
     return false;
 }
 
+static bool mark_on(struct life_search *s, const struct lives *l)
+{
+    for (; s->next < l->nevents; s->next++) {
+        const struct life_event *e = &l->events[s->next];
+        if (e->kind == LIFE_MARK && !strcmp(lives_text(l, e->command), s->name) &&
+            ++s->seen == s->k)
+            return found(s, e->who, e->at);
+    }
+    return false;
+}
+
 bool life_search_on(struct life_search *s, const struct lives *l, bool all)
 {
     switch (s->kind) {
     case SEARCH_EXEC: return exec_on(s, l);
     case SEARCH_EXIT: return exit_on(s, l);
     case SEARCH_CRASH: return crash_on(s, l, all);
+    case SEARCH_MARK: return mark_on(s, l);
     case SEARCH_PANIC:
         return l->panic != LIVES_NONE && found(s, l->events[l->panic].who, l->events[l->panic].at);
     }

@@ -1,17 +1,19 @@
 /*
  * Looking for an instant in what happened to a guest's processes (lives.h), while the list grows:
- * the K-th program of a name that was executed, the end of a process, the K-th crash, the panic.
+ * the K-th program of a name that was executed, the end of a process, the K-th crash, the panic,
+ * the K-th mark of a name that a program made.
  */
 #ifndef REPRISE_LIFE_SEARCH_H
 #define REPRISE_LIFE_SEARCH_H
 
 #include "inspect/lives.h"
 
-enum life_search_kind { SEARCH_EXEC, SEARCH_EXIT, SEARCH_CRASH, SEARCH_PANIC };
+enum life_search_kind { SEARCH_EXEC, SEARCH_EXIT, SEARCH_CRASH, SEARCH_PANIC, SEARCH_MARK };
 
 struct life_search {
     enum life_search_kind kind;
-    const char *name; /* of a program: its comm, or the last part of its first argument or file */
+    const char *name; /* of a mark; of a program: its comm, or the last part of its first argument
+                         or file */
     i32 pid;
     u64 k; /* from 1 */
     /* Zeros at first. */

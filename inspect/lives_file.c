@@ -7,7 +7,7 @@
 
 #include "base/cursor.h"
 
-#define HEAD      "reprise lives 2\n"
+#define HEAD      "reprise lives 3\n"
 #define BEFORE    0x80u
 #define EVENT_MAX 160u /* bytes of one without its texts */
 #define TEXT_MAX  4096u
@@ -186,7 +186,7 @@ static void get_fields(struct cursor *c, struct lives *l, struct life_event *e)
 static bool makes_sense(const struct life_event *e)
 {
     return e->kind == LIFE_BEGIN || e->kind == LIFE_OOPS || e->kind == LIFE_PANIC ||
-           e->who != LIVES_NONE;
+           e->kind == LIFE_MARK || e->who != LIVES_NONE;
 }
 
 static int get_events(struct cursor *c, struct lives *l, const struct life_time *upto,

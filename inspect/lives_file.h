@@ -1,7 +1,7 @@
 /*
  * A list of lives as bytes, to be kept as a cache:
  *
- *     "reprise lives 2\n"
+ *     "reprise lives 3\n"
  *     32 bytes   the key: what it was made from
  *     varints    up to where (position, time), flags, how the recording ends there
  *     text       what the kernel lacks

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "cpu/vcpu.h"
+#include "guest-agent/reprise-mark.h"
 #include "machine/machine.h"
 
 #define COMMAND_MAX   4096u /* bytes of arguments that are read */
@@ -421,6 +422,25 @@ int lives_watch_hit(struct lives_watch *w, struct machine *m, enum life_point po
     case AT_DEAD: return is_dead(w, m, who, err);
     default: return 0;
     }
+}
+
+int lives_watch_mark(struct lives_watch *w, struct machine *m, struct err *err)
+{
+    static const unsigned words[] = {RSI, RDI, R8, R9, R10, R11};
+    char name[REPRISE_MARK_MAX + 1] = "";
+    struct process now = {0};
+    const struct vcpu *v = machine_vcpu(m);
+    for (size_t i = 0; i < ARRAY_SIZE(words); i++)
+        memcpy(name + 8 * i, &v->gpr[words[i]], 8);
+    if (!*name)
+        return 0;
+    text_ascii(name);
+    if (w->current.known)
+        process_read(&w->current, m, &now);
+    struct life_event e = event_of(LIFE_MARK, w->current.known ? find(w, now.task) : LIVES_NONE, m);
+    e.command = lives_add_text(w->lives, name, strlen(name));
+    e.first = e.command ? (u32)strlen(name) : 0;
+    return lives_add(w->lives, &e, err);
 }
 
 int lives_watch_look(struct lives_watch *w, struct machine *m, struct life_time at, struct err *err)

@@ -42,6 +42,9 @@ int lives_watch_learn(struct lives_watch *w, struct lives *l, struct machine *m,
 /* The machine stands at w->address[point]. -ENOMEM. */
 int lives_watch_hit(struct lives_watch *w, struct machine *m, enum life_point point,
                     struct err *err);
+/* A program in it has just made a mark (DEBUG_MARK). Also of a watch of zeros but for `lives`: a
+ * guest that is no Linux. -ENOMEM. */
+int lives_watch_mark(struct lives_watch *w, struct machine *m, struct err *err);
 /* Names and parents of those that live, as they are where the machine stands now, as of `at`: for
  * kernels that lack a point. -ENOMEM. */
 int lives_watch_look(struct lives_watch *w, struct machine *m, struct life_time at,

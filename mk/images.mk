@@ -26,7 +26,7 @@ image-gpu-raw: build/images/gpu-raw/initrd
 
 # What `reprise run` runs programs in.
 RUN_FILES := vmlinuz initrd version
-$(RUN_FILES:%=build/images/run/%) &: images/common.sh images/run/build.sh $(wildcard guest-agent/agent/*.[ch]) \
+$(RUN_FILES:%=build/images/run/%) &: images/common.sh images/run/build.sh $(AGENT_FILES) \
 		build/images/generic/initrd | deps-for-run
 	@images/run/build.sh
 image-run: build/images/run/initrd
@@ -49,7 +49,8 @@ image-9p: build/images/generic-9p/initrd
 DISK_COMMON := images/common.sh images/disk.sh
 DEBIAN_FILES := disk.img vmlinuz initrd id_ed25519 version
 $(DEBIAN_FILES:%=build/images/debian/%) &: $(DISK_COMMON) images/debian/build.sh \
-		images/debian/configure.sh $(shell find images/debian/files -type f) | deps-for-debian
+		images/debian/configure.sh $(shell find images/debian/files guest-agent/debian -type f) \
+		$(AGENT_FILES) | deps-for-debian
 	@images/debian/build.sh
 image-debian: build/images/debian/disk.img
 

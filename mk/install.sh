@@ -55,6 +55,8 @@ installed() {
         *) put 755 "build/$program" "libexec/reprise/$program" ;;
         esac
     done
+    put 755 build/reprise-agent libexec/reprise/reprise-agent
+    put 644 guest-agent/reprise-mark.h include/reprise-mark.h
     # Built where libvirt's headers are.
     [ ! -x build/reprise-libvirt ] || put 755 build/reprise-libvirt libexec/reprise/reprise-libvirt
     tree images/common.sh images/disk.sh images/deps.sh images/image.sh images/demo.sh images/table images/packages

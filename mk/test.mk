@@ -34,7 +34,7 @@ $(B)/tests/tools/gpu_log_sample: $(GPU_OBJ)
 $(TOOLS): $(B)/tests/tools/%: $(B)/tests/tools/%.o $(B)/libreprise.a
 	@$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libreprise.a $(LDLIBS)
 
-GUEST_BIN := $(addprefix build/images/guest/,check heap lines many steps echod frames modeset compat asks parts deaths cpus planted)
+GUEST_BIN := $(addprefix build/images/guest/,check heap lines many steps echod frames modeset compat asks parts deaths cpus planted marker)
 # For gdb: lines, at addresses where no other program of the guest is.
 build/images/guest/heap: GUEST_FLAGS := -g -Wl,-Ttext-segment=0x10000000
 build/images/guest/lines: GUEST_FLAGS := -g -O0 -Wl,-Ttext-segment=0x20000000
@@ -42,6 +42,8 @@ build/images/guest/steps: GUEST_FLAGS := -g -O0 -Wl,-Ttext-segment=0x30000000
 build/images/guest/parts: GUEST_FLAGS := -g -O1 -Wl,-Ttext-segment=0x50000000
 build/images/guest/many: GUEST_FLAGS := -g -O1 -Wl,-Ttext-segment=0x40000000
 build/images/guest/planted: GUEST_FLAGS := -g
+build/images/guest/marker: GUEST_FLAGS := -I.
+build/images/guest/marker: guest-agent/reprise-mark.h
 build/images/guest/deaths: GUEST_FLAGS := -g -O1 -Wl,-Ttext-segment=0x60000000
 # Of 32 bits, without a C library: Debian's gcc has none for it.
 build/images/guest/compat: tests/guest/compat.c
@@ -72,6 +74,8 @@ $(FUZZ_VIRTIO:%=$(B)/tests/fuzz/fuzz_%): $(B)/tests/fuzz/fuzz_virtio-%: \
 	$(B)/tests/fuzz/fuzz_virtio_%.o $(B)/tests/fuzz/fuzz_virtio.o
 $(B)/tests/fuzz/fuzz_gpu_log: $(B)/tests/fuzz/walk_gpu_log.o
 $(B)/tests/fuzz/fuzz_agent_frames: $(B)/vmm/cmd/agent_frames.o
+$(B)/tests/fuzz/fuzz_agent_hello: $(B)/guest-agent/agent/sync.o
+$(B)/tests/fuzz/fuzz_agent_copy: $(B)/guest-agent/agent/copy_sink.o
 $(B)/tests/fuzz/fuzz_run_write: $(B)/vmm/cmd/run_write.o
 $(B)/tests/fuzz/fuzz_hunt_state: $(B)/vmm/cmd/hunt/state.o
 $(B)/tests/fuzz/fuzz_virtio-gpu: $(FUZZ_HELP:%=$(B)/tests/fuzz/%.o)

@@ -113,6 +113,11 @@ bool point_is_life(const struct point *p)
            p->kind == POINT_PANIC;
 }
 
+bool point_takes_lives(const struct point *p)
+{
+    return p->kind == POINT_MARK || point_is_life(p);
+}
+
 static int bad(struct err *err, const char *text, const char *why)
 {
     return err_set(err, -EINVAL, "'%.80s' is no point in a recording: %s. " POINT_HELP, text, why);

@@ -6,20 +6,18 @@
  *     event:N            after record N of the log (`reprise events` numbers them)
  *     end, end-N         the end; N positions before it
  *     console:TEXT[#K]   where the K-th TEXT (default: first) had just been printed
- *     mark:NAME          where that mark was set
- *     frame:N            where the N-th frame had just been shown on the screen
- *     gpu:N              in front of the instruction that hands command N of gpu.log to the GPU
- *     exec:NAME[#K]      the K-th (default: first) program NAME that was executed: its first
- *                        instruction comes next
- *     exit:PID[#K]       where the last thread of process PID begins to end, in its kernel's
- *                        do_exit(); K counts processes of that number
- *     crash[#K]          where the kernel begins to end a process for a signal (do_coredump(), or
- *                        do_group_exit()), or to report a fault of its own (oops_begin())
- *     panic              where the kernel panics (panic())
+ *     mark:NAME[#K]      where that mark was set (`monitor mark`); else right after the K-th
+ * (default: first) mark of that name that a program in the guest made frame:N            where the
+ * N-th frame had just been shown on the screen gpu:N              in front of the instruction that
+ * hands command N of gpu.log to the GPU exec:NAME[#K]      the K-th (default: first) program NAME
+ * that was executed: its first instruction comes next exit:PID[#K]       where the last thread of
+ * process PID begins to end, in its kernel's do_exit(); K counts processes of that number crash[#K]
+ * where the kernel begins to end a process for a signal (do_coredump(), or do_group_exit()), or to
+ * report a fault of its own (oops_begin()) panic              where the kernel panics (panic())
  *
- * The last four are of a Linux that says what it is made of, and found by a replay with
- * inspect/lives.h: the commands go there (cmd/history.h). N may end in k, M or G (thousands), or be
- * hexadecimal with 0x. TEXT may hold \n, \r, \t, \\, \#.
+ * The last four are of a Linux that says what it is made of. They, and marks that the guest made,
+ * are found by a replay with inspect/lives.h: the commands go there (cmd/history.h). N may end in
+ * k, M or G (thousands), or be hexadecimal with 0x. TEXT may hold \n, \r, \t, \\, \#.
  */
 #ifndef REPRISE_POINT_H
 #define REPRISE_POINT_H
@@ -50,8 +48,8 @@ struct point {
 };
 
 #define POINT_FORMS                                                                                \
-    "insn:N, time:T (1.5s, 20ms), event:N, end, end-N, console:TEXT[#K], mark:NAME, frame:N, "     \
-    "gpu:N, exec:NAME[#K], exit:PID[#K], crash[#K] or panic"
+    "insn:N, time:T (1.5s, 20ms), event:N, end, end-N, console:TEXT[#K], mark:NAME[#K], "          \
+    "frame:N, gpu:N, exec:NAME[#K], exit:PID[#K], crash[#K] or panic"
 #define POINT_HELP "A POINT is " POINT_FORMS "."
 
 /* -EINVAL with a text that says what is wrong. */
@@ -59,6 +57,8 @@ int point_parse(const char *text, struct point *out, struct err *err);
 
 /* Is it one in a process' life, or of the kernel's end? Nothing here goes there. */
 bool point_is_life(const struct point *p);
+/* May it take what the guest's processes did to find it? Those, and marks. */
+bool point_takes_lives(const struct point *p);
 
 /* A point that the log alone knows (all but console:, frame: and those): its instant. Outside the
  * recording, or no such event or mark: an error that says so. */

@@ -18,6 +18,8 @@
 #include <unistd.h>
 
 #include "end.h"
+#include "port.h"
+#include "word.h"
 #include "guest-agent/agent/protocol.h"
 
 #define VIRTIO_GPU 16 /* virtio 1.2, 5.7.1 */
@@ -73,17 +75,6 @@ static void file_systems(void)
     mkdir(BOOT_ROOT, 0755);
     if (mkdir(BOOT_UPPER "/data", 0755) || mkdir(BOOT_UPPER "/work", 0755))
         give_up("cannot make a directory in %s: %s", BOOT_UPPER, strerror(errno));
-}
-
-/* The bytes of a file of sysfs without their line's end; "": it is not there. */
-static void read_word(const char *path, char *out, size_t size)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? 0 : read(fd, out, size - 1);
-    if (fd >= 0)
-        close(fd);
-    out[n > 0 ? n : 0] = 0;
-    out[strcspn(out, "\n")] = 0;
 }
 
 static void console(void)
@@ -147,30 +138,12 @@ static void loopback(void)
     close(fd);
 }
 
-/* The port's device, named as the kernel does; false: there is none (yet). */
-static bool find(char device[static 300])
-{
-    DIR *d = opendir("/sys/class/virtio-ports");
-    bool found = false;
-    for (struct dirent *e; !found && d && (e = readdir(d));) {
-        char path[300], name[64] = "";
-        snprintf(path, sizeof(path), "/sys/class/virtio-ports/%s/name", e->d_name);
-        read_word(path, name, sizeof(name));
-        found = !strcmp(name, AGENT_PORT);
-        snprintf(device, 300, "/dev/%s", e->d_name);
-    }
-    if (d)
-        closedir(d);
-    return found;
-}
-
 static int port(void)
 {
-    char device[300];
     const struct timespec tick = {.tv_nsec = 1000000};
     /* It is said to the driver, and the driver makes it, after its module is there. */
     for (unsigned i = 0; i < 2000; i++, nanosleep(&tick, NULL)) {
-        int fd = find(device) ? open(device, O_RDWR | O_CLOEXEC) : -1;
+        int fd = port_open();
         if (fd >= 0)
             return fd;
     }

@@ -28,6 +28,15 @@ void give_up(const char *format, ...)
     vdprintf(STDERR_FILENO, format, list);
     dprintf(STDERR_FILENO, "\n");
     va_end(list);
+    if (getpid() != 1)
+        _exit(STATUS_TROUBLE);
     tcdrain(STDERR_FILENO);
     machine_end(STATUS_TROUBLE);
+}
+
+void host_gone(void)
+{
+    if (getpid() != 1)
+        _exit(0);
+    give_up("the host has hung up");
 }

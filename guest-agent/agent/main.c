@@ -1,6 +1,7 @@
 /*
- * Process 1 of a guest that runs one program of its host: boots, waits for the host, makes the
- * program's root, runs it, and ends the machine with its status.
+ * reprise-agent. As process 1 it is a guest that runs one program of its host: boots, waits for the
+ * host, makes the program's root, runs it, and ends the machine with its status. In a system of the
+ * guest's own it serves the host (serve.h), or makes a mark (reprise-mark.h).
  */
 #include <signal.h>
 #include <string.h>
@@ -13,10 +14,12 @@
 
 #include "boot.h"
 #include "end.h"
+#include "guest-agent/reprise-mark.h"
 #include "network.h"
 #include "program.h"
 #include "relay.h"
 #include "root.h"
+#include "serve.h"
 #include "start.h"
 #include "talk.h"
 #include "written.h"
@@ -59,7 +62,7 @@ static bool prepare(const char *bytes, size_t len, struct start *s, struct progr
     return program_start(p, s, f);
 }
 
-int main(void)
+static void run_one(void)
 {
     static struct talk talk;
     struct start start = {0};
@@ -78,8 +81,44 @@ int main(void)
         machine_end((int)failure.status);
     }
     talk_send(&talk, AGENT_STARTED, NULL, 0);
-    uint32_t status = (uint32_t)relay(&talk, &program);
+    uint32_t status = (uint32_t)relay(&talk, &program, start.window);
     written_send(&talk, layer, start.writes);
     talk_send(&talk, AGENT_ENDED, &status, sizeof(status));
     machine_end(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+}
+
+static int usage(FILE *out)
+{
+    fprintf(out,
+            "usage: reprise-agent serve         what `reprise exec`, `cp` and `shutdown` ask for\n"
+            "       reprise-agent mark NAME...  name this instant: `reprise marks` lists it\n"
+            "       reprise-agent --version     the version of its protocol\n");
+    return out == stdout ? 0 : 2;
+}
+
+static int mark(int n, char **names)
+{
+    for (int i = 0; i < n; i++) {
+        if (!*names[i] || strlen(names[i]) > REPRISE_MARK_MAX) {
+            fprintf(stderr, "reprise-agent: mark '%s': a name has 1 to %u bytes\n", names[i],
+                    REPRISE_MARK_MAX);
+            return 2;
+        }
+        reprise_mark(names[i]);
+    }
+    return n ? 0 : usage(stderr);
+}
+
+int main(int argc, char **argv)
+{
+    const char *name = argc ? strrchr(argv[0], '/') : NULL;
+    if (getpid() == 1 && name && !strcmp(name, "/init"))
+        run_one();
+    if (argc == 2 && !strcmp(argv[1], "serve"))
+        return serve();
+    if (argc >= 2 && !strcmp(argv[1], "mark"))
+        return mark(argc - 2, argv + 2);
+    if (argc == 2 && !strcmp(argv[1], "--version"))
+        return printf("reprise-agent, protocol %u\n", AGENT_VERSION) < 0;
+    return usage(argc == 2 && !strcmp(argv[1], "--help") ? stdout : stderr);
 }

@@ -10,8 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "end.h"
@@ -101,6 +103,9 @@ static bool become(const struct start *s, const int end[3], int terminal_end, st
     if (setgroups(s->groups, s->group) || setresgid(s->gid, s->gid, s->gid) ||
         setresuid(s->uid, s->uid, s->uid))
         return failed(f, "the program's user and groups");
+    /* A session that ends before it takes it along. */
+    if (getppid() != 1 && prctl(PR_SET_PDEATHSIG, SIGHUP))
+        return failed(f, "the program's end with its session");
     if (chdir(s->directory)) {
         f->status = STATUS_TROUBLE;
         snprintf(f->text, sizeof(f->text), "cannot enter the working directory %s: %s",
@@ -137,5 +142,7 @@ bool program_start(struct program *p, const struct start *s, struct failure *f)
             close(end[i]);
     ssize_t n = read(said[0], f, sizeof(*f));
     close(said[0]);
+    while (n && waitpid(p->pid, NULL, 0) < 0 && errno == EINTR)
+        ;
     return n == 0;
 }

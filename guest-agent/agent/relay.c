@@ -33,7 +33,20 @@ struct relay {
     size_t at, len;  /* of `waiting` */
     char last;       /* byte that was written */
     char *waiting;   /* WAITING_MAX */
+    /* Bytes: of output that may be under way, of what is; of input, which was not said to be taken.
+     */
+    uint32_t window, under_way, taken;
 };
+
+/* The program has read that, or nobody will. */
+static void input_taken(struct relay *r, size_t len)
+{
+    r->taken += (uint32_t)len;
+    if (!r->window || r->taken < AGENT_WINDOW / 4)
+        return;
+    talk_send(r->t, AGENT_ROOM, &r->taken, sizeof(r->taken));
+    r->taken = 0;
+}
 
 /* ---- to the program ---- */
 
@@ -42,6 +55,7 @@ static void close_input(struct relay *r)
     if (r->p->in >= 0 && r->p->in != r->p->terminal)
         close(r->p->in);
     r->p->in = -1;
+    input_taken(r, r->len);
     r->len = 0;
 }
 
@@ -73,6 +87,7 @@ static void write_input(struct relay *r)
         r->at += (size_t)n;
         r->len -= (size_t)n;
         r->last = r->waiting[r->at - 1];
+        input_taken(r, (size_t)n);
     }
     r->at = 0;
     if (r->input_over && r->p->in >= 0)
@@ -89,6 +104,8 @@ static void input(struct relay *r, const uint8_t *data, size_t len)
     if (r->input_over)
         give_up("the host sent input after its end");
     r->input_over = !len;
+    if (r->p->in < 0)
+        input_taken(r, len);
     if (r->p->in >= 0 && len) {
         if (r->at + r->len + len > WAITING_MAX) {
             memmove(r->waiting, r->waiting + r->at, r->len);
@@ -128,12 +145,22 @@ static void frame(struct relay *r, uint32_t type, const uint8_t *data, size_t le
         if (number != 1 && number != 2)
             give_up("the host closed descriptor %u", number);
         close_output(r, number);
-    } else {
+    } else if (type == AGENT_TAKEN && len == sizeof(number)) {
+        memcpy(&number, data, len);
+        if (number > r->under_way)
+            give_up("the host took %u bytes of output, of %u", number, r->under_way);
+        r->under_way -= number;
+    } else if (type != AGENT_NOTHING) {
         give_up("the host sent a frame of type %u and %zu bytes", type, len);
     }
 }
 
 /* ---- from the program ---- */
+
+static bool may_send(const struct relay *r)
+{
+    return !r->window || r->under_way + 3 * TALK_OUTPUT_MAX <= r->window; /* of all three */
+}
 
 /* Sends up to `max` bytes of what is there; false: `*fd` has no more now. */
 static bool output(struct relay *r, int *fd, uint32_t type, size_t max)
@@ -144,6 +171,8 @@ static bool output(struct relay *r, int *fd, uint32_t type, size_t max)
     ssize_t n = read(*fd, bytes, max < sizeof(bytes) ? max : sizeof(bytes));
     if (n > 0 && type)
         talk_send(r->t, type, bytes, (size_t)n);
+    if (n > 0 && type && r->window)
+        r->under_way += (uint32_t)n;
     if (n > 0)
         return true;
     if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
@@ -164,8 +193,14 @@ static uint32_t terminal_type(const struct relay *r)
 
 static void rest(struct relay *r, int *fd, uint32_t type)
 {
-    for (size_t sent = 0; sent < REST_MAX && output(r, fd, type, TALK_OUTPUT_MAX);)
-        sent += TALK_OUTPUT_MAX;
+    for (size_t sent = 0; sent < REST_MAX; sent += TALK_OUTPUT_MAX) {
+        while (!may_send(r)) {
+            talk_wait(r->t);
+            frame(r, r->t->frame.head.type, r->t->frame.data, r->t->frame.head.len);
+        }
+        if (!output(r, fd, type, TALK_OUTPUT_MAX))
+            return;
+    }
 }
 
 static void reap(struct relay *r)
@@ -190,9 +225,9 @@ static void once(struct relay *r, uint32_t shown)
         [PORT] = {r->t->fd, room(r) ? POLLIN : 0},
         [CHILDREN] = {r->children, POLLIN},
         [INPUT] = {p->in, r->len || r->input_over ? POLLOUT : 0},
-        [OUTPUT] = {p->out[1], POLLIN},
-        [ERROR_OUTPUT] = {p->out[2], POLLIN},
-        [TERMINAL] = {p->terminal, POLLIN},
+        [OUTPUT] = {may_send(r) ? p->out[1] : -1, POLLIN},
+        [ERROR_OUTPUT] = {may_send(r) ? p->out[2] : -1, POLLIN},
+        [TERMINAL] = {may_send(r) ? p->terminal : -1, POLLIN},
     };
     if (poll(f, ALL, -1) < 0)
         return;
@@ -207,19 +242,19 @@ static void once(struct relay *r, uint32_t shown)
     else if (f[INPUT].revents)
         write_input(r);
     if (f[PORT].revents && !room(r) && f[PORT].revents & POLLHUP)
-        give_up("the host has hung up");
+        host_gone();
     while (f[PORT].revents && room(r) && talk_next(r->t))
         frame(r, r->t->frame.head.type, r->t->frame.data, r->t->frame.head.len);
     if (f[CHILDREN].revents)
         reap(r);
 }
 
-int relay(struct talk *t, struct program *p)
+int relay(struct talk *t, struct program *p, uint32_t window)
 {
     sigset_t children;
     sigemptyset(&children);
     sigaddset(&children, SIGCHLD);
-    struct relay r = {.t = t, .p = p, .waiting = malloc(WAITING_MAX)};
+    struct relay r = {.t = t, .p = p, .waiting = malloc(WAITING_MAX), .window = window};
     r.children = signalfd(-1, &children, SFD_NONBLOCK | SFD_CLOEXEC);
     if (r.children < 0 || !r.waiting)
         give_up("no memory");

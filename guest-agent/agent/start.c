@@ -114,7 +114,7 @@ static bool read_all(struct start *s, struct reader *r)
         return wrong(r, "umask 0%o is none", head.umask);
     if (head.terminals > 7)
         return wrong(r, "terminals 0x%x: there are three descriptors", head.terminals);
-    if (head.writes > AGENT_WRITES || head.zero)
+    if (head.writes > AGENT_WRITES)
         return wrong(r, "START says %u directories to be written, and %u is the most", head.writes,
                      AGENT_WRITES);
     if (!head.arguments)
@@ -125,6 +125,7 @@ static bool read_all(struct start *s, struct reader *r)
     s->terminals = head.terminals;
     s->size = head.size;
     s->network = head.network;
+    s->window = head.window;
     s->clock = (struct timespec){(time_t)(head.seconds & INT64_MAX), head.nanoseconds};
     if (head.nanoseconds > 999999999 || head.seconds > INT32_MAX * 4ull)
         return wrong(r, "the host's clock shows no time");

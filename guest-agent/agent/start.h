@@ -27,6 +27,7 @@ struct start {
     const char *host, *directory, *file; /* in the bytes that were read */
     char **arguments, **variables;       /* end in NULL; allocated, their texts are not */
     char **writes;                       /* ... directories whose changes the host wants */
+    uint32_t window; /* bytes of output that the host has not taken, at most; 0: any */
 };
 
 /* Reads a START's `len` bytes, which must stay. False: `why` says what is wrong with them, and

@@ -28,7 +28,7 @@ static size_t some(struct talk *t, void *to, size_t len)
     if (n > 0)
         return (size_t)n;
     if (n == 0)
-        give_up("the host has hung up");
+        host_gone();
     if (errno != EAGAIN && errno != EINTR)
         give_up("the port: %s", strerror(errno));
     return 0;
@@ -51,12 +51,13 @@ static void all(struct talk *t, void *to, size_t len)
     }
 }
 
-static void wait_for_host(struct talk *t)
+void talk_await_host(struct talk *t)
 {
     sigset_t io;
     sigemptyset(&io);
     sigaddset(&io, SIGIO);
     struct pollfd p = {.fd = t->fd, .events = POLLIN};
+    fcntl(t->fd, F_SETFL, O_RDWR | O_NONBLOCK | O_ASYNC);
     while (poll(&p, 1, 0) < 0 || p.revents & POLLHUP)
         sigwaitinfo(&io, NULL);
     /* From here on poll() is enough. */
@@ -66,7 +67,7 @@ static void wait_for_host(struct talk *t)
 char *talk_start(struct talk *t, size_t *len)
 {
     struct agent_frame head;
-    wait_for_host(t);
+    talk_await_host(t);
     all(t, &head, sizeof(head));
     if (head.type != AGENT_START || head.len > AGENT_START_MAX)
         give_up("the host begins with a frame of type %u and %u bytes", head.type, head.len);
@@ -85,7 +86,9 @@ bool talk_next(struct talk *t)
     if (t->have >= head && t->have == head + t->frame.head.len)
         t->have = 0; /* the one before */
     for (;;) {
-        if (t->have >= head && t->frame.head.len > AGENT_DATA_MAX)
+        if (t->have >= head &&
+            (t->frame.head.len > AGENT_DATA_MAX ||
+             !agent_frame_fits(t->frame.head.type, t->frame.head.len, AGENT_HOST)))
             give_up("the host sent a frame of type %u and %u bytes", t->frame.head.type,
                     t->frame.head.len);
         size_t want = t->have < head ? head : head + t->frame.head.len;
@@ -96,6 +99,12 @@ bool talk_next(struct talk *t)
             return false;
         t->have += n;
     }
+}
+
+void talk_wait(struct talk *t)
+{
+    while (!talk_next(t))
+        wait_for(t, POLLIN);
 }
 
 void talk_send(struct talk *t, uint32_t type, const void *data, size_t len)
@@ -113,7 +122,7 @@ void talk_send(struct talk *t, uint32_t type, const void *data, size_t len)
         else if (n < 0 && errno == EAGAIN)
             wait_for(t, POLLOUT);
         else if (n == 0 || errno != EINTR)
-            give_up("the host has hung up");
+            host_gone();
     }
 }
 

@@ -31,6 +31,10 @@ char *talk_start(struct talk *t, size_t *len);
 /* True: t->frame is a whole one of the host's; talk_next() may be called again when it is done
  * with. */
 bool talk_next(struct talk *t);
+/* Waits for one. */
+void talk_wait(struct talk *t);
+/* Waits until the host has opened its end. */
+void talk_await_host(struct talk *t);
 
 /* The host's end is as long as this runs. Waits while the port is full. */
 void talk_send(struct talk *t, uint32_t type, const void *data, size_t len);

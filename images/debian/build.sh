@@ -18,7 +18,10 @@ include=$include,openssh-server,nginx-light,sqlite3,gcc,libc6-dev,make,python3,s
 work="$out.tmp"
 rm -rf "$work"
 mkdir -p "$work"
-pack_files $here/files "$work/files.tar"
+cp -r $here/files "$work/files"
+guest-agent/build.sh "$work/reprise-agent"
+guest-agent/debian/install.sh "$work/reprise-agent" "$work/files"
+pack_files "$work/files" "$work/files.tar"
 
 say "debian: downloading and installing packages"
 bootstrap --variant=minbase --include=$include \
@@ -42,7 +45,7 @@ EOT
 file_system "$work/disk.img" $uuid $start
 
 (cd "$work" && sha256sum vmlinuz initrd disk.img) >>"$work/version"
-rm -f "$work/files.tar"
+rm -rf "$work/files.tar" "$work/files" "$work/reprise-agent"
 rm -rf "$out"
 mv "$work" "$out"
 say "$out: $(du -h --apparent-size "$out/disk.img" | cut -f1) disk, $(du -h "$out/disk.img" | cut -f1) of it used"

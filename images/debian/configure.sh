@@ -8,7 +8,7 @@ ssh-keygen -q -t ed25519 -N '' -C 'reprise test image' -f /configure.key
 mv /configure.key.pub /root/.ssh/authorized_keys
 chmod 600 /root/.ssh/authorized_keys
 
-systemctl -q enable systemd-networkd.service systemd-resolved.service nginx.service ssh.service
+systemctl -q enable systemd-networkd.service systemd-resolved.service nginx.service ssh.service reprise-agent.service
 ln -sf ../run/systemd/resolve/stub-resolv.conf /etc/resolv.conf
 # Not useful to a machine whose disk, clock and packages never change behind its back.
 systemctl -q mask systemd-networkd-wait-online.service apt-daily.timer apt-daily-upgrade.timer \

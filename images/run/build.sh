@@ -26,8 +26,7 @@ if head -c -4 "$work/payload" | xz -dcq >"$work/kernel.elf" 2>/dev/null; then
     mv "$work/repacked" "$work/vmlinuz"
 fi
 rm -f "$work/payload" "$work/kernel.elf" "$work/packed"
-gcc -std=gnu11 -D_GNU_SOURCE -Os -Wall -Wextra -Wmissing-prototypes -Wstrict-prototypes -Wshadow -Wvla $werror \
-    -static -s -I. -o "$work/root/init" guest-agent/agent/*.c
+guest-agent/build.sh "$work/root/init"
 initramfs "$work/root" "$work/initrd"
 (cd "$work" && sha256sum vmlinuz initrd) >>"$work/version"
 rm -rf "$work/root"

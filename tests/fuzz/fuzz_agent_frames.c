@@ -17,8 +17,8 @@ static void on_output(void *opaque, int fd, const void *data, size_t len)
 
 static void on_frame(void *opaque, enum agent_type type, const void *data, size_t len)
 {
-    if (opaque != &heard || type < AGENT_STARTED || type > AGENT_OTHER || !data ||
-        len > (type > AGENT_FAILED ? AGENT_DATA_MAX : AGENT_TEXT_MAX))
+    if (opaque != &heard || !agent_frame_fits(type, (u32)len, AGENT_GUEST) || !data ||
+        len > AGENT_DATA_MAX)
         abort();
     whole++;
 }

@@ -19,7 +19,7 @@ def frame(kind, data=b""):
 
 
 def start(*arguments, file=None, variables=None, directory="/", uid=0, gid=0, groups=(), umask=0o22, terminals=0,
-          size=(24, 80), host="a-host", version=2, writes=(), counts=None):
+          size=(24, 80), host="a-host", version=3, writes=(), counts=None):
     variables = {"PATH": "/usr/bin:/bin"} if variables is None else variables
     counts = counts or (len(groups), len(arguments), len(variables))
     head = struct.pack("<IIIIIIHHIIIQII", version, uid, gid, counts[0], umask, terminals, *size, *counts[1:], 7, 1_790_000_000, len(writes), 0) + \
@@ -234,7 +234,7 @@ def wrong_start(t):
             (b"", "START ends in its head"),
             (good[:-1], "START ends in its variables, of 1 the 1th"),
             (good + b"x", "START has 1 bytes too many"),
-            (start("true", version=1), "START is of version 1, the agent of 2"),
+            (start("true", version=1), "START is of version 1, the agent of 3"),
             (start("true", counts=(0, 0xffffffff, 1)), "START says 4294967295 arguments, and has"),
             (start("true", counts=(0xffffffff, 1, 1)), "START says 4294967295 groups"),
             (good.replace(b"PATH=", b"PATH+"), "variable 1 is not NAME=VALUE"),

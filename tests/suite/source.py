@@ -25,7 +25,7 @@ LAYERS = {
                 "virtio-gpu-log/decode.h", "virtio-gpu-log/log.h"],
     # ram.h is the one translator of guest-physical addresses.
     # What an x86 CPU is; both engines stand on it, and neither on the other.
-    "vmm/cpu/x86": ["base/", "cpu/x86/", "cpu/engine_ops.h", "cpu/engine_calls.def", "cpu/features.h", "cpu/model.h",
+    "vmm/cpu/x86": ["guest-agent/reprise-mark.h", "base/", "cpu/x86/", "cpu/engine_ops.h", "cpu/engine_calls.def", "cpu/features.h", "cpu/model.h",
                     "cpu/vcpu.h", "board/ram.h"],
     "vmm/cpu/dbt": ["base/", "cpu/x86/", "cpu/features.h", "cpu/model.h", "board/ram.h"],
     # KVM's host is KVM, perf and a clock.
@@ -53,7 +53,7 @@ LAYERS = {
     # A domain of libvirt's, read in a process of its own: it knows what options there are, and no machine.
     "vmm/libvirt": ["base/", "libvirt/", "board/description.h", "cpu/features.h", "host/disk_format.h", "host/disk_spec.h",
                     "host/domain_table.h", "host/landlock.h"],
-    "vmm/cmd": ["guest-agent/agent/protocol.h", "base/", "board/", "boot/", "host/", "inspect/", "live/", "replay/", "cmd/", "cpu/features.h", "cpu/model.h", "cpu/vcpu.h",
+    "vmm/cmd": ["guest-agent/agent/protocol.h", "guest-agent/agent/sync.h", "guest-agent/agent/copy.h", "base/", "board/", "boot/", "host/", "inspect/", "live/", "replay/", "cmd/", "cpu/features.h", "cpu/model.h", "cpu/vcpu.h",
                 "virtio-gpu-log/", "cpu/engine.h", "cpu/stats.def", "version.h", "cpu/kvm/probe.h",
                 # What gdb is taught, in the program.
                 "gdb_session.h"] + CONTRACTS,
@@ -64,7 +64,7 @@ LAYERS = {
     "vmm/machine": ["base/", "board/", "cpu/engine.h", "cpu/stats.h", "cpu/features.h", "cpu/model.h", "cpu/vcpu.h", "dev/",
             "machine/"],
     # Only reads: what a guest's memory says, whoever runs the machine.
-    "inspect": ["base/", "inspect/", "board/ram.h", "cpu/vcpu.h"] + CONTRACTS[:1],
+    "inspect": ["guest-agent/reprise-mark.h", "base/", "inspect/", "board/ram.h", "cpu/vcpu.h"] + CONTRACTS[:1],
     "replay": ["base/", "board/description.h", "board/kernel.h", "board/ram.h", "dev/device.h", "replay/", "records.def", "dev/inputs.def", "cpu/engine.h",
                "cpu/vcpu.h", "host/clock.h", "host/disk.h", "host/disk_spec.h", "host/sandbox.h", "version.h", "virtio-gpu-log/decode.h",
                "virtio-gpu-log/log.h"] + CONTRACTS,

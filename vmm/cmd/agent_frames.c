@@ -8,13 +8,6 @@ static bool is_output(u32 type)
     return type == AGENT_OUTPUT || type == AGENT_ERROR_OUTPUT;
 }
 
-static bool plausible(const struct agent_frame *h)
-{
-    if (is_output(h->type) || (h->type >= AGENT_WRITTEN && h->type <= AGENT_OTHER))
-        return h->len <= AGENT_DATA_MAX;
-    return h->type >= AGENT_STARTED && h->type <= AGENT_FAILED && h->len <= AGENT_TEXT_MAX;
-}
-
 /* A frame is over. */
 static void over(struct agent_frames *a)
 {
@@ -31,7 +24,7 @@ static size_t take_head(struct agent_frames *a, const u8 *from, size_t len)
     a->have += (u32)n;
     if (a->have < sizeof(a->head))
         return n;
-    a->broken = !plausible(&a->head);
+    a->broken = !agent_frame_fits(a->head.type, a->head.len, AGENT_GUEST);
     a->within = true;
     a->have = 0;
     if (!a->broken && !a->head.len)

@@ -8,8 +8,6 @@
 #include "base/types.h"
 #include "guest-agent/agent/protocol.h"
 
-#define AGENT_TEXT_MAX 1024u /* bytes of a frame that is no output nor of what was written */
-
 struct agent_frames {
     /* Standard output (1) and standard error (2), as it comes. */
     void (*output)(void *opaque, int fd, const void *data, size_t len);

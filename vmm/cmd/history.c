@@ -33,6 +33,7 @@ struct history {
     struct lives lives;
     struct lives_watch watch; /* zeros: not learned by this process */
     bool watches;
+    bool only_marks; /* are wanted: it need be no Linux */
 };
 
 const struct lives *history_lives(const struct travel *tr)
@@ -239,14 +240,30 @@ static int learn_first(struct travel *tr, struct err *err)
     return code;
 }
 
+/* From power-on, for marks: what it knows is of no use to others, and not kept. */
+static int watch_marks(struct travel *tr, struct err *err)
+{
+    struct history *h = tr->history;
+    enum timeline_stop stop;
+    h->watch = (struct lives_watch){.lives = &h->lives};
+    h->watches = h->unkept = true;
+    h->handled = NEVER;
+    snprintf(h->lives.lacks, sizeof(h->lives.lacks), "%.*s", (int)sizeof(h->lives.lacks) - 1,
+             err->text);
+    *err = (struct err){0};
+    return seek(tr, (struct instant){0, 0}, &stop, err);
+}
+
 /* To where what is known ends. */
 static int stand_there(struct travel *tr, struct err *err)
 {
     struct history *h = tr->history;
     enum timeline_stop stop;
     struct life_time upto = h->head.upto;
-    if (!h->watches && !upto.position)
-        return learn_first(tr, err);
+    if (!h->watches && !upto.position) {
+        int first = learn_first(tr, err);
+        return first == -ENOENT && h->only_marks ? watch_marks(tr, err) : first;
+    }
     int code = seek(tr, (struct instant){upto.position, upto.time}, &stop, err);
     if (!code && !h->watches) {
         code = lives_watch_learn(&h->watch, &h->lives, timeline_machine(tr->t), err);
@@ -266,8 +283,8 @@ static int follow(struct travel *tr, struct life_search *s, struct instant end, 
                   struct err *err)
 {
     struct history *h = tr->history;
-    struct debug_point points[LIFE_POINTS];
-    enum life_point which[LIFE_POINTS];
+    struct debug_point points[LIFE_POINTS + 1];
+    enum life_point which[LIFE_POINTS + 1];
     enum timeline_stop stop = TIMELINE_REACHED;
     unsigned n = 0;
     for (unsigned i = 0; i < LIFE_POINTS; i++)
@@ -276,6 +293,8 @@ static int follow(struct travel *tr, struct life_search *s, struct instant end, 
             points[n++] = (struct debug_point){
                 .kind = DEBUG_EXEC, .address = h->watch.address[i], .length = 1};
         }
+    which[n] = LIFE_POINTS;
+    points[n++] = (struct debug_point){.kind = DEBUG_MARK};
     int code = timeline_set_points(tr->t, points, n, err);
     while (!code && !*found && !h->lives.cut) {
         bool pass = h->handled == timeline_now(tr->t).position;
@@ -286,7 +305,9 @@ static int follow(struct travel *tr, struct life_search *s, struct instant end, 
         if (stop != TIMELINE_HIT)
             break;
         enum life_point point = which[timeline_hit(tr->t)->point];
-        code = lives_watch_hit(&h->watch, timeline_machine(tr->t), point, err);
+        code = point == LIFE_POINTS
+                   ? lives_watch_mark(&h->watch, timeline_machine(tr->t), err)
+                   : lives_watch_hit(&h->watch, timeline_machine(tr->t), point, err);
         h->handled = h->head.upto.position;
         *found = !code && s && life_search_on(s, &h->lives, false);
     }
@@ -347,12 +368,19 @@ int history_reach(struct travel *tr, struct instant to, struct err *err)
     return go_on(tr, NULL, end, &found, err);
 }
 
+int history_reach_marks(struct travel *tr, struct instant to, struct err *err)
+{
+    tr->history->only_marks = true;
+    return history_reach(tr, to, err);
+}
+
 int history_search(struct travel *tr, struct life_search *s, struct err *err)
 {
     struct history *h = tr->history;
     int code = load(tr, err);
     if (code)
         return code;
+    h->only_marks = h->only_marks || s->kind == SEARCH_MARK;
     bool found = life_search_on(s, &h->lives, is_complete(h));
     if (!found && !is_complete(h)) {
         code = go_on(tr, s, (struct instant){NEVER, 0}, &found, err);

@@ -26,13 +26,17 @@ void history_close(struct history *h); /* NULL is safe */
  * recording's end): of what is not, the recording is replayed, and tr's machine moved. -ENOENT with
  * a text: there is no Linux; -EINTR. */
 int history_reach(struct travel *tr, struct instant to, struct err *err);
+/* The same for marks (LIFE_MARK), of guests of any kind: one that is no Linux has nothing else, and
+ * says so in `lacks`. */
+int history_reach_marks(struct travel *tr, struct instant to, struct err *err);
 /* The same until `s` is found, at most to the end. -ESRCH: it is not there; the caller says so. */
 int history_search(struct travel *tr, struct life_search *s, struct err *err);
 const struct lives *history_lives(const struct travel *tr);
 /* How the recording ends, if what is known goes so far. */
 enum lives_end history_end(const struct travel *tr);
 
-/* Goes to where a point of a process' life is (point_is_life()). */
+/* Goes to where a point of a process' life is, or a mark that a program made (point_takes_lives()).
+ */
 int history_seek(struct travel *tr, const struct point *p, enum timeline_stop *stop,
                  struct err *err);
 

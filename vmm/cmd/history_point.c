@@ -98,6 +98,25 @@ static int no_process(const struct life_search *s, const struct lives *l, const 
                    near, dir);
 }
 
+static int no_mark(const struct life_search *s, const struct lives *l, const char *dir,
+                   struct err *err)
+{
+    struct names near = {.n = 0};
+    char text[NEAR * 260] = "";
+    if (s->seen)
+        return err_set(err, -ESRCH,
+                       "mark %s was made %" PRIu64 " time%s only: mark:%s#%" PRIu64 " is the last",
+                       s->name, s->seen, s->seen == 1 ? "" : "s", s->name, s->seen);
+    for (u32 i = 0; i < l->nevents; i++)
+        if (l->events[i].kind == LIFE_MARK)
+            add_name(&near, lives_text(l, l->events[i].command));
+    for (unsigned i = 0; i < near.n; i++)
+        snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%s",
+                 i ? ", " : "; there are ", near.list[i]);
+    return err_set(err, -ESRCH, "there is no mark '%.80s'%s (`reprise marks %s` lists all)",
+                   s->name, text, dir);
+}
+
 static int not_there(const struct life_search *s, const struct lives *l, const char *dir,
                      struct err *err)
 {
@@ -109,6 +128,7 @@ static int not_there(const struct life_search *s, const struct lives *l, const c
     switch (s->kind) {
     case SEARCH_EXEC: return no_program(s, l, dir, err);
     case SEARCH_EXIT: return no_process(s, l, dir, err);
+    case SEARCH_MARK: return no_mark(s, l, dir, err);
     case SEARCH_PANIC: return err_set(err, -ESRCH, "the guest's kernel did not panic");
     case SEARCH_CRASH: break;
     }
@@ -190,20 +210,57 @@ static int to_function(struct travel *tr, enum point_kind kind, enum timeline_st
     return travel_put_back(tr, &aside, code, err);
 }
 
+/* The same, behind the instruction that makes a mark. */
+static int to_mark(struct travel *tr, enum timeline_stop *stop, struct err *err)
+{
+    const struct debug_point point = {.kind = DEBUG_MARK};
+    struct travel_aside aside;
+    int code = travel_put_aside(tr, &aside, err);
+    if (code)
+        return code;
+    code = timeline_set_points(tr->t, &point, 1, err);
+    struct instant next = {timeline_now(tr->t).position + 1, 0};
+    if (!code)
+        code = timeline_forward(tr->t, next, false, stop, err);
+    if (*stop != TIMELINE_INTERRUPTED)
+        *stop = TIMELINE_REACHED;
+    return travel_put_back(tr, &aside, code, err);
+}
+
 static struct life_search search_for(const struct point *p)
 {
     struct life_search s = {.k = p->n, .name = p->text, .pid = p->pid, .who = LIVES_NONE};
     s.kind = p->kind == POINT_EXEC    ? SEARCH_EXEC
              : p->kind == POINT_EXIT  ? SEARCH_EXIT
              : p->kind == POINT_CRASH ? SEARCH_CRASH
-                                      : SEARCH_PANIC;
+             : p->kind == POINT_PANIC ? SEARCH_PANIC
+                                      : SEARCH_MARK;
     return s;
+}
+
+/* NAME#K of a mark that no name is: a mark that somebody set may have a # in its name. */
+static void split_count(struct point *p, u64 *k)
+{
+    char *hash = strrchr(p->text, '#'), *end;
+    *k = 1;
+    if (!hash || hash == p->text || hash[1] < '1' || hash[1] > '9')
+        return;
+    u64 n = strtoull(hash + 1, &end, 10);
+    if (*end)
+        return;
+    *hash = 0;
+    *k = n;
 }
 
 int history_seek(struct travel *tr, const struct point *p, enum timeline_stop *stop,
                  struct err *err)
 {
     struct life_search s = search_for(p);
+    struct point name = *p;
+    if (p->kind == POINT_MARK) {
+        split_count(&name, &s.k);
+        s.name = name.text;
+    }
     const char *dir = timeline_recording(tr->t)->quoted;
     int code = history_search(tr, &s, err);
     const struct lives *l = history_lives(tr);
@@ -226,5 +283,7 @@ int history_seek(struct travel *tr, const struct point *p, enum timeline_stop *s
         return code;
     if (p->kind == POINT_EXEC)
         return to_program(tr, stop, err);
-    return machine_by_branch(timeline_machine(tr->t)) ? to_function(tr, p->kind, stop, err) : 0;
+    if (!machine_by_branch(timeline_machine(tr->t)))
+        return 0;
+    return p->kind == POINT_MARK ? to_mark(tr, stop, err) : to_function(tr, p->kind, stop, err);
 }

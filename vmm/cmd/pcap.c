@@ -242,8 +242,8 @@ static int run(const struct pcap_args *a, struct output_file *file)
     const struct travel_with with = {.named = &a->disks.where,
                                      .trust = a->disks.trust,
                                      .from_start = !finds(a),
-                                     .history = point_is_life(&a->to) ||
-                                                (a->has_from && point_is_life(&a->from))};
+                                     .history = point_takes_lives(&a->to) ||
+                                                (a->has_from && point_takes_lives(&a->from))};
     int code = travel_open(&tr, a->dir, &with, &err);
     if (!code)
         code = begin(&c, a, &tr, &err);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "guest-agent/agent/protocol.h"
+#include "cmd/agent_minder.h"
 #include "cmd/domain.h"
 #include "cmd/engine_option.h"
 #include "cmd/pack.h"
@@ -75,6 +76,7 @@ static int run_machine(struct session *s, const struct record_args *a, struct ru
         if (failed || !s->attach || (end->reason != RUN_STOP && end->reason != RUN_DEBUG))
             break;
         failed = attach_stopped(s->attach, end, limits, err);
+        agent_minder_resumed(&s->minder);
     }
     if (s->attach)
         attach_ended(s->attach, end);
@@ -320,6 +322,8 @@ static int record(struct recording_job *job)
     if (a.guest.boot_entry && !strcmp(a.guest.boot_entry, "list"))
         return guest_list_entries(&a.guest, &err) ? cmd_fail(&err) : EX_FINE;
     int code = check_place(&a, &err);
+    if (!code && a.agent)
+        code = agent_minder_begin(&s.minder, job->a.agent_path, a.from != NULL, &err);
     if (!code)
         code = profile_open(&profile, &a.profile, a.guest.engine, &err);
     if (!code)

@@ -21,6 +21,7 @@
 
 enum {
     O_ADD = 256,
+    O_AGENT,
     O_AGAIN,
     O_CHAOS,
     O_CHECKPOINT,
@@ -83,6 +84,7 @@ static const struct argp_option own_options[] = {
     {"gpu-log-limit", O_GPU_LOG_LIMIT, "SIZE", 0, "End " GPU_LOG_NAME " when it would become larger (default 8G; 0: no limit); the recording goes on", 0},
     {"display", O_DISPLAY, "none|vnc=ADDRESS[,OPTION]...|sdl|png-every=SECONDS[,DIR]", 0, "Where the screen of --gpu is shown while recording (default: none; up to 4). With vnc and sdl the guest has a keyboard and a tablet, and what is done with them is recorded. " DISPLAY_HELP, 0},
     {"port", O_PORT, "NAME=WHERE", 0, "A virtio port, /dev/virtio-ports/NAME in the guest, connected to what WHERE says: unix:PATH, a socket where a program can connect; or in:FILE, out:FILE, or both with a comma; up to 7", 0},
+    {"agent", O_AGENT, "SOCKET", OPTION_ARG_OPTIONAL, "The agent in the guest can be called while it is recorded, by `reprise exec`, `cp` and `shutdown` of this user: the port " AGENT_PORT ", connected to SOCKET (default: one that they find by DIR)", 0},
     {"share", O_SHARE, "DIR[,tag=NAME]", 0, "A directory of this host, read-only, in the guest: mount -t virtiofs NAME /mnt (NAME is share for the first, share1, ... for others); up to 4, and one for each slot of the bus that is left. A replay needs no DIR", 0},
     {"input", O_INPUT, "FILE", 0, "A keyboard and a tablet; FILE says what happens to them and when (docs/input.md); none: nothing does", 0},
     {"add", O_ADD, "FILE[:PATH]", 0, "Put a file or directory into the guest, appended to the initrd; may be repeated", 0},
@@ -418,6 +420,10 @@ static error_t parse_host(int key, char *arg, struct argp_state *state, struct r
         break;
     }
     case O_CODE_CACHE: a->guest.code_cache = option_code_cache(state, arg); break;
+    case O_AGENT:
+        a->agent = true;
+        a->agent_socket = arg;
+        break;
     case O_NO_NOTES: a->no_notes = true; break;
     case O_GPU_LOG:
         a->gpu_log = !strcmp(arg, "on");
@@ -537,6 +543,29 @@ static void check_cpu(struct argp_state *state, const struct record_args *a)
         argp_error(state, "--cpu: not with --counter=pmu: %s", cpu_not_free(&cpu));
 }
 
+/* One port more, at a socket where the other commands look for it. */
+static void check_agent(struct argp_state *state, struct record_args *a)
+{
+    struct err err;
+    if (a->agent_socket && (!*a->agent_socket || strlen(a->agent_socket) >= AGENT_PATH_MAX))
+        argp_error(state, "--agent: the path of a socket has 1 to %u bytes", AGENT_PATH_MAX - 1);
+    if (a->agent_socket)
+        strcpy(a->agent_path, a->agent_socket);
+    else if (agent_socket_name(a->output, a->agent_path, &err))
+        argp_failure(state, EX_ERROR, 0, "--agent: %s", err.text);
+    if (a->guest.nports == DESCRIPTION_PORTS)
+        argp_error(state, "--agent: it takes a port, and there are %u already",
+                   DESCRIPTION_PORTS - 1);
+    size_t n = (size_t)snprintf(a->agent_port, sizeof(a->agent_port), AGENT_PORT "=unix:");
+    for (const char *c = a->agent_path; *c; c++) {
+        if (*c == ',') /* a comma in a name is doubled */
+            a->agent_port[n++] = ',';
+        a->agent_port[n++] = *c;
+    }
+    a->agent_port[n] = 0;
+    a->guest.port[a->guest.nports++] = a->agent_port;
+}
+
 /* Do they go together? */
 static void check(struct argp_state *state, struct record_args *a)
 {
@@ -563,6 +592,8 @@ static void check(struct argp_state *state, struct record_args *a)
                           "no --net, no --port");
     if (a->at_given && !a->from)
         argp_error(state, "--at goes with --from");
+    if (a->agent)
+        check_agent(state, a);
     if (a->from) {
         check_from(state, a);
         return;

@@ -2,6 +2,7 @@
 #ifndef REPRISE_CMD_RECORD_OPTIONS_H
 #define REPRISE_CMD_RECORD_OPTIONS_H
 
+#include "cmd/agent_call.h"
 #include "cmd/chaos_option.h"
 #include "cmd/cmd.h"
 #include "cmd/displays.h"
@@ -30,9 +31,13 @@ struct record_args {
     double max_time;            /* seconds of virtual time; 0: none */
     bool unpaced;
     bool force, gdb, gdb_wait, no_notes;
-    double checkpoint_every; /* 0: none */
-    bool checkpoint_end;     /* one where it is ended from outside */
-    const char *endpoint;    /* --gdb; NULL: a socket of its own */
+    bool agent;                               /* --agent */
+    const char *agent_socket;                 /* ... there; after it was read never NULL */
+    char agent_path[AGENT_PATH_MAX];          /* where that is */
+    char agent_port[2 * AGENT_PATH_MAX + 32]; /* the port, as --port */
+    double checkpoint_every;                  /* 0: none */
+    bool checkpoint_end;                      /* one where it is ended from outside */
+    const char *endpoint;                     /* --gdb; NULL: a socket of its own */
     bool gpu_log;
     u64 gpu_log_limit, overlay_limit, keep_free; /* bytes; 0: none */
     const char *domain; /* of libvirt's, or a file of its XML: not looked at yet (domain.h) */

@@ -15,6 +15,7 @@
 #include "cmd/profile.h"
 #include "cmd/replay_check.h"
 #include "cmd/replay_screen.h"
+#include "cmd/run_base.h"
 #include "cmd/visit.h"
 #include "replay/disk_sources.h"
 #include "host/clock.h"
@@ -199,8 +200,12 @@ static void on_emit(void *opaque, enum dev_emit kind, unsigned unit, const void 
         agent_frames_take(&s->frames, data, len);
 }
 
+/* A machine that has a program's root. Others have a console of their own, and an agent beside it.
+ */
 static unsigned agent_port(const struct machine_description *d)
 {
+    if (strcmp(d->share[0].tag, RUN_TAG))
+        return 0;
     for (unsigned i = 1; i < DESCRIPTION_PORTS; i++)
         if (!strcmp(d->port[i].name, AGENT_PORT))
             return i;

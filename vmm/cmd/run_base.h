@@ -14,7 +14,8 @@
 #include "cmd/cpu.h"
 
 #define RUN_MEMORY "1G"
-#define RUN_SHARE  "/,tag=root" /* what the agent mounts */
+#define RUN_TAG    "root" /* what the agent mounts */
+#define RUN_SHARE  "/,tag=" RUN_TAG
 
 struct run_machine {
     const char *memory; /* as --memory has it */

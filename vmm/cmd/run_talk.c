@@ -25,8 +25,9 @@
 
 extern char **environ;
 
-#define TWICE_NS 1000000000u /* within that a second Ctrl-C ends the recording */
-#define KEY_INTR 3           /* Ctrl-C, as a raw terminal gives it */
+#define TWICE_NS    1000000000u /* within that a second Ctrl-C ends the recording */
+#define STATUS_OURS 125         /* as of env and timeout */
+#define KEY_INTR    3           /* Ctrl-C, as a raw terminal gives it */
 #define QUEUE_MAX                                                                                  \
     (128u << 10) /* bytes for the agent that wait; more input is not read meanwhile                \
                   */
@@ -37,9 +38,11 @@ struct talk {
     u8 *queue; /* for the agent */
     size_t queued, queue_room;
     int signals;
-    bool raw, terminal, input_over, over, failed;
+    bool raw, terminal, input_over, over, failed, gone;
     u32 closed;      /* bit N: nobody reads descriptor N */
     u64 interrupted; /* host time of the last Ctrl-C; 0: none */
+    u32 under_way; /* bytes of input that the agent has not said to have taken; of a guest's own */
+    u32 taken;     /* bytes of output that it was not told of */
     int status;
     struct err *err;
 };
@@ -70,10 +73,21 @@ static bool say(struct talk *t, enum agent_type type, const void *data, size_t l
 
 /* ---- what the agent says ---- */
 
+/* Told in large pieces: each is an input of the machine. */
+static void output_taken(struct talk *t, size_t len)
+{
+    t->taken += (u32)len;
+    if (!t->p->there || t->taken < AGENT_WINDOW / 4)
+        return;
+    say(t, AGENT_TAKEN, &t->taken, sizeof(t->taken));
+    t->taken = 0;
+}
+
 static void on_output(void *opaque, int fd, const void *data, size_t len)
 {
     struct talk *t = opaque;
     u32 number = (u32)fd;
+    output_taken(t, len);
     if (t->closed & 1u << fd || file_write_on(fd, data, len))
         return;
     t->closed |= 1u << fd;
@@ -95,6 +109,12 @@ static void on_frame(void *opaque, enum agent_type type, const void *data, size_
         t->over = t->failed = true;
         err_set(t->err, -ENOEXEC, "%.*s", (int)(len - sizeof(failed)),
                 (const char *)data + sizeof(failed));
+    } else if (type == AGENT_ROOM && len == sizeof(status)) {
+        memcpy(&status, data, sizeof(status));
+        t->frames.broken = !t->p->there || status > t->under_way;
+        t->under_way -= t->frames.broken ? 0 : status;
+    } else if (type > AGENT_OTHER || (type >= AGENT_WRITTEN && !t->p->write)) {
+        t->frames.broken = true;
     } else if (type >= AGENT_WRITTEN && !run_write_frame(t->p->write, type, data, len)) {
         t->frames.broken = true;
     }
@@ -131,9 +151,53 @@ static bool is_variable(const char *text)
     return *text != '=' && strchr(text, '=');
 }
 
+static bool say_start_there(struct talk *t)
+{
+    const struct run_there *w = t->p->there;
+    char *body = NULL;
+    size_t size = 0;
+    struct agent_start s = {.version = AGENT_VERSION,
+                            .uid = w->uid,
+                            .gid = w->gid,
+                            .umask = 022,
+                            .size = size_of_terminal(),
+                            .window = AGENT_WINDOW};
+    for (int fd = 0; fd < 3 && w->terminal; fd++)
+        s.terminals |= (u32)isatty(fd) << fd;
+    t->terminal = s.terminals;
+    while (t->p->argv[s.arguments])
+        s.arguments++;
+    while (w->variables[s.variables])
+        s.variables++;
+    FILE *out = open_memstream(&body, &size);
+    if (out) {
+        fwrite(&s, 1, sizeof(s), out);
+        put_text(out, "");
+        put_text(out, w->directory);
+        put_text(out, t->p->argv[0]);
+        for (u32 i = 0; i < s.arguments; i++)
+            put_text(out, t->p->argv[i]);
+        for (u32 i = 0; i < s.variables; i++)
+            put_text(out, w->variables[i]);
+    }
+    bool good = out && !fclose(out);
+    if (good && size > AGENT_DATA_MAX) {
+        t->over = t->failed = true;
+        t->status = STATUS_OURS;
+        err_set(t->err, -E2BIG, "arguments and variables are %zu bytes, and %u is the most", size,
+                AGENT_DATA_MAX);
+    } else {
+        good = good && say(t, AGENT_START, body, size);
+    }
+    free(body);
+    return good;
+}
+
 /* The program, and how it would have begun here. */
 static bool say_start(struct talk *t)
 {
+    if (t->p->there)
+        return say_start_there(t);
     char host[AGENT_NAME_MAX + 1] = "", *cwd = getcwd(NULL, 0), *body = NULL;
     size_t size = 0;
     gid_t groups[256];
@@ -187,8 +251,11 @@ static bool say_start(struct talk *t)
 static void interrupt(struct talk *t)
 {
     u64 now = host_ns();
-    if (t->interrupted && now - t->interrupted < TWICE_NS)
-        kill(t->p->recorder, SIGTERM);
+    if (t->interrupted && now - t->interrupted < TWICE_NS) {
+        if (t->p->recorder > 0)
+            kill(t->p->recorder, SIGTERM);
+        t->gone = !t->p->recorder;
+    }
     t->interrupted = now;
 }
 
@@ -202,6 +269,7 @@ static void read_input(struct talk *t)
         if (buf[i] == KEY_INTR)
             interrupt(t);
     say(t, AGENT_INPUT, buf, n > 0 ? (size_t)n : 0);
+    t->under_way += t->p->there && n > 0 ? (u32)n : 0;
     t->input_over = n <= 0;
 }
 
@@ -247,8 +315,9 @@ static bool exchange(struct talk *t, short events)
 
 static void relay(struct talk *t)
 {
-    while (!t->over) {
-        bool reads = !t->input_over && t->queued < QUEUE_MAX;
+    while (!t->over && !t->gone) {
+        bool reads = !t->input_over && t->queued < QUEUE_MAX &&
+                     t->under_way <= AGENT_WINDOW - AGENT_DATA_MAX;
         struct pollfd fds[] = {
             {.fd = t->p->socket, .events = (short)(POLLIN | (t->queued ? POLLOUT : 0))},
             {.fd = t->signals, .events = POLLIN},

@@ -13,12 +13,21 @@
 
 struct run_write;
 
+/* How a program begins in a guest that runs its own system: nothing is of this host. */
+struct run_there {
+    const char *directory;
+    const char *const *variables; /* NAME=VALUE; NULL at the end */
+    u32 uid, gid;
+    bool terminal; /* it gets one where ours are */
+};
+
 struct run_program {
-    char **argv;                  /* the file and its arguments, NULL at the end */
-    int socket;                   /* the agent's port; closed at the end */
-    pid_t recorder;               /* to be told when the user gives up; not waited for here */
-    struct agent_network network; /* all zeros: it has none */
-    struct run_write *write;      /* what it writes goes there; NULL: nowhere */
+    char **argv;                   /* the file and its arguments, NULL at the end */
+    int socket;                    /* the agent's port; closed at the end */
+    pid_t recorder;                /* to be told when the user gives up; not waited for here */
+    struct agent_network network;  /* all zeros: it has none */
+    const struct run_there *there; /* in a guest of its own system; NULL: as if it ran here */
+    struct run_write *write;       /* what it writes goes there; NULL: nowhere */
 };
 
 enum run_result {

@@ -437,6 +437,7 @@ void session_close(struct session *s)
     gpu_recorder_finish(s->gpu_log, NULL, NULL, &ignored);
     keeper_destroy(s->keeper);
     attach_destroy(s->attach);
+    agent_minder_end(&s->minder);
     begin_destroy(s->begin);
     live_destroy(s->live);
     turns_destroy(s->turns);

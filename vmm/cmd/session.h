@@ -6,6 +6,7 @@
 #define REPRISE_CMD_SESSION_H
 
 #include "cmd/again.h"
+#include "cmd/agent_minder.h"
 #include "cmd/attach.h"
 #include "cmd/console.h"
 #include "cmd/displays.h"
@@ -25,6 +26,7 @@ struct session {
     struct recording rec;
     struct keeper *keeper;
     struct attach *attach;
+    struct agent_minder minder;
     struct machine *m;
     struct live *live;
     struct way way;
@@ -48,7 +50,7 @@ struct session {
     struct feed *feeds[LIVE_FEEDS];
     unsigned nfeeds;
 };
-#define SESSION_CLOSED ((struct session){.rec = RECORDING_CLOSED})
+#define SESSION_CLOSED ((struct session){.rec = RECORDING_CLOSED, .minder = AGENT_MINDER_NONE})
 
 /* Everything up to the first instruction, of a machine of `g`, which has to stay for as long as the
  * session. Also after an error session_close() is due. */

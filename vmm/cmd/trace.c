@@ -245,7 +245,7 @@ int cmd_trace(int argc, char **argv)
     struct travel_with with = {.named = &a.disks.where, .trust = a.disks.trust};
     int code = point_position(a.dir, &with, &a.to, &to, &err);
     with.told = point_is_found(&a.to);
-    with.history = a.has_from && point_is_life(&a.from);
+    with.history = a.has_from && point_takes_lives(&a.from);
     if (code || travel_open(&tr, a.dir, &with, &err))
         return cmd_fail(&err);
     code = run(&a, to, &tr, &err);

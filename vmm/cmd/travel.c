@@ -82,9 +82,19 @@ void travel_close(struct travel *tr)
 int travel_to(struct travel *tr, const struct point *p, enum timeline_stop *stop, struct err *err)
 {
     way_again(&tr->way);
-    int code = !point_is_life(p) ? point_seek(tr->t, p, stop, err)
-               : tr->history     ? history_seek(tr, p, stop, err)
-                                 : err_set(err, -ENOTSUP, "no point of processes goes here");
+    struct err none = {0};
+    int code;
+    if (point_is_life(p) && !tr->history)
+        code = err_set(err, -ENOTSUP, "no point of processes goes here");
+    else if (p->kind == POINT_MARK && tr->history) {
+        code = point_seek(tr->t, p, stop, &none);
+        if (code == -ENOENT)
+            code = history_seek(tr, p, stop, err);
+        else if (code)
+            *err = none;
+    } else {
+        code = point_is_life(p) ? history_seek(tr, p, stop, err) : point_seek(tr->t, p, stop, err);
+    }
     travel_quiet(tr);
     if (!code && *stop == TIMELINE_INTERRUPTED)
         code = err_set(err, -EINTR, "interrupted");
@@ -121,7 +131,7 @@ int travel_open_at(struct travel *tr, const char *dir, const struct travel_with 
     struct err err = {0};
     enum timeline_stop stop;
     struct travel_with more = *with;
-    more.history = more.history || point_is_life(p);
+    more.history = more.history || point_takes_lives(p);
     if (travel_open(tr, dir, &more, &err) || travel_to(tr, p, &stop, &err))
         return cmd_fail(&err);
     int code = travel_end_code(tr);
@@ -186,7 +196,7 @@ static void find_point(const void *question, void *answer)
     struct travel tr;
     enum timeline_stop stop;
     struct travel_with more = *s->with;
-    more.history = point_is_life(s->p);
+    more.history = point_takes_lives(s->p);
     more.once = false;
     if (point_is_found(s->p)) {
         sandbox_plan(SANDBOX_READ | SANDBOX_CODE);
@@ -208,7 +218,7 @@ static void find_point(const void *question, void *answer)
 bool point_is_found(const struct point *p)
 {
     return p->kind == POINT_CONSOLE || p->kind == POINT_TIME || p->kind == POINT_FRAME ||
-           point_is_life(p);
+           point_takes_lives(p);
 }
 
 int point_instant(const char *dir, const struct travel_with *with, const struct point *p,

@@ -78,7 +78,7 @@ int visit(const struct visit *v)
     if (v->screenshot || v->gdb)
         sandbox_outside()->renderer = true;
     struct travel_with with = v->with;
-    with.history = v->gdb || (v->have_to && point_is_life(&v->to));
+    with.history = v->gdb || (v->have_to && point_takes_lives(&v->to));
     if (!code)
         code = travel_open(&tr, v->dir, &with, &err);
     if (code) {

@@ -245,6 +245,9 @@ bool engine_peek(struct engine *e, gva_t va, void *out, size_t len);
  * DEBUG_TO_USER and DEBUG_FROM_USER stop after the instruction or delivery that enters or leaves
  * ring 3, wherever it leads. Of several such points of one kind the last counts.
  *
+ * DEBUG_MARK stops after the instruction by which a program makes a mark
+ * (guest-agent/reprise-mark.h); registers have its name. Of several the last counts.
+ *
  * DEBUG_TURN_TO and DEBUG_TURN_FROM stop where the turn goes to vCPU number `address`, or from it
  * to another one. They are the machine's: an engine does not look at them. One of a kind.
  */
@@ -255,6 +258,7 @@ enum debug_kind {
     DEBUG_ACCESS,
     DEBUG_TO_USER,
     DEBUG_FROM_USER,
+    DEBUG_MARK,
     DEBUG_TURN_TO,
     DEBUG_TURN_FROM
 };

@@ -81,7 +81,7 @@ static int by_kvm(struct kvm *k)
 static bool watched(const struct core *d)
 {
     return d->debug.nexec || d->debug.nwatch || d->debug.to_user || d->debug.from_user ||
-           d->trace.before || d->want_nmi;
+           d->debug.mark || d->trace.before || d->want_nmi;
 }
 
 /* Whether KVM may run the guest. While it does, memory changes behind the core's back. */

@@ -242,7 +242,7 @@ static bool plan_system(struct core *d, const struct insn *in, struct plan *p)
     case ZYDIS_MNEMONIC_CLD:
     case ZYDIS_MNEMONIC_STD: return true;
     case ZYDIS_MNEMONIC_CPUID:
-        return d->pmu.kind->kind == PMU_KIND_NONE &&
+        return d->pmu.kind->kind == PMU_KIND_NONE && !d->debug.mark &&
                (!d->cpl || !(d->cpu.features & FEATURES_CPUID_FAULT));
     case ZYDIS_MNEMONIC_IN:
     case ZYDIS_MNEMONIC_OUT: p->device = p->port = true; return plan_port(d, in);

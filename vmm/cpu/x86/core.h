@@ -161,8 +161,8 @@ struct debug {
     u32 nexec, nwatch;
     u64 bloom[4]; /* of exec */
     struct watch *watch;
-    u32 to_user, from_user; /* 1 + the point; 0: none */
-    pos_t pass;             /* no stop in front of this position's instruction */
+    u32 to_user, from_user, mark; /* 1 + the point; 0: none */
+    pos_t pass;                   /* no stop in front of this position's instruction */
     bool hit;
     struct debug_hit at;
 };

@@ -100,3 +100,11 @@ void debug_ring(struct core *d, unsigned before, u64 rip)
     d->debug.hit = true;
     d->debug.at = (struct debug_hit){point - 1, false, rip, unit_position(d), d->id};
 }
+
+void debug_mark(struct core *d)
+{
+    if (!d->debug.mark || d->debug.hit)
+        return;
+    d->debug.hit = true;
+    d->debug.at = (struct debug_hit){d->debug.mark - 1, false, d->cpu.rip, unit_position(d), d->id};
+}

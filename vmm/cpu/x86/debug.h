@@ -13,6 +13,8 @@ void debug_access(struct core *d, u64 va, unsigned len, const gpa_t gpa[2], bool
 void debug_dma(struct core *d, gpa_t gpa, u64 len);
 /* The privilege level was `before`, execution goes on at `rip`. Notes a hit. */
 void debug_ring(struct core *d, unsigned before, u64 rip);
+/* A program makes a mark. Notes a hit. */
+void debug_mark(struct core *d);
 
 static inline void set_cpl(struct core *d, unsigned cpl, u64 rip)
 {

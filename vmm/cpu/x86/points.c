@@ -47,7 +47,9 @@ static int debug_build(struct debug *g, const struct debug_point *points, unsign
             g->to_user = point + 1;
         } else if (p->kind == DEBUG_FROM_USER) {
             g->from_user = point + 1;
-        } else if (p->kind < DEBUG_TURN_TO && p->length) {
+        } else if (p->kind == DEBUG_MARK) {
+            g->mark = point + 1;
+        } else if (p->kind <= DEBUG_ACCESS && p->length) {
             u64 last = p->address + (p->length - 1);
             g->watch[g->nwatch++] = (struct watch){p->address, last < p->address ? ~0ull : last,
                                                    point, (u8)p->kind, p->physical};

@@ -6,6 +6,7 @@
 
 #include <Zydis/Mnemonic.h>
 
+#include "cpu/x86/debug.h"
 #include "cpu/x86/exec.h"
 #include "cpu/x86/flags.h"
 #include "cpu/x86/memory.h"
@@ -15,6 +16,7 @@
 #include "cpu/x86/seg.h"
 #include "cpu/x86/tlb.h"
 #include "cpu/x86/walk.h"
+#include "guest-agent/reprise-mark.h"
 
 static int need_cpl0(struct core *d)
 {
@@ -488,6 +490,8 @@ HELPER(cpuid)
     u64 *r = d->cpu.gpr;
     if ((d->cpu.features & FEATURES_CPUID_FAULT) && d->cpl)
         return raise_error(d, EXC_GP, 0);
+    if (UNLIKELY((u32)r[RAX] == REPRISE_MARK_LEAF && (u32)r[RCX] == REPRISE_MARK_WORD))
+        debug_mark(d);
     struct cpuid_live live = {.cr4 = d->cpu.cr4,
                               .xcr0 = d->cpu.xcr0,
                               .apic_id = d->id,
