@@ -111,7 +111,13 @@ struct test {
     void (*body[THREADS])(void); /* NULL: no more */
 };
 
-#define OF(SHAPE, READ, FORM, ...) {SHAPE, #FORM, READ, {__VA_ARGS__}}
+#define OF(SHAPE, READ, FORM, ...)                                                                 \
+    {                                                                                              \
+        SHAPE, #FORM, READ,                                                                        \
+        {                                                                                          \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
+    }
 #define TWO(SHAPE, READ, A, B)                                                                     \
     OF(SHAPE, READ, plain, A##_plain, B##_plain), OF(SHAPE, READ, fence, A##_fence, B##_fence),    \
         OF(SHAPE, READ, atomic, A##_atomic, B##_atomic)

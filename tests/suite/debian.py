@@ -109,7 +109,7 @@ class Server:
             c.close()
         return total
 
-    def finish(self, timeout=120):
+    def finish(self, timeout=300):
         try:
             _, err = self.child.communicate(timeout=timeout * self.t.slow)
         except subprocess.TimeoutExpired:
@@ -125,8 +125,8 @@ class Server:
         self.ssh("systemctl poweroff", code=None)
         self.t.equal(self.finish(), 0, "the recorder's exit code")
 
-    def verify(self):
-        r = self.t.replay(self.name, timeout=600)
+    def verify(self, timeout=600):
+        r = self.t.replay(self.name, timeout=timeout)
         self.t.equal(r.out, self.log.read_bytes(), "the console of the replay")
         return r
 

@@ -176,10 +176,12 @@ static void give(struct machine *m, struct machine_cpu *to)
     m->st.turn_end = machine_position(m) + TURN;
 }
 
-static void tell(const struct machine *m, const struct machine_cpu *to)
+static void tell(const struct machine *m, const struct machine_cpu *to, bool plain)
 {
-    const struct machine_switch s = {
-        .cpu = m->st.turn, .to = (u32)(to - m->cpu), .count = engine_count(m->turn->engine)};
+    const struct machine_switch s = {.cpu = m->st.turn,
+                                     .to = (u32)(to - m->cpu),
+                                     .count = engine_count(m->turn->engine),
+                                     .plain = plain};
     if (m->switched)
         m->switched(m->switched_opaque, &s);
 }
@@ -199,14 +201,15 @@ void schedule_turn(struct machine *m)
         to = chaos_choose(m, plain, over);
     if (!over && to == m->turn)
         return;
-    if (to != (over ? plain : m->turn))
-        tell(m, to);
+    bool as_without = to == (over ? plain : m->turn);
+    if (to != m->turn || !as_without)
+        tell(m, to, as_without);
     give(m, to);
 }
 
 void schedule_give(struct machine *m, unsigned cpu)
 {
-    tell(m, &m->cpu[cpu]);
+    tell(m, &m->cpu[cpu], false);
     give(m, &m->cpu[cpu]);
 }
 
