@@ -69,13 +69,13 @@ class Server:
              "--net", f"user,hostfwd=tcp::{self.ssh_port}-:22,hostfwd=tcp::{self.http_port}-:80",
              *options], stdout=self.out)
 
-    def ssh(self, command, timeout=120, code=0):
+    def ssh(self, command, timeout=120, code=0, **more):
         """Runs a command in the guest; its output."""
         return self.t.run("ssh", "-i", self.key, "-p", str(self.ssh_port), "-o", "BatchMode=yes",
                           "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
                           "-o", "LogLevel=ERROR", "-o", "ConnectTimeout=20",
                           "-o", "ServerAliveInterval=30", "root@127.0.0.1", command,
-                          timeout=timeout, code=code).text
+                          timeout=timeout, code=code, **more).text
 
     def ready(self, seconds=120):
         """Waits until somebody can log in."""
