@@ -5,6 +5,7 @@ from suite.debian import Server
 # Prints "NAME ok" for each part that went right.
 LOAD = r"""
 set -u
+echo
 ok() { echo "$1 ok"; }
 
 mkdir -p /root/project && cd /root/project
