@@ -1,9 +1,13 @@
-# Sourced by the recipes: package download and the initramfs. Expects $out (where the image goes),
-# and to be started in the repository's root. Everything is a function of the packages' contents.
+# Sourced by the recipes: package download and the initramfs. Expects $name, and to be started where the folder
+# images is. The recipe's argument is where images go (build/images): $images, and this one to $out.
+# Everything is a function of the packages' contents.
 set -eu
 LC_ALL=C
 export LC_ALL
 umask 022
+images=${1:-build/images}
+case $images in /*) ;; *) images=$PWD/$images ;; esac
+out=$images/${name:-}
 # Warnings are errors in CI, as the Makefile has it.
 werror=
 [ "${WERROR:-0}" != 1 ] || werror=-Werror
@@ -17,8 +21,30 @@ die() {
     exit 1
 }
 
-as_root() {
-    if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
+# The release whose packages these are: this machine's, if it is Debian, or the one that is named.
+host_release=$(. /etc/os-release && [ "$ID" = debian ] && echo "${VERSION_CODENAME:-}") || true
+suite=${IMAGES_RELEASE:-${host_release:-bookworm}}
+
+# What of a release's archives is asked for besides the release itself; of which architectures.
+releases='(-updates|-security)?'
+architectures=amd64
+
+# sources FILE: Debian's archives as apt on this machine knows them (a mirror, say), or else the public ones.
+sources() {
+    apt-get indextargets --format 'deb $(REPO_URI) $(RELEASE) $(COMPONENT)' \
+        'Created-By: Packages' 'Origin: Debian' 2>/dev/null |
+        sed "s/ ${host_release:-$suite}\([ -]\)/ $suite\1/" | grep -E " $suite$releases main\$" | sort -u >"$1" || true
+    grep -q " $suite main\$" "$1" || {
+        keys=/usr/share/keyrings/debian-archive-keyring.gpg
+        [ -n "$host_release" ] || [ -f $keys ] ||
+            die "no keys of Debian's archives ($keys), to tell its packages from others: $(images/deps.sh --command image)"
+        [ -n "$host_release" ] && by= || by="[signed-by=$keys] "
+        cat >"$1" <<LIST
+deb ${by}http://deb.debian.org/debian $suite main
+deb ${by}http://deb.debian.org/debian $suite-updates main
+deb ${by}http://deb.debian.org/debian-security $suite-security main
+LIST
+    }
 }
 
 # The concrete package a meta package depends on now: linux-image-cloud-amd64 ->
@@ -40,13 +66,42 @@ fetch() {
     rm -f "$deb"
 }
 
+# Package lists: this machine's, or, where they are too old and we are not root, others below $images, which
+# nobody else sees.
 refreshed=
 refresh() {
     [ -z "$refreshed" ] || return 1
     refreshed=1
     say "updating apt's package lists"
-    as_root apt-get update -q >&2
+    if [ "$(id -u)" != 0 ]; then
+        own_lists host
+    fi
+    apt-get update -q >&2
 }
+
+# own_lists NAME: apt's lists and cache, for this recipe, in a place of their own; more for apt's configuration on
+# standard input, unless NAME is host.
+own_lists() {
+    lists=$images/.apt/$1
+    mkdir -p "$lists/lists/partial" "$lists/cache/archives/partial"
+    {
+        [ "$1" = host ] || cat
+        echo "Dir::State::Lists \"$lists/lists\"; Dir::Cache \"$lists/cache\"; APT::Sandbox::User \"\";"
+    } >"$lists/conf"
+    APT_CONFIG=$lists/conf
+    export APT_CONFIG
+}
+
+if [ "$suite" != "$host_release" ] && command -v apt-get >/dev/null; then
+    mkdir -p "$images/.apt"
+    sources "$images/.apt/$suite.list"
+    own_lists "$suite" <<CONF
+Dir::Etc::SourceList "$images/.apt/$suite.list"; Dir::Etc::SourceParts "-"; Dir::State::Status "/dev/null";
+APT::Architecture "amd64"; APT::Architectures { "amd64"; };
+CONF
+    refreshed=1
+    apt-get update -qq >&2 || die "the package lists of Debian's $suite cannot be had"
+fi
 
 # initramfs ROOT FILE: a newc archive of ROOT, the same bytes whenever and by whomever it is made.
 # Not compressed: unpacking would cost the guest more instructions than the rest of early boot.
@@ -71,7 +126,7 @@ module() {
 # from_generic DIR MODULE...: the generic image's kernel into $work, modules of it into DIR, without
 # those that this kernel has built in (virtio, since Debian 13).
 from_generic() {
-    generic=build/images/generic
+    generic=$images/generic
     modules=$1
     shift
     mkdir -p "$modules"
@@ -87,10 +142,10 @@ from_generic() {
 # An image that is the generic one with more in its initramfs. begin_more MODULE...: what comes besides goes to
 # $root, modules to $root/lib/modules/$release; the kernel is the package $kernel of $version.
 begin_more() {
-    work="$(pwd)/$out.tmp"
+    work="$out.tmp"
     rm -rf "$work"
     mkdir -p "$work"
-    read -r kernel version _ <build/images/generic/version
+    read -r kernel version _ <"$images/generic/version"
     release=${kernel#linux-image-}
     root="$work/initramfs"
     from_generic "$root/lib/modules/$release" "$@"
@@ -107,7 +162,7 @@ end_more() {
     what=$1
     shift
     initramfs "$root" "$work/more"
-    cat build/images/generic/initrd "$work/more" >"$work/initrd"
+    cat "$images/generic/initrd" "$work/more" >"$work/initrd"
     (cd "$work" && sha256sum vmlinuz initrd "$@") >>"$work/version"
     for file in "$work"/*; do
         case " vmlinuz initrd version $* " in

@@ -1,15 +1,52 @@
 #!/bin/sh
-# Installs the Debian packages that are missing: the one list, in groups. Called by make for what it is
-# about to make (mk/deps.mk). When everything is there it says nothing and uses no network.
+# Installs the packages that are missing: the one list, in groups. Called by make for what it is about to make
+# (mk/deps.mk). When everything is there it says nothing and uses no network. Names are Debian's; what
+# Ubuntu and Fedora call them is in images/packages.
 #
 #   images/deps.sh [GROUP...]          install what is missing (through sudo when not root)
 #   images/deps.sh --check [GROUP...]  only name what is missing; status 1 if anything is
 #   images/deps.sh --list [GROUP...]   print the list
 #   images/deps.sh --ask WHAT [GROUP...]   only say that WHAT is missing, and what helps
+#   images/deps.sh --command PACKAGE...    the command that installs these
+#   --on debian|ubuntu|fedora before that: for another system than this one
 #
 # A GROUP is one below, or demo: what `make demo` and README's first examples need; or make: what a
-# plain `make` needs, and gdb. Without one: all of them.
+# plain `make` needs, and gdb. Without one: all of them but package, which `make deb` wants.
 set -eu
+
+here=$(dirname "$0")
+# Which column of images/packages: by what the system says it is, or is like.
+system=debian
+if [ -r /etc/os-release ]; then
+    case " $(. /etc/os-release && echo "${ID:-} ${ID_LIKE:-}") " in
+    *" ubuntu "*) system=ubuntu ;;
+    *" debian "*) system=debian ;;
+    *" fedora "* | *" rhel "*) system=fedora ;;
+    esac
+fi
+if [ "${1:-}" = --on ]; then
+    system=${2:-}
+    shift 2
+fi
+case $system in
+debian | ubuntu) command="apt-get install --no-install-recommends" ;;
+fedora) command="dnf install" ;;
+*) echo "deps: there are no names for '$system': debian ubuntu fedora" >&2; exit 2 ;;
+esac
+
+# named PACKAGE...: what they are called there. Status 2: the table lacks one.
+named() {
+    printf '%s\n' "$@" | awk -v on="$system" -v table="$here/packages" '
+        BEGIN {
+            while ((getline line < table) > 0)
+                if (line !~ /^#/ && split(line, c, " ") >= 3)
+                    name[c[1]] = on == "debian" ? "=" : on == "ubuntu" ? c[2] : c[3]
+        }
+        !($0 in name) { print "deps: images/packages has no " $0 >"/dev/stderr"; bad = 2; next }
+        name[$0] == "=" { print; next }
+        name[$0] != "-" { gsub(",", "\n", name[$0]); print name[$0] }
+        END { exit bad }'
+}
 
 groups="reprise gpu display draw image disk windows debug test"
 
@@ -26,7 +63,7 @@ packages_of() {
     draw) echo "libegl1 libegl-mesa0 libgl1-mesa-dri" ;;
     # Images: apt-get downloads packages, dpkg-deb unpacks them, cpio makes the initramfs, of modules
     # that are packed.
-    image) echo "gcc libc6-dev apt dpkg cpio xz-utils zstd e2fsprogs" ;;
+    image) echo "gcc libc6-dev apt dpkg debian-archive-keyring cpio xz-utils zstd e2fsprogs" ;;
     # Those with a disk, and what is read of one at boot.
     disk) echo "mmdebstrap uidmap fdisk e2fsprogs grub-common" ;;
     # Programs for Wine.
@@ -35,17 +72,23 @@ packages_of() {
     # Tests: cmocka; their driver is in Python; gdb and packers as peers; file systems; iasl; clang.
     test) echo "libcmocka-dev clang clang-format python3 binutils gdb gzip xz-utils zstd lz4 device-tree-compiler
         acpica-tools python3-drgn xvfb xdotool gvncviewer libdrm-dev grub-common mtools btrfs-progs
-        xfsprogs qemu-utils openssh-client openssl strace iproute2" ;;
+        xfsprogs qemu-utils openssh-client openssl strace iproute2 mandoc man-db zsh fish" ;;
+    # Packages of this tree, and who looks at them.
+    package) echo "build-essential debhelper dpkg-dev fakeroot lintian" ;;
     demo) for g in reprise gpu image debug; do packages_of $g; done ;;
     make) for g in reprise gpu display debug; do packages_of $g; done ;;
     *)
-        echo "deps: there is no group '$1': $groups demo make" >&2
+        echo "deps: there is no group '$1': $groups package demo make" >&2
         return 2
         ;;
     esac
 }
 
 missing() {
+    if [ $system = fedora ]; then
+        for p in $packages; do rpm -q --whatprovides "$p" >/dev/null 2>&1 || echo "$p"; done
+        return
+    fi
     # One query for all; a package dpkg has never heard of is missing too.
     dpkg-query -W -f '${Package} ${db:Status-Status}\n' $packages 2>/dev/null |
         awk -v want="$packages" '$2 == "installed" { have[$1] = 1 }
@@ -55,14 +98,16 @@ missing() {
 what=install
 case "${1:-}" in
 --list | --check) what=$1; shift ;;
+--command) shift; echo "$command" "$@"; exit ;;
 --ask) what=$1; lacks=${2:-}; shift 2 ;;
--*) echo "usage: $0 [--check | --list] [GROUP...]" >&2; exit 2 ;;
+-*) echo "usage: $0 [--on SYSTEM] [--check | --list] [GROUP...]" >&2; exit 2 ;;
 esac
 [ $# -gt 0 ] || set -- $groups
 packages=
 for group; do
     packages="$packages $(packages_of "$group")" || exit 2
 done
+packages=$(named $(printf '%s\n' $packages | sort -u)) || exit 2
 packages=$(printf '%s\n' $packages | sort -u)
 packages=$(echo $packages)
 
@@ -70,7 +115,7 @@ case $what in
 --list) printf '%s\n' $packages; exit ;;
 --ask)
     m=
-    ! command -v dpkg-query >/dev/null || m=$(missing)
+    ! { command -v dpkg-query || command -v rpm; } >/dev/null || m=$(missing)
     case $lacks in
     *-l*) lacks="a library is missing here, or more than one of them: $lacks" ;;
     *) lacks="$lacks is missing here" ;;
@@ -95,13 +140,17 @@ if [ "$(id -u)" != 0 ]; then
     }
     root=sudo
 fi
-echo "deps: installing with apt-get:" $m
-install() {
-    $root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $m
-}
-# The package lists of a fresh container are empty or stale: then they are fetched first.
-lists=$(find /var/lib/apt/lists -name '*_Packages*' 2>/dev/null | head -n 1)
-[ -n "$lists" ] || $root apt-get update -q
-install || { $root apt-get update -q && install; }
+echo "deps: installing with ${command%% *}:" $m
+if [ $system = fedora ]; then
+    $root dnf install -y -q --setopt=install_weak_deps=False $m
+else
+    install() {
+        $root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $m
+    }
+    # The package lists of a fresh container are empty or stale: then they are fetched first.
+    lists=$(find /var/lib/apt/lists -name '*_Packages*' 2>/dev/null | head -n 1)
+    [ -n "$lists" ] || $root apt-get update -q
+    install || { $root apt-get update -q && install; }
+fi
 m=$(missing)
 [ -z "$m" ] || { echo "deps: still missing:" $m >&2; exit 1; }

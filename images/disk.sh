@@ -11,27 +11,8 @@ done
 SOURCE_DATE_EPOCH=1700000000
 export SOURCE_DATE_EPOCH
 
-# The release on the disks is this machine's: its compiler and libraries make programs for them.
-suite=$(. /etc/os-release && [ "$ID" = debian ] && echo "${VERSION_CODENAME:-}") || true
-suite=${suite:-bookworm}
-
-# What of a release's archives is asked for besides the release itself; of which architectures.
-releases='(-updates|-security)?'
-architectures=amd64
-
-# Debian's archives as apt on this machine knows them (a mirror, say), or else the public ones.
-sources() {
-    apt-get indextargets --format 'deb $(REPO_URI) $(RELEASE) $(COMPONENT)' \
-        'Created-By: Packages' 'Origin: Debian' 2>/dev/null |
-        grep -E " $suite$releases main\$" | sort -u >"$1" || true
-    if ! grep -q " $suite main\$" "$1"; then
-        cat >"$1" <<LIST
-deb http://deb.debian.org/debian $suite main
-deb http://deb.debian.org/debian $suite-updates main
-deb http://deb.debian.org/debian-security $suite-security main
-LIST
-    fi
-}
+# Programs on the disks are made by this machine's compiler: where the release is an older one, they may ask for
+# libraries that it has not.
 
 # as_owner COMMAND...: where the files of the image can belong to root and other users.
 as_owner() {
@@ -101,7 +82,7 @@ gpu_image() {
     mkdir -p "$work/initramfs/bin"
     install -m 755 images/gpu-mesa/gpu "$work/initramfs/bin/gpu"
     initramfs "$work/initramfs" "$work/more"
-    cat build/images/generic/initrd "$work/more" >"$work/initrd"
+    cat "$images"/generic/initrd "$work/more" >"$work/initrd"
 
     say "$out: downloading and unpacking packages"
     unpacked "$3"

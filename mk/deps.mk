@@ -4,17 +4,6 @@ deps:
 	@images/deps.sh make
 deps-demo:
 	@images/deps.sh demo
-deps-image:
-	@images/deps.sh image
-deps-disk:
-	@images/deps.sh image disk
-deps-gpu:
-	@images/deps.sh image disk gpu draw
-# A program of its disk is linked with libcrypto.
-deps-programs:
-	@images/deps.sh reprise image disk
-deps-i386:
-	@images/deps.sh image disk windows
 deps-all:
 	@images/deps.sh
 
@@ -36,4 +25,4 @@ $(NEEDS:%=$(B)/needs/%): $(B)/needs/%:
 	@echo 'int main(void) { return 0; }' | $(CC) $(LDFLAGS) -x c -o $@ - $(LIBS_$*) 2>$@.log || \
 		{ images/deps.sh --ask "$(LIBS_$*)" $(if $(filter test,$*),,make); exit 1; }
 
-.PHONY: deps deps-demo deps-image deps-disk deps-gpu deps-programs deps-i386 deps-all
+.PHONY: deps deps-demo deps-all

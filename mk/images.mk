@@ -1,11 +1,15 @@
 # Guest images, from Debian packages: images/README.md. Built once; `make images-clean` to resolve the
 # packages anew.
 IMAGES := linux generic
+# Their packages: images/table.
+deps-for-%:
+	@images/deps.sh $$(images/image.sh --groups $*)
+
 IMAGE_FILES := vmlinuz initrd config version
 IMAGE_COMMON := images/common.sh images/linux/init images/linux/debug-exit.c
 
 define image_rule
-$(IMAGE_FILES:%=build/images/$(1)/%) &: images/$(1)/build.sh $(IMAGE_COMMON) | deps-image
+$(IMAGE_FILES:%=build/images/$(1)/%) &: images/$(1)/build.sh $(IMAGE_COMMON) | deps-for-$(1)
 	@images/$(1)/build.sh
 endef
 $(foreach i,$(IMAGES),$(eval $(call image_rule,$(i))))
@@ -13,14 +17,14 @@ $(foreach i,$(IMAGES),$(eval $(call image_rule,$(i))))
 # The generic image's kernel and modules with other programs.
 GPU_RAW_FILES := vmlinuz initrd gpu-raw version
 $(GPU_RAW_FILES:%=build/images/gpu-raw/%) &: images/common.sh $(wildcard images/gpu-raw/*) \
-		tests/tools/virgl_words.h build/images/generic/initrd | deps-image
+		tests/tools/virgl_words.h build/images/generic/initrd | deps-for-gpu-raw
 	@images/gpu-raw/build.sh
 image-gpu-raw: build/images/gpu-raw/initrd
 
 # What `reprise run` runs programs in.
 RUN_FILES := vmlinuz initrd version
 $(RUN_FILES:%=build/images/run/%) &: images/common.sh images/run/build.sh $(wildcard guest-agent/agent/*.[ch]) \
-		build/images/generic/initrd | deps-image
+		build/images/generic/initrd | deps-for-run
 	@images/run/build.sh
 image-run: build/images/run/initrd
 
@@ -28,14 +32,14 @@ image-run: build/images/run/initrd
 GENERIC_TSC_FILES := vmlinuz initrd reprise_tsc.ko tsc-test version
 $(GENERIC_TSC_FILES:%=build/images/generic-tsc/%) &: images/common.sh $(wildcard images/generic-tsc/*) \
 		$(wildcard guest-agent/tsc/*.[ch] guest-agent/tsc/Kbuild) $(wildcard tests/guest/module/*) \
-		build/images/generic/initrd | deps-image
+		build/images/generic/initrd | deps-for-generic-tsc
 	@images/generic-tsc/build.sh
 image-tsc: build/images/generic-tsc/initrd
 
 # 9p beside virtiofs, for `bench.py --part share`. 70 MB from the network: made only when asked for.
 GENERIC_9P_FILES := vmlinuz initrd version
 $(GENERIC_9P_FILES:%=build/images/generic-9p/%) &: images/common.sh images/generic-9p/build.sh \
-		build/images/generic/initrd | deps-image
+		build/images/generic/initrd | deps-for-generic-9p
 	@images/generic-9p/build.sh
 image-9p: build/images/generic-9p/initrd
 
@@ -43,7 +47,7 @@ image-9p: build/images/generic-9p/initrd
 DISK_COMMON := images/common.sh images/disk.sh
 DEBIAN_FILES := disk.img vmlinuz initrd id_ed25519 version
 $(DEBIAN_FILES:%=build/images/debian/%) &: $(DISK_COMMON) images/debian/build.sh \
-		images/debian/configure.sh $(shell find images/debian/files -type f) | deps-disk
+		images/debian/configure.sh $(shell find images/debian/files -type f) | deps-for-debian
 	@images/debian/build.sh
 image-debian: build/images/debian/disk.img
 
@@ -51,7 +55,7 @@ image-debian: build/images/debian/disk.img
 GPU_MESA_FILES := disk.img vmlinuz initrd version
 $(GPU_MESA_FILES:%=build/images/gpu-mesa/%) &: $(DISK_COMMON) $(wildcard images/gpu-mesa/*) \
 		$(wildcard images/gpu-raw/card.* images/gpu-raw/options.* images/gpu-raw/picture.*) \
-		build/images/generic/initrd | deps-gpu
+		build/images/generic/initrd | deps-for-gpu-mesa
 	@images/gpu-mesa/build.sh
 image-gpu-mesa: build/images/gpu-mesa/disk.img
 
@@ -59,7 +63,7 @@ image-gpu-mesa: build/images/gpu-mesa/disk.img
 GPU_DESKTOP_FILES := disk.img vmlinuz initrd version
 $(GPU_DESKTOP_FILES:%=build/images/gpu-desktop/%) &: $(DISK_COMMON) images/gpu-desktop/build.sh \
 		images/gpu-mesa/gpu $(shell find images/gpu-desktop/files -type f) \
-		build/images/generic/initrd | deps-gpu
+		build/images/generic/initrd | deps-for-gpu-desktop
 	@images/gpu-desktop/build.sh
 image-gpu-desktop: build/images/gpu-desktop/disk.img
 
@@ -67,31 +71,31 @@ image-gpu-desktop: build/images/gpu-desktop/disk.img
 # needs it, so it is made only when asked for.
 PROGRAMS_FILES := disk.img version
 $(PROGRAMS_FILES:%=build/images/programs/%) &: $(DISK_COMMON) images/programs/build.sh \
-		$(filter-out %/enter,$(wildcard tests/bench/real/*)) | deps-programs
+		$(filter-out %/enter,$(wildcard tests/bench/real/*)) | deps-for-programs
 	@images/programs/build.sh
 image-programs: build/images/programs/disk.img
 
 # rr and perf, and programs for them. A minute, 60 MB from the network, 210 MB on the disk.
 COUNTERS_FILES := disk.img version
-$(COUNTERS_FILES:%=build/images/counters/%) &: $(DISK_COMMON) $(wildcard images/counters/*) | deps-programs
+$(COUNTERS_FILES:%=build/images/counters/%) &: $(DISK_COMMON) $(wildcard images/counters/*) | deps-for-counters
 	@images/counters/build.sh
 image-counters: build/images/counters/disk.img
 
 # Kernels of 32 bits, which Debian 12 has. Half a minute, 105 MB from the network.
-build/images/linux-686/vmlinuz build/images/linux-686-pae/vmlinuz &: images/linux-686/build.sh $(IMAGE_COMMON) | deps-image
+build/images/linux-686/vmlinuz build/images/linux-686-pae/vmlinuz &: images/linux-686/build.sh $(IMAGE_COMMON) | deps-for-linux-686
 	@images/linux-686/build.sh
 image-686: build/images/linux-686-pae/vmlinuz
 
 # Xen, iPXE, memtest86+. Seconds, 4 MB from the network.
 KERNELS_FILES := xen ipxe memtest version
-$(KERNELS_FILES:%=build/images/kernels/%) &: images/common.sh images/kernels/build.sh | deps-image
+$(KERNELS_FILES:%=build/images/kernels/%) &: images/common.sh images/kernels/build.sh | deps-for-kernels
 	@images/kernels/build.sh
 image-kernels: build/images/kernels/xen
 
 # Debian's programs of 32 bits, Wine and the kernel's x86 selftests. Four minutes, 310 MB from the network, 2.2 GB on
 # the disk: made only when asked for.
 I386_FILES := vmlinuz initrd disk.img version
-$(I386_FILES:%=build/images/i386/%) &: $(DISK_COMMON) $(wildcard images/i386/*) build/images/generic/initrd | deps-i386
+$(I386_FILES:%=build/images/i386/%) &: $(DISK_COMMON) $(wildcard images/i386/*) build/images/generic/initrd | deps-for-i386
 	@images/i386/build.sh
 image-i386: build/images/i386/disk.img
 

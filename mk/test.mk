@@ -118,9 +118,9 @@ test: deps-all
 	@$(MAKE) --no-print-directory -j$(JOBS) MODE=asan fuzz-build
 	@tests/run.py --mode $(MODE) $(T)
 
-# All of it on another release of Debian, in a minimal system below build/release. R=trixie [T=demo|test]
+# All of it on another release of Debian, in a minimal system below build/release. R=trixie [T=demo|deb|test]
 test-release:
-	@test -n "$(R)" || { echo "make test-release R=RELEASE [T=demo|test], RELEASE as trixie"; exit 2; }
+	@test -n "$(R)" || { echo "make test-release R=RELEASE [T=demo|deb|test], RELEASE as trixie"; exit 2; }
 	@tests/release.sh "$(R)" $(T)
 
 soak: deps-all

@@ -1,9 +1,10 @@
 #!/bin/bash
 # `make test-release R=trixie`: this tree on another release of Debian, from nothing. Makes a minimal
-# system of that release below build/release/R, copies the tree there, and runs `make demo` and
-# `make test` in it (T=demo, T=test: one of them; T='build/reprise doctor': any command).
+# system of that release below build/release/R, copies the tree there, and runs `make demo`, `make deb` and
+# `make test` in it (T=demo, T=deb, T=test: one of them; T='build/reprise doctor': any command). What `make deb`
+# makes is installed in another minimal system, tried there as a plain user, and removed (tests/tools/installed.sh).
 #
-#   tests/release.sh RELEASE [demo|test|COMMAND]...
+#   tests/release.sh RELEASE [demo|deb|test|COMMAND]...
 #   FRESH=1      installs all packages again (they are kept in build/release/R/archives)
 #
 # Needs mmdebstrap, and root or user namespaces. apt's settings, sources and certificates are those of
@@ -21,7 +22,7 @@ unavailable=75
 release=$1
 shift
 case $release in '' | *[!a-z]*) echo "release: '$release' is no release's name" >&2; exit 2 ;; esac
-[ $# -gt 0 ] || set -- demo test
+[ $# -gt 0 ] || set -- demo deb test
 here=$PWD/build/release/$release
 root=$here/root
 
@@ -77,15 +78,15 @@ LIST
 # The system's root, from the archive. /dev is the host's later.
 unpack() {
     [ -z "${FRESH:-}" ] || remove
-    [ ! -e "$here/root.done" ] || return 0
+    [ ! -e "$root.done" ] || return 0
     remove
     mkdir "$root"
     "${spaces[@]}" tar -x -p --numeric-owner --exclude='./dev/*' -C "$root" <"$here/base.tar"
-    touch "$here/root.done"
+    touch "$root.done"
 }
 
 remove() {
-    rm -f "$here/root.done"
+    rm -f "$root.done"
     [ ! -e "$root" ] || "${spaces[@]}" rm -rf --one-file-system "$root"
 }
 
@@ -141,11 +142,36 @@ inside() {
         mkdir -p .host
         pivot_root . .host
         umount -l /.host
-        cd /srv/old
+        cd /srv/old 2>/dev/null || cd /
         shift 2
         exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C "$@"
         ' sh "$root" "$here/archives" CI="${CI:-}" http_proxy="${http_proxy:-}" \
         https_proxy="${https_proxy:-}" no_proxy="${no_proxy:-}" sh -c "$1" </dev/null
+}
+
+update() {
+    inside 'apt-get update -q' >"$here/update.log" 2>&1 ||
+        { tail -n 5 "$here/update.log" >&2; cannot "apt-get update fails"; }
+}
+
+# What make has built, in a system where nothing else is.
+try_deb() {
+    local built=$root file status=0
+    rm -rf "$here/deb"
+    mkdir "$here/deb"
+    "${spaces[@]}" tar -c -C "$built/srv/old/build/deb" . | tar -x -C "$here/deb" --no-same-owner --wildcards '*.deb'
+    root=$here/clean
+    remove
+    unpack
+    carry
+    update
+    for file in "$here"/deb/*.deb tests/tools/installed.sh tests/tools/complete.py; do
+        put "/packages/${file##*/}" <"$file"
+    done
+    say "$release: the package in a system of its own"
+    inside 'sh /packages/installed.sh' || status=$?
+    root=$built
+    return $status
 }
 
 mkdir -p build
@@ -155,16 +181,16 @@ prepare
 unpack
 carry
 copy_tree
-inside 'apt-get update -q' >"$here/update.log" 2>&1 ||
-    { tail -n 5 "$here/update.log" >&2; cannot "apt-get update fails"; }
+update
 for what; do
     case $what in
-    demo | test) what="make $what" ;;
+    demo | deb | test) what="make $what" ;;
     esac
     say "$release: $what"
     # Packages that cannot be had are no fault of the tree's.
     case $what in
     'make demo') packages='images/deps.sh demo' ;;
+    'make deb') packages='images/deps.sh make package' ;;
     'make test') packages=images/deps.sh ;;
     *) packages= ;;
     esac
@@ -172,5 +198,6 @@ for what; do
         { tail -n 5 "$here/packages.log" >&2; cannot "the packages of $what"; }
     status=0
     inside "$what" || status=$?
+    [ "$status:$what" != '0:make deb' ] || try_deb || status=$?
     [ $status = 0 ] || { say "$release: $what: status $status"; exit $status; }
 done

@@ -3,5 +3,6 @@
 #define REPRISE_VERSION_H
 
 #define REPRISE_VERSION "0.1"
+#define REPRISE_DATE    "2026-11-26" /* of the manual pages and the package */
 
 #endif

@@ -2,7 +2,7 @@
 # Programs that use performance counters, and something for them to count: rr, perf -> build/images/counters/:
 # disk.img, version.
 cd "$(dirname "$0")/../.."
-out=build/images/counters
+name=counters
 . images/common.sh
 . images/disk.sh
 

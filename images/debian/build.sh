@@ -2,7 +2,7 @@
 # A Debian server on a disk -> build/images/debian/: disk.img (MBR, one ext4 partition), its vmlinuz
 # and initrd, id_ed25519 (root's key for ssh), version. Needs neither root nor mounts nor loop devices.
 cd "$(dirname "$0")/../.."
-out=build/images/debian
+name=debian
 . images/common.sh
 . images/disk.sh
 here=images/debian

@@ -2,7 +2,7 @@
 # The generic image with Linux' 9p file system, which QEMU has a server for -> build/images/generic-9p/, for
 # `bench.py --part share`. Downloads the generic image's kernel again, for its modules.
 cd "$(dirname "$0")/../.."
-out=build/images/generic-9p
+name=generic-9p
 . images/common.sh
 
 begin_more overlay

@@ -2,7 +2,7 @@
 # The module guest-agent/tsc for the generic image's kernel, a program that tests it, and a module with a
 # race (tests/guest/module), added to that image's initramfs -> build/images/generic-tsc/. Needs Debian's headers of exactly that kernel.
 cd "$(dirname "$0")/../.."
-out=build/images/generic-tsc
+name=generic-tsc
 . images/common.sh
 
 # ext4 has RDTSC of its own: the tests load it.

@@ -1,7 +1,7 @@
 #!/bin/sh
 # A desktop: weston with a terminal, on Debian's Mesa -> build/images/gpu-desktop/.
 cd "$(dirname "$0")/../.."
-out=build/images/gpu-desktop
+name=gpu-desktop
 . images/common.sh
 . images/disk.sh
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Debian's Mesa with programs that draw -> build/images/gpu-mesa/.
 cd "$(dirname "$0")/../.."
-out=build/images/gpu-mesa
+name=gpu-mesa
 . images/common.sh
 . images/disk.sh
 here=images/gpu-mesa

@@ -2,7 +2,7 @@
 # The generic image's kernel and display modules, and one program as process 1: it draws with virgl,
 # without Mesa -> build/images/gpu-raw/. The program alone is there too, for other images (--add).
 cd "$(dirname "$0")/../.."
-out=build/images/gpu-raw
+name=gpu-raw
 . images/common.sh
 
 work="$out.tmp"

@@ -2,7 +2,7 @@
 # Debian's programs of 32 bits under its 64-bit kernel -> build/images/i386/: vmlinuz, initrd, disk.img, tree/
 # (the same files, for the host), static/ (the kernel's x86 selftests for kernels of 32 bits), version.
 cd "$(dirname "$0")/../.."
-out=build/images/i386
+name=i386
 . images/common.sh
 . images/disk.sh
 here=images/i386
@@ -19,7 +19,7 @@ from_generic "$work/initramfs/modules" crc16 crc32c_generic mbcache jbd2 ext4
 mkdir -p "$work/initramfs/bin"
 install -m 755 $here/enter "$work/initramfs/bin/i386"
 initramfs "$work/initramfs" "$work/more"
-cat build/images/generic/initrd "$work/more" >"$work/initrd"
+cat "$images"/generic/initrd "$work/more" >"$work/initrd"
 
 say "i386: fetching the kernel's source for its selftests"
 source=$(resolve linux-source)

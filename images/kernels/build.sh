@@ -2,7 +2,7 @@
 # Debian's kernels that are no Linux -> build/images/kernels/: Xen (Multiboot 1 and 2), iPXE (by its code of 16
 # bits only), memtest86+ (by that of 16 and of 32 bits).
 cd "$(dirname "$0")/../.."
-out=build/images/kernels
+name=kernels
 . images/common.sh
 work="$out.tmp"
 rm -rf "$work"

@@ -22,6 +22,6 @@ refresh() {
 apt-get update -qq >&2 || say "not all package lists could be had"
 machine=-m32
 for kind in 686 686-pae; do
-    out=build/images/linux-$kind
+    out=$images/linux-$kind
     kernel_image linux-image-$kind
 done

@@ -2,7 +2,7 @@
 # Real programs on a disk with what `bench.py --part real` has them do -> build/images/programs/: disk.img,
 # tree/ (the same files, for the host), version.
 cd "$(dirname "$0")/../.."
-out=build/images/programs
+name=programs
 . images/common.sh
 . images/disk.sh
 here=tests/bench/real

@@ -1,7 +1,7 @@
 #!/bin/sh
 # The generic image's kernel and the agent that runs one program (guest-agent/agent) -> build/images/run/.
 cd "$(dirname "$0")/../.."
-out=build/images/run
+name=run
 . images/common.sh
 work="$out.tmp"
 rm -rf "$work"
@@ -9,7 +9,7 @@ mkdir -p "$work/root/dev"
 from_generic "$work/root/modules" virtio virtio_ring virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci \
     virtio-rng virtio_console failover net_failover virtio_net fuse virtiofs overlay \
     drm drm_kms_helper drm_shmem_helper virtio_dma_buf virtio-gpu
-[ ! -f build/images/generic/modules/rng-core.ko ] || cp build/images/generic/modules/rng-core.ko "$work/root/modules/"
+[ ! -f "$images"/generic/modules/rng-core.ko ] || cp "$images"/generic/modules/rng-core.ko "$work/root/modules/"
 # The kernel is unpacked at each start of a program; xz takes four times as long as all the rest. The same bytes,
 # packed with zstd in the same bzImage (Documentation/arch/x86/boot.rst: setup_sects, payload_offset, payload_length),
 # with their size behind, as the kernel's build puts it.

@@ -45,10 +45,9 @@ def gpu(t):
     t.check(all(len(x) == 1 for x in shown) and shown == sorted(shown), f"pictures that are its frames: {shown}")
     number = shown[-1][0]
     x, y = WIDTH // 16 + SQUARE // 2, HEIGHT * 5 // 8 + SQUARE // 2
-    latest = t.dir / "data/reprise/latest"
-    who = json.loads(t.run(t.reprise, "gpu", "who", "--json", "--frame", number, latest, x, y).out)
-    t.has(t.run(t.reprise, "gpu", "show", latest, f"{who['number']}.{who['dword']}").text, "DRAW_VBO")
-    place = json.loads(t.run(t.reprise, "replay", "--to", f"gpu:{who['number']}", "--json", latest).out)
+    who = json.loads(t.run(t.reprise, "gpu", "who", "--json", "--frame", number, x, y).out)
+    t.has(t.run(t.reprise, "gpu", "show", f"{who['number']}.{who['dword']}").text, "DRAW_VBO")
+    place = json.loads(t.run(t.reprise, "replay", "--to", f"gpu:{who['number']}", "--json").out)
     t.equal(place["process"]["comm"], "triangle", "whose instruction hands it to the GPU")
     for size, code, what in (("640", USAGE, "no WIDTHxHEIGHT"), ("1x1", OURS, "cannot be made")):
         t.has(run(t, "true", options=(f"--gpu={size}",), code=code).error, what)

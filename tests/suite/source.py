@@ -80,6 +80,7 @@ FILE_SCOPE = {
     "vmm/host/terminal.o": "exit and fatal-signal hooks exist once per process",
     "vmm/netd/resolv.o": "what the fopen of libslirp reads",
     "vmm/cpu/dbt/host.o": "signal handlers exist once per process",
+    "vmm/cmd/command_table.o": "which table a process was started to show; it ends with that",
     "vmm/cmd/disk_option.o": "what the command line names, to the program's end",
     "vmm/cmd/interrupt.o": "signal handlers exist once per process",
     "virtio-gpu-log/renderer/host.o": "libvirglrenderer exists once per process",

@@ -160,7 +160,7 @@ def no_renderer(t):
     alone.parent.mkdir()
     alone.write_bytes((t.build / "reprise").read_bytes())
     alone.chmod(0o755)
-    refused(t, "--gpu=virgl: cannot start the renderer .*No such file", reprise=alone)
+    refused(t, "--gpu=virgl: cannot start the renderer: reprise-gpu is missing.* neither .*alone/reprise-gpu nor", reprise=alone)
     # 2D needs none of that.
     r = t.run(alone, "record", "-o", t.dir / "flat", "--kernel", IMAGES / "tiny" / "paging.elf",
               "--memory", "16M", "--gpu", "2d", env={"LD_LIBRARY_PATH": broken})

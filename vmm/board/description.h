@@ -166,8 +166,9 @@ struct description_row {
     const char *says;      /* to who gives another value; % is "LEAST to MOST" */
     const char *json;      /* its key in `info --json` */
     enum description_line line;
-    const char *show;   /* on that line; % is the value, "a|b": a if the value is 0, else b */
-    bool first;         /* before the rows of that line that stand above */
+    bool if_there;    /* ... only if its node is there: what holds without it goes without saying */
+    const char *show; /* on that line; % is the value, "a|b": a if the value is 0, else b */
+    bool first;       /* before the rows of that line that stand above */
     const char *option; /* of `record`; "gpu.hz": hz=N of --gpu; "no-realtime": sets 0 */
     int key;            /* its letter; 0: none */
     const char *arg;    /* what the value is, for people; SIZE and TIME have forms of their own */

@@ -77,7 +77,7 @@ int cmd_checkpoint(int argc, char **argv)
 {
     static const struct argp argp = {.options = options,
                                      .parser = parse,
-                                     .args_doc = "DIR",
+                                     .args_doc = "[DIR]",
                                      .doc = doc,
                                      .children = disk_option_children};
     struct checkpoint_args a = {.every = DEFAULT_EVERY};

@@ -43,41 +43,19 @@ enum {
     "through "                                                                                     \
     "the debug-exit port."
 
-int cmd_record(int argc, char **argv);
-int cmd_run(int argc, char **argv);
-int cmd_hunt(int argc, char **argv);
-int cmd_simplify(int argc, char **argv);
-int cmd_ls(int argc, char **argv);
-int cmd_rm(int argc, char **argv);
+#define COMMAND(name, function, needs, summary) int function(int argc, char **argv);
+#include "cmd/commands.def"
 /* `record`, with a guest's agent (guest-agent/agent) at the other end of that socket; -1: none. */
 int record_with_agent(int argc, char **argv, int agent);
-int cmd_replay(int argc, char **argv);
 /* Compares the recording's checkpoints, too; for `verify`. */
 int cmd_replay_checking(int argc, char **argv);
-int cmd_info(int argc, char **argv);
-int cmd_events(int argc, char **argv);
-int cmd_trace(int argc, char **argv);
-int cmd_diff(int argc, char **argv);
-int cmd_symbols(int argc, char **argv);
-int cmd_core(int argc, char **argv);
-int cmd_ps(int argc, char **argv);
-int cmd_gdb(int argc, char **argv);
-int cmd_debug(int argc, char **argv);
-int cmd_checkpoint(int argc, char **argv);
-int cmd_disk(int argc, char **argv);
-int cmd_pcap(int argc, char **argv);
-int cmd_gpu(int argc, char **argv);
-int cmd_doctor(int argc, char **argv);
-int cmd_pack(int argc, char **argv);
-int cmd_unpack(int argc, char **argv);
-int cmd_verify(int argc, char **argv);
-int cmd_sign(int argc, char **argv);
 
 /* A word of the command line that says what is to be done; the rest of the line belongs to it. */
 struct verb {
     const char *name;
     int (*run)(int argc, char **argv);
     unsigned needs; /* enum sandbox_need, once it is locked in; 0: it has verbs, or locks nothing */
+    const char *summary;
 };
 struct verb_choice {
     const struct verb *verbs;
@@ -87,13 +65,17 @@ struct verb_choice {
     int argc;
     char **argv;
 };
-/* argp's parser, whose input is a struct verb_choice. */
-error_t verb_parse(int key, char *arg, struct argp_state *state);
+/* Finds the verb on the command line, or ends with what is wrong with it. Help is `before`, a list
+ * of the verbs, `after`. */
+void verb_choose(struct verb_choice *c, const char *before, const char *after, int argc,
+                 char **argv);
 /* Runs what was chosen, named after `program`; its exit code. */
 int verb_run(const struct verb_choice *c, const char *program);
 
 /* argp_parse() for a command: options that do not exist are named with the one that was meant. */
 void option_parse(const struct argp *argp, int argc, char **argv, void *input);
+/* The same of a command whose options end where another one's begin. */
+void option_parse_in_order(const struct argp *argp, int argc, char **argv, void *input);
 /* The one of `names` (n of them, `stride` bytes apart) that a typo was meant to be; NULL: none. */
 const char *option_meant(const char *typo, const char *const *names, size_t n, size_t stride);
 
@@ -114,6 +96,9 @@ u64 option_code_cache(struct argp_state *state, const char *arg);
  * the latest of `reprise run` (run_place.h). */
 void option_recording(struct argp_state *state, const char *arg, const char **dir);
 void option_need_recording(struct argp_state *state, const char **dir);
+/* ARGP_KEY_ARGS of a command that takes [DIR] and `more` numbers: where these begin; NULL if some
+ * are missing. `*dir` stays NULL if there is neither a DIR nor a latest recording. */
+char **option_recording_and(struct argp_state *state, unsigned more, const char **dir);
 /* Of an option whose gdb ENDPOINT may be left out or follow after a space. */
 const char *option_endpoint(struct argp_state *state);
 /* A date and time, UTC unless it says otherwise ("2026-11-22T10:57:29Z", "2026-11-22 10:57+01:00",

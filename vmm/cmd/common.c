@@ -2,8 +2,10 @@
 #define _GNU_SOURCE /* strptime, timegm */
 #include "cmd/run_place.h"
 #include "cmd/cmd.h"
+#include "cmd/command_table.h"
 #include "board/kernel.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -127,6 +129,18 @@ void option_need_recording(struct argp_state *state, const char **dir)
         argp_error(state, "which recording?");
 }
 
+char **option_recording_and(struct argp_state *state, unsigned more, const char **dir)
+{
+    char **args = state->argv + state->next;
+    unsigned n = (unsigned)(state->argc - state->next);
+    if (n > more + 1)
+        argp_error(state, "'%s' is one argument too many", args[more + 1]);
+    state->next = state->argc;
+    bool given = n == more + 1 || (n && (*args[0] < '0' || *args[0] > '9'));
+    *dir = given ? args[0] : run_place_last();
+    return n - given < more ? NULL : args + given;
+}
+
 /* `--gdb ENDPOINT` with a space, although ENDPOINT may be left out: if what follows looks like one,
  * it is one. */
 const char *option_endpoint(struct argp_state *state)
@@ -241,7 +255,7 @@ char *text_count(u64 n, char out[32])
     return out;
 }
 
-error_t verb_parse(int key, char *arg, struct argp_state *state)
+static error_t verb_parse(int key, char *arg, struct argp_state *state)
 {
     struct verb_choice *c = state->input;
     if (key == ARGP_KEY_NO_ARGS)
@@ -260,6 +274,40 @@ error_t verb_parse(int key, char *arg, struct argp_state *state)
     c->argc = state->argc - state->next + 1;
     state->next = state->argc;
     return 0;
+}
+
+/* What argp shows as help; for the rest of the program's life. */
+static char *verb_help(const struct verb_choice *c, const char *before, const char *after)
+{
+    char *text = NULL;
+    size_t size;
+    int width = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (!out)
+        return NULL;
+    for (size_t i = 0; i < c->n; i++)
+        width = MAX(width, (int)strlen(c->verbs[i].name));
+    fprintf(out, "%s\n\n%c%ss:\n", before, toupper(c->what[0]), c->what + 1);
+    for (size_t i = 0; i < c->n; i++)
+        fprintf(out, "  %-*s  %s\n", width, c->verbs[i].name, c->verbs[i].summary);
+    fprintf(out, "\n%s", after);
+    return fclose(out) ? NULL : text;
+}
+
+void verb_choose(struct verb_choice *c, const char *before, const char *after, int argc,
+                 char **argv)
+{
+    char args[40];
+    snprintf(args, sizeof(args), "%s [OPTION...]", c->what);
+    for (char *p = args; *p && *p != ' '; p++)
+        *p = (char)toupper(*p);
+    char *text = verb_help(c, before, after);
+    const struct argp argp = {.parser = verb_parse, .args_doc = args, .doc = text};
+    const struct command_table table = {
+        .name = argv[0], .argp = &argp, .verbs = c->verbs, .n = c->n, .before = before};
+    command_table_show(&table);
+    argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, c);
+    free(text);
 }
 
 int verb_run(const struct verb_choice *c, const char *program)

@@ -144,7 +144,7 @@ int cmd_core(int argc, char **argv)
 {
     static const struct argp argp = {.options = options,
                                      .parser = parse,
-                                     .args_doc = "DIR",
+                                     .args_doc = "[DIR]",
                                      .doc = doc,
                                      .children = travel_option_children};
     struct core_args a = {.at = {.kind = POINT_END}};

@@ -50,10 +50,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case O_JSON: a->json = true; break;
     case 'o': a->output = arg; break;
     case ARGP_KEY_ARG:
-        if (!a->dir)
-            a->dir = arg;
-        else if (!a->verb && !strcmp(arg, "export"))
+        if (!a->verb && !strcmp(arg, "export"))
             a->verb = arg;
+        else if (!a->dir)
+            a->dir = arg;
         else
             argp_error(state, "'%s': the one thing to do with a disk is `export`", arg);
         break;
@@ -138,7 +138,7 @@ static int export(const struct disk_args *a, struct travel *tr)
 int cmd_disk(int argc, char **argv)
 {
     static const struct argp argp = {
-        .options = options, .parser = parse, .args_doc = "DIR [export]", .doc = doc};
+        .options = options, .parser = parse, .args_doc = "[DIR] [export]", .doc = doc};
     struct disk_args a = {.at = {.kind = POINT_END}};
     option_parse(&argp, argc, argv, &a);
     if (!a.verb)

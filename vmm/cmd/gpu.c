@@ -12,34 +12,23 @@
 #include "replay/pack.h"
 
 static const struct verb verbs[] = {
-    {"list", gpu_list, SANDBOX_READ},
-    {"show", gpu_show, SANDBOX_READ},
-    {"replay", gpu_replay, SANDBOX_READ},
-    {"diff", gpu_diff, SANDBOX_READ},
-    {"trim", gpu_trim, SANDBOX_READ},
-    {"who", gpu_who, SANDBOX_READ},
-    {"extract", gpu_extract, SANDBOX_READ | SANDBOX_CODE},
+    {"list", gpu_list, SANDBOX_READ, "the commands, one a line"},
+    {"show", gpu_show, SANDBOX_READ, "one command in full, with the state that was bound"},
+    {"replay", gpu_replay, SANDBOX_READ, "draws it without the machine: frames, times, hashes"},
+    {"diff", gpu_diff, SANDBOX_READ, "where two streams, or two drivers, part"},
+    {"trim", gpu_trim, SANDBOX_READ, "a smaller stream that draws the same frames"},
+    {"who", gpu_who, SANDBOX_READ, "the draw that a pixel is from"},
+    {"extract", gpu_extract, SANDBOX_READ | SANDBOX_CODE,
+     "the stream of a recording that was made without it"},
 };
-
-static const char doc[] =
-    "Inspects the stream of GPU commands of a recording (the file " GPU_LOG_NAME ", which stands "
-    "alone).\n\n"
-    "Verbs:\n"
-    "  list      the commands, one a line\n"
-    "  show      one command in full, with the state that was bound\n"
-    "  replay    draws it without the machine: frames, times, hashes\n"
-    "  diff      where two streams, or two drivers, part\n"
-    "  trim      a smaller stream that draws the same frames\n"
-    "  who       the draw that a pixel is from\n"
-    "  extract   the stream of a recording that was made without it\n\n"
-    "`reprise gpu VERB --help` says more about each." EXIT_HELP;
 
 int cmd_gpu(int argc, char **argv)
 {
-    static const struct argp argp = {
-        .parser = verb_parse, .args_doc = "VERB [OPTION...]", .doc = doc};
     struct verb_choice c = {.verbs = verbs, .n = ARRAY_SIZE(verbs), .what = "verb"};
-    argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &c);
+    verb_choose(&c,
+                "Inspects the stream of GPU commands of a recording (the file " GPU_LOG_NAME
+                ", which stands alone).",
+                "`reprise gpu VERB --help` says more about each." EXIT_HELP, argc, argv);
     return verb_run(&c, "reprise gpu");
 }
 

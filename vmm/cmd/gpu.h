@@ -5,6 +5,9 @@
 #include "cmd/cmd.h"
 #include "virtio-gpu-log/log.h"
 
+/* What `--driver` of several can be. */
+#define GPU_DRIVER_ARG "llvmpipe|softpipe|device:PATH"
+
 int gpu_list(int argc, char **argv);
 int gpu_show(int argc, char **argv);
 int gpu_extract(int argc, char **argv);

@@ -126,7 +126,7 @@ int gpu_extract(int argc, char **argv)
 {
     static const struct argp argp = {.options = options,
                                      .parser = parse,
-                                     .args_doc = "DIR",
+                                     .args_doc = "[DIR]",
                                      .doc = doc,
                                      .children = disk_option_children};
     struct extract_args a = {0};

@@ -568,7 +568,7 @@ static int list_run(struct gpu_log_reader *r, const struct list_args *a)
 int gpu_list(int argc, char **argv)
 {
     static const struct argp argp = {
-        .options = options, .parser = parse, .args_doc = "DIR|FILE", .doc = doc};
+        .options = options, .parser = parse, .args_doc = "[DIR|FILE]", .doc = doc};
     struct list_args a = {0};
     struct err err = {0};
     struct gpu_log_reader *r;

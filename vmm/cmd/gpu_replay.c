@@ -12,7 +12,7 @@ enum { O_DRIVER = 256, O_FRAMES, O_JSON, O_FORCE, O_SCANOUT };
 
 /* clang-format off */
 static const struct argp_option options[] = {
-    {"driver", O_DRIVER, "DRIVER", 0, "llvmpipe (default), softpipe, or device:PATH, a render node such as device:/dev/dri/renderD128", 0},
+    {"driver", O_DRIVER, GPU_DRIVER_ARG, 0, "llvmpipe (default), softpipe, or device:PATH, a render node such as device:/dev/dri/renderD128", 0},
     {"output", 'o', "DIR", 0, "Write the frames there, as frame-000001.png ...", 0},
     {"frames", O_FRAMES, "A..B", 0, "Only these frames (default: all)", 0},
     {"scanout", O_SCANOUT, "N", 0, "What is looked at (default: 0)", 0},
@@ -193,7 +193,7 @@ static int run(const struct replay_args *a, struct gpu_log_reader *log, struct g
 int gpu_replay(int argc, char **argv)
 {
     static const struct argp argp = {
-        .options = options, .parser = parse, .args_doc = "DIR|FILE", .doc = doc};
+        .options = options, .parser = parse, .args_doc = "[DIR|FILE]", .doc = doc};
     struct replay_args a = {.frames = {1, UINT64_MAX, false}};
     struct gpu_log_reader *log;
     struct gpu_player *p;

@@ -74,19 +74,17 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         a->has_resource = true;
         break;
     }
-    case ARGP_KEY_ARG:
-        if (!a->path)
-            a->path = arg;
-        else if (!a->has_number)
-            option_command(state, arg, a);
-        else
-            argp_error(state, "one command at a time");
+    case ARGP_KEY_ARGS: {
+        char **number = option_recording_and(state, 1, &a->path);
+        if (number)
+            option_command(state, *number, a);
         break;
+    }
     case ARGP_KEY_END:
-        if (!a->path || !*a->path)
-            argp_error(state, "which recording or " GPU_LOG_NAME "?");
         if (!a->has_number)
             argp_error(state, "which command? `reprise gpu list` has their numbers");
+        if (!a->path || !*a->path)
+            argp_error(state, "which recording or " GPU_LOG_NAME "?");
         if (!a->png && (a->has_resource || a->force))
             argp_error(state, "--resource and --force are for --png");
         break;
@@ -403,7 +401,7 @@ static int show(const struct show_args *a, struct shown *s, struct err *err)
 int gpu_show(int argc, char **argv)
 {
     static const struct argp argp = {
-        .options = options, .parser = parse, .args_doc = "DIR|FILE N[.D]", .doc = doc};
+        .options = options, .parser = parse, .args_doc = "[DIR|FILE] N[.D]", .doc = doc};
     struct show_args a = {0};
     struct shown s = {0};
     struct err err = {0};

@@ -26,7 +26,7 @@ static const struct argp_option options[] = {
     {"force", O_FORCE, NULL, 0, "Replace FILE", 0},
     {"no-verify", O_NO_VERIFY, NULL, 0, "Do not draw both and compare", 0},
     {"scanout", O_SCANOUT, "N", 0, "What is compared (default: 0)", 0},
-    {"driver", O_DRIVER, "DRIVER", 0, "As for `gpu replay`: contents are as it draws them", 0},
+    {"driver", O_DRIVER, GPU_DRIVER_ARG, 0, "As for `gpu replay`: contents are as it draws them", 0},
     {"json", O_JSON, NULL, 0, "As JSON", 0},
     {0},
 };
@@ -423,7 +423,7 @@ static int run(struct trim *t)
 int gpu_trim(int argc, char **argv)
 {
     static const struct argp argp = {
-        .options = options, .parser = parse, .args_doc = "DIR|FILE", .doc = doc};
+        .options = options, .parser = parse, .args_doc = "[DIR|FILE]", .doc = doc};
     struct trim_args a = {0};
     struct trim t = {.a = &a};
     struct err err;

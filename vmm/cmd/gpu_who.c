@@ -16,7 +16,7 @@ static const struct argp_option options[] = {
     {"frame", O_FRAME, "N", 0, "Where frame N is complete (default: the end of the stream)", 0},
     {"at", O_AT, "POSITION", 0, "... or at a position", 0},
     {"scanout", O_SCANOUT, "N", 0, "Of this scanout (default: 0)", 0},
-    {"driver", O_DRIVER, "DRIVER", 0, "As for `gpu replay`", 0},
+    {"driver", O_DRIVER, GPU_DRIVER_ARG, 0, "As for `gpu replay`", 0},
     {"json", O_JSON, NULL, 0, "As JSON", 0},
     {0},
 };
@@ -31,15 +31,22 @@ static const char doc[] =
 struct who_args {
     const char *path, *driver;
     u32 x, y, scanout;
-    unsigned coordinates;
+    bool has_pixel;
     u64 frame, position;
     bool has_position, json;
 };
 
+static u32 coordinate(struct argp_state *state, const char *arg, const char *what)
+{
+    u64 n = option_number(state, arg, what);
+    if (n > UINT32_MAX)
+        argp_error(state, "%s: no screen has %" PRIu64, what, n);
+    return (u32)n;
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct who_args *a = state->input;
-    u64 n;
     switch (key) {
     case O_DRIVER: a->driver = arg; break;
     case O_FRAME:
@@ -53,21 +60,20 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         break;
     case O_SCANOUT: a->scanout = gpu_option_scanout(state, arg); break;
     case O_JSON: a->json = true; break;
-    case ARGP_KEY_ARG:
-        if (!a->path) {
-            a->path = arg;
-            break;
+    case ARGP_KEY_ARGS: {
+        char **pixel = option_recording_and(state, 2, &a->path);
+        if (pixel) {
+            a->x = coordinate(state, pixel[0], "the column");
+            a->y = coordinate(state, pixel[1], "the row");
+            a->has_pixel = true;
         }
-        n = option_number(state, arg, a->coordinates ? "the row" : "the column");
-        if (n > UINT32_MAX || a->coordinates == 2)
-            argp_error(state, "one pixel at a time");
-        *(a->coordinates++ ? &a->y : &a->x) = (u32)n;
         break;
+    }
     case ARGP_KEY_END:
+        if (!a->has_pixel)
+            argp_error(state, "which pixel? its column and its row");
         if (!a->path || !*a->path)
             argp_error(state, "which recording or " GPU_LOG_NAME "?");
-        if (a->coordinates != 2)
-            argp_error(state, "which pixel? its column and its row");
         if (a->frame && a->has_position)
             argp_error(state, "either --frame or --at");
         break;
@@ -216,7 +222,7 @@ static int run(const struct who_args *a, struct gpu_log_reader *log, struct gpu_
 int gpu_who(int argc, char **argv)
 {
     static const struct argp argp = {
-        .options = options, .parser = parse, .args_doc = "DIR|FILE X Y", .doc = doc};
+        .options = options, .parser = parse, .args_doc = "[DIR|FILE] X Y", .doc = doc};
     struct who_args a = {0};
     struct gpu_log_reader *log;
     struct gpu_player *p;

@@ -268,8 +268,10 @@ static void print_line(const struct machine_description *d, enum description_lin
             const struct description_row *r = &description_rows[i];
             if (r->line != line || node_number(r) != number || r->first != first)
                 continue;
-            there |= description_there(d, r);
-            said |= show_row(d, r, out);
+            bool here = description_there(d, r);
+            there |= here;
+            if (here || !r->if_there)
+                said |= show_row(d, r, out);
         }
     if (out)
         fclose(out);
@@ -432,7 +434,7 @@ static void check_files(struct opened *o, struct err *err)
 int cmd_info(int argc, char **argv)
 {
     static const struct argp argp = {
-        .options = options, .parser = parse, .args_doc = "DIR", .doc = doc};
+        .options = options, .parser = parse, .args_doc = "[DIR]", .doc = doc};
     struct info_args a = {0};
     option_parse(&argp, argc, argv, &a);
     struct err err = {0}, files = {0};

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cmd/cmd.h"
+#include "cmd/command_table.h"
 
 #define WORD_MAX 32
 
@@ -112,10 +113,17 @@ static void refuse(const struct argp *argp, const struct options *o, const char 
     exit(EX_BAD_USAGE);
 }
 
+void option_parse_in_order(const struct argp *argp, int argc, char **argv, void *input)
+{
+    command_table_show(&(struct command_table){.name = argv[0], .argp = argp});
+    argp_parse(argp, argc, argv, ARGP_IN_ORDER, NULL, input);
+}
+
 void option_parse(const struct argp *argp, int argc, char **argv, void *input)
 {
     static const char *const own[] = {"help", "usage", "version"};
     struct options o = {.n = 0};
+    command_table_show(&(struct command_table){.name = argv[0], .argp = argp});
     gather(argp, &o);
     for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
         const char *word = argv[i];

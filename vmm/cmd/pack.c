@@ -265,7 +265,7 @@ int cmd_pack(int argc, char **argv)
 {
     static const struct argp argp = {.options = options,
                                      .parser = parse,
-                                     .args_doc = "DIR",
+                                     .args_doc = "[DIR]",
                                      .doc = doc,
                                      .children = disk_option_children};
     struct pack_args a = {.disks = PACK_DISK_READ};

@@ -272,7 +272,7 @@ int cmd_pcap(int argc, char **argv)
 {
     static const struct argp argp = {.options = options,
                                      .parser = parse,
-                                     .args_doc = "DIR",
+                                     .args_doc = "[DIR]",
                                      .doc = doc,
                                      .children = travel_option_children};
     struct pcap_args a = {.to = {.kind = POINT_END}};

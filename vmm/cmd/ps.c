@@ -244,7 +244,7 @@ int cmd_ps(int argc, char **argv)
 {
     static const struct argp argp = {.options = options,
                                      .parser = parse,
-                                     .args_doc = "DIR",
+                                     .args_doc = "[DIR]",
                                      .doc = doc,
                                      .children = travel_option_children};
     struct ps_args a = {.at = {.kind = POINT_END}};

@@ -449,7 +449,7 @@ static int replay_command(int argc, char **argv, bool checkpoints)
         travel_option_children[0], {&profile_argp, 0, NULL, 0}, {0}};
     const struct argp argp = {.options = options,
                               .parser = parse,
-                              .args_doc = "DIR",
+                              .args_doc = "[DIR]",
                               .doc = doc,
                               .children = children,
                               .help_filter = help};

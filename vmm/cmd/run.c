@@ -257,7 +257,7 @@ static void read_options(int argc, char **argv, struct run_args *a)
     static const struct argp argp = {options, parse, "[--] PROGRAM [ARG...]", doc, NULL,
                                      NULL,    NULL};
     *a = (struct run_args){.machine = {.memory = RUN_MEMORY, .gpu = "none"}};
-    argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, a);
+    option_parse_in_order(&argp, argc, argv, a);
 }
 
 void run_said(int argc, char **argv, struct run_said *out)

@@ -18,44 +18,13 @@
 #include "guest-agent/agent/protocol.h"
 #include "base/file_io.h"
 #include "board/description.h"
+#include "cmd/installed.h"
 #include "cmd/run_place.h"
-#include "host/companion.h"
 #include "replay/recording.h"
 #include "version.h"
 
 #define READY   "reprise-agent: ready"
 #define SECONDS "300" /* in which it is there, on a very slow host */
-
-/* Where images are, beside this program or as it is installed. */
-static char *find_image(struct err *err)
-{
-    static const char *const where[] = {"images/run", "../images/run", "../share/reprise/run"};
-    char program[4096], *path = NULL;
-    const char *named = getenv("REPRISE_IMAGES");
-    if (companion_path("", program, sizeof(program), err))
-        return NULL;
-    for (size_t i = 0; i < ARRAY_SIZE(where) + 1; i++) {
-        int n = i                 ? asprintf(&path, "%s%s", program, where[i - 1])
-                : named && *named ? asprintf(&path, "%s/run", named)
-                                  : -2;
-        if (n == -2)
-            continue;
-        char *kernel = NULL;
-        if (n < 0 || asprintf(&kernel, "%s/vmlinuz", path) < 0) {
-            err_set(err, -ENOMEM, "no memory");
-            return NULL;
-        }
-        bool there = !access(kernel, R_OK);
-        free(kernel);
-        if (there)
-            return path;
-        free(path);
-    }
-    err_set(err, -ENOENT,
-            "the image that programs run in is not there: `make image-run` makes it (beside this "
-            "program, images/run; $REPRISE_IMAGES names another directory of images)");
-    return NULL;
-}
 
 /* What a file is, without a look into it. */
 static int add_file(XXH3_state_t *x, const char *dir, const char *name, struct err *err)
@@ -219,7 +188,7 @@ static void prune(const char *dir, const char *mine)
 char *run_base(const struct run_machine *m, bool anew, struct err *err)
 {
     u64 key;
-    char *image = find_image(err),
+    char *image = installed_image("run", err),
          *dir = image ? run_home("XDG_CACHE_HOME", ".cache", "", true, err) : NULL, *path = NULL,
          *lock = NULL;
     int code = dir ? hash_of(m, image, &key, err) : err->code, fd = -1;

@@ -51,13 +51,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 int cmd_sign(int argc, char **argv)
 {
     static const struct argp argp = {
-        .options = options, .parser = parse, .args_doc = "DIR", .doc = doc};
+        .options = options, .parser = parse, .args_doc = "[DIR]", .doc = doc};
     struct sign_args a = {0};
     struct statement s = {0};
     struct signing_key *key = NULL;
     struct err err = {0};
     struct opened o;
-    argp_parse(&argp, argc, argv, 0, NULL, &a);
+    option_parse(&argp, argc, argv, &a);
     int code = signing_key_read(&key, a.key, true, &err);
     sandbox_write(a.dir); /* the signature */
     if (!code)

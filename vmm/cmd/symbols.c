@@ -111,7 +111,7 @@ int cmd_symbols(int argc, char **argv)
 {
     static const struct argp argp = {.options = options,
                                      .parser = parse,
-                                     .args_doc = "DIR",
+                                     .args_doc = "[DIR]",
                                      .doc = doc,
                                      .children = travel_option_children};
     struct symbols_args a = {.at = {.kind = POINT_END}};

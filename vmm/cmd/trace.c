@@ -234,7 +234,7 @@ int cmd_trace(int argc, char **argv)
 {
     static const struct argp argp = {.options = options,
                                      .parser = parse,
-                                     .args_doc = "DIR",
+                                     .args_doc = "[DIR]",
                                      .doc = doc,
                                      .children = travel_option_children};
     struct trace_args a = {0};

@@ -241,11 +241,11 @@ static int replay(const struct verify_args *a)
 int cmd_verify(int argc, char **argv)
 {
     static const struct argp argp = {
-        .options = options, .parser = parse, .args_doc = "DIR", .doc = doc};
+        .options = options, .parser = parse, .args_doc = "[DIR]", .doc = doc};
     struct verify_args a = {0};
     struct findings f = {0};
     struct signing_key *named = NULL;
-    argp_parse(&argp, argc, argv, 0, NULL, &a);
+    option_parse(&argp, argc, argv, &a);
     if (a.key)
         signing_key_read(&named, a.key, false, &f.wrong);
     int code = a.no_replay ? look(&a, named, &f) : look_apart(&a, named, &f);

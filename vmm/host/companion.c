@@ -20,7 +20,7 @@
 #define FIRST_FD 3
 #define ARGS_MAX 16u
 
-int companion_path(const char *name, char *path, size_t size, struct err *err)
+int companion_beside(const char *name, char *path, size_t size, struct err *err)
 {
     ssize_t n = readlink("/proc/self/exe", path, size - 1);
     if (n < 0)
@@ -31,6 +31,26 @@ int companion_path(const char *name, char *path, size_t size, struct err *err)
     if ((size_t)snprintf(path + used, size - used, "%s", name) >= size - used)
         return err_set(err, -ENAMETOOLONG, "the path of this program is too long");
     return 0;
+}
+
+#define LIBEXEC "../libexec/reprise/"
+
+int companion_path(const char *name, char *path, size_t size, struct err *err)
+{
+    char installed[64];
+    snprintf(installed, sizeof(installed), LIBEXEC "%s", name);
+    int code = companion_beside(name, path, size, err);
+    if (code || !access(path, X_OK))
+        return code;
+    code = companion_beside(installed, path, size, err);
+    if (code || !access(path, X_OK))
+        return code;
+    code = companion_beside("", path, size, err);
+    return code ? code
+                : err_set(err, -ENOENT,
+                          "%s is missing, a program of reprise's own: it is neither %s%s nor "
+                          "%s" LIBEXEC "%s. Install reprise anew, or build it: make",
+                          name, path, name, path, name);
 }
 
 static int spawn(pid_t *pid, const char *program, const struct companion_config *c, const int *high)
@@ -115,7 +135,7 @@ int companion_start_here(pid_t *pid, const struct companion_config *c, bool sibl
     if (!program) {
         int code = companion_path(c->name, path, sizeof(path), err);
         if (code)
-            return code;
+            return err_prefix(err, "cannot start %s", c->what);
         program = path;
     }
     /* Out of the way of the numbers that they get. */
@@ -129,9 +149,7 @@ int companion_start_here(pid_t *pid, const struct companion_config *c, bool sibl
     for (unsigned i = 0; i < c->nfds; i++)
         if (high[i] >= 0)
             close(high[i]);
-    return e ? err_set(err, -e, "cannot start %s '%s': %s%s", c->what, program, strerror(e),
-                       e == ENOENT ? " (it is built with reprise, by make)" : "")
-             : 0;
+    return e ? err_set(err, -e, "cannot start %s '%s': %s", c->what, program, strerror(e)) : 0;
 }
 
 int companion_kill(pid_t pid)

@@ -1,6 +1,6 @@
 /*
  * Programs of ours that run beside the machine, in processes of their own: reprise-gpu,
- * reprise-display. Built and installed with reprise, in its directory.
+ * reprise-display. Built beside reprise, installed in ../libexec/reprise.
  */
 #ifndef REPRISE_HOST_COMPANION_H
 #define REPRISE_HOST_COMPANION_H
@@ -21,7 +21,10 @@ struct companion_config {
     int voice; /* its stderr; -1: ours */
 };
 
-/* Where a program beside this one is. */
+/* "NAME" in the directory of this program, there or not. */
+int companion_beside(const char *name, char *path, size_t size, struct err *err);
+/* Where a program of ours is: beside this one, as it is built, or in ../libexec/reprise, as it is
+ * installed. -ENOENT with a text that says where it was looked for. */
 int companion_path(const char *name, char *path, size_t size, struct err *err);
 
 /* Starts it, in a process group of its own (^C at the terminal is for the machine), with no

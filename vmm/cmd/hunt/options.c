@@ -297,7 +297,7 @@ void hunt_options(int argc, char **argv, struct hunt_args *a)
     *a = (struct hunt_args){.dir = "hunt", .task = -1, .batch = TASK_RUNS, .seed = FIRST_SEED};
     a->argc = argc;
     a->argv = argv;
-    argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, a);
+    option_parse_in_order(&argp, argc, argv, a);
     if (!a->jobs && !a->slurm)
         a->jobs = sched_getaffinity(0, sizeof(set), &set) ? 1 : (unsigned)MAX(CPU_COUNT(&set), 1);
     if (a->limit <= 0)

@@ -336,7 +336,7 @@ int cmd_simplify(int argc, char **argv)
     struct turn_list l = {0};
     struct err err = {0};
     char *best = NULL;
-    argp_parse(&argp, argc, argv, 0, NULL, &s);
+    option_parse(&argp, argc, argv, &s);
     int code = prepare(&s, &err);
     if (!code && asprintf(&best, "%s/best", s.work) < 0)
         code = err_set(&err, -ENOMEM, "no memory");

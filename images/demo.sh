@@ -1,15 +1,16 @@
-#!/bin/bash
-# `make demo`: records a boot of Debian's kernel, replays it, verifies, and says what it took.
-set -euo pipefail
-cd "$(dirname "$0")/.."
+#!/bin/sh
+# `reprise demo`, `make demo`: records a boot of Debian's kernel, replays it, verifies, and says what it took.
+#   images/demo.sh OUTPUT IMAGES    REPRISE=the program
+set -eu
 export LC_ALL=C
-dir=build/demo
+dir=$1
+images=$2
 rec=$dir/boot
 mkdir -p "$dir"
 
 bold= plain=
 if [ -t 1 ]; then
-    bold=$'\e[1m' plain=$'\e[0m'
+    bold=$(printf '\033[1m') plain=$(printf '\033[0m')
 fi
 
 say() {
@@ -25,6 +26,8 @@ seconds() { # nanoseconds
     awk -v ns="$1" 'BEGIN { printf "%.3f s", ns / 1e9 }'
 }
 
+[ -s "$images/linux/version" ] || "$REPRISE" image -o "$images" linux
+
 cat >"$dir/script.sh" <<'SCRIPT'
 echo
 echo "This is $(uname -sr) in the guest, at $(date -u '+%F %T')."
@@ -34,19 +37,21 @@ echo "A hundred processes: $(for i in $(seq 100); do (echo $i); done | awk '{ s 
 grep -E 'MemTotal|MemFree' /proc/meminfo
 SCRIPT
 
-say "1. Recording a boot of $(head -n 1 build/images/linux/version | cut -d' ' -f1) (console below)"
-build/reprise record --force -o "$rec" --kernel build/images/linux/vmlinuz \
-    --initrd build/images/linux/initrd --add "$dir/script.sh:/script.sh" \
-    --append 'reprise.script=/script.sh' </dev/null | tee "$dir/console.recorded"
+say "1. Recording a boot of $(head -n 1 "$images/linux/version" | cut -d' ' -f1) (console below)"
+# A pipe's status is that of its end: a file has the other one.
+{ "$REPRISE" record --force -o "$rec" --kernel "$images/linux/vmlinuz" \
+    --initrd "$images/linux/initrd" --add "$dir/script.sh:/script.sh" \
+    --append 'reprise.script=/script.sh' </dev/null; echo $? >"$dir/status"; } | tee "$dir/console.recorded"
+[ "$(cat "$dir/status")" = 0 ] || exit "$(cat "$dir/status")"
 
 say "2. Replaying it"
 began=$(date +%s%N)
-build/reprise replay "$rec" >"$dir/console.replayed"
+"$REPRISE" replay "$rec" >"$dir/console.replayed"
 replay_ns=$(($(date +%s%N) - began))
 
 say "3. Verifying: every digest of CPU and devices, all memory, the console"
-build/reprise replay --verify --json "$rec" >"$dir/verify.json"
-build/reprise info --json "$rec" >"$dir/info.json"
+"$REPRISE" replay --verify --json "$rec" >"$dir/verify.json"
+"$REPRISE" info --json "$rec" >"$dir/info.json"
 [ "$(field "$dir/verify.json" result)" = same ]
 cmp "$dir/console.recorded" "$dir/console.replayed"
 echo "The console's $(wc -c <"$dir/console.replayed") bytes, final registers, memory and device state are equal."
@@ -61,17 +66,22 @@ printf "$row" 'instructions' "$(field "$dir/info.json" position)" \
 printf "$row" 'wall time' "$(seconds "$(field "$dir/info.json" host_ns)")" "$(seconds $replay_ns)"
 printf "$row" 'log' "$(field "$dir/info.json" log_bytes) bytes" ''
 
+# As one would type it: by its name where that finds it.
+program=$REPRISE
+if [ "$(command -v reprise 2>/dev/null)" -ef "$REPRISE" ]; then program=reprise; fi
+case $program in "$PWD"/*) program=${program#"$PWD"/} ;; esac
+case $images in "$PWD"/*) images=${images#"$PWD"/} ;; esac
+
 say "Try next"
 cat <<EOT
-  build/reprise info $rec                 what was recorded
-  build/reprise events $rec               the log as text
-  build/reprise trace $rec --from 1000000 --to 1000020
+  $program info $rec                 what was recorded
+  $program events $rec               the log as text
+  $program trace $rec --from 1000000 --to 1000020
                                                   instructions, with the registers they changed
-  build/reprise gdb $rec --to console:VFS
+  $program gdb $rec --to console:VFS
                                                   gdb where that was printed, forwards and backwards:
                                                   reverse-stepi, reverse-continue, watch, bt ...
-  build/reprise record -o mine --kernel build/images/linux/vmlinuz --initrd build/images/linux/initrd
+  $program record -o mine --kernel $images/linux/vmlinuz --initrd $images/linux/initrd
                                                   a shell on this terminal; Ctrl-A h helps, Ctrl-A x ends
-  build/reprise replay --verify mine              and your session again
-  make test                                       everything that can be checked here
+  $program replay --verify mine              and your session again
 EOT
