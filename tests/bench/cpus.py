@@ -44,7 +44,7 @@ int main(int argc, char **argv)
 """
 # With systemd.run= it is run instead of a server's services, and the machine ends with it.
 BUILD = f"""mkdir -p /root/b && cd /root/b
-for i in $(seq {FILES}); do printf '#include <stdio.h>\\n#include <string.h>\\n#include <stdlib.h>\\nint f%d(const char *a) {{ char b[99]; snprintf(b, 99, "%%s", a); return atoi(b) + (int)strlen(b); }}\\n' $i >f$i.c; done
+for i in $(seq {FILES}); do printf '#include <stdio.h>\\n#include <string.h>\\n#include <stdlib.h>\\nint f%d(const char *a) {{ char b[99]; snprintf(b, 99, "%%s", a); return atoi(b) + (int)strlen(b); }}\\n' $i >"f$i".c; done
 printf 'all: $(patsubst %%.c,%%.o,$(wildcard *.c))\\n%%.o: %%.c\\n\\tgcc -O2 -c -o $@ $<\\n' >Makefile
 make -s -j4
 """

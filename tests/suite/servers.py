@@ -10,7 +10,7 @@ ok() { echo "$1 ok"; }
 
 mkdir -p /root/project && cd /root/project
 for i in $(seq 10); do
-    printf '#include <stdio.h>\n#include <string.h>\nint part%d(int n)\n{\n    char text[64];\n    snprintf(text, sizeof(text), "%%d", n);\n    int sum = %d;\n    for (size_t i = 0; i < strlen(text); i++)\n        sum = sum * 31 + text[i];\n    return sum %% 1000;\n}\n' $i $i >part$i.c
+    printf '#include <stdio.h>\n#include <string.h>\nint part%d(int n)\n{\n    char text[64];\n    snprintf(text, sizeof(text), "%%d", n);\n    int sum = %d;\n    for (size_t i = 0; i < strlen(text); i++)\n        sum = sum * 31 + text[i];\n    return sum %% 1000;\n}\n' $i $i >"part$i".c
 done
 {
     for i in $(seq 10); do echo "int part$i(int n);"; done
