@@ -7,7 +7,7 @@
 #   images/image.sh --groups NAME                          packages it needs
 #   images/image.sh --installed | --sources                what `make install` takes: recipes, what they use besides
 #
-# Nothing is installed and nothing needs root: of packages that are missing it says so. Status 3: of those.
+# Nothing is installed and nothing needs root: of packages that are missing it says so.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -59,7 +59,7 @@ make_one() {
     done
     missing=$(images/deps.sh --check $(column "$1" 3)) || {
         echo "images: $1 needs packages that are not here. As root: $(images/deps.sh --command $missing)" >&2
-        exit 3
+        exit 1
     }
     # A half of one is not there: a recipe renames what it has made.
     IMAGES_RELEASE=$release "images/$1/build.sh" "$dir"

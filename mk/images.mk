@@ -1,5 +1,8 @@
 # Guest images, from Debian packages: images/README.md. Built once; `make images-clean` to resolve the
 # packages anew.
+# R=trixie: of packages of that release of Debian's, not of this machine's (`make images-clean images R=trixie`: make
+# does not know which one images are of).
+export IMAGES_RELEASE := $(R)
 IMAGES := linux generic
 # Their packages: images/table.
 deps-for-%:

@@ -39,7 +39,8 @@ tree() {
 }
 
 installed() {
-    programs="reprise reprise-net reprise-fs reprise-gpu reprise-display"
+    # What a plain make makes.
+    programs=$(sed -n 's|^all: build/||p' Makefile mk/*.mk)
     for program in $programs; do
         [ -x "build/$program" ] || die "build/$program is not there: make"
     done
@@ -48,10 +49,14 @@ installed() {
     # What an older one had and this one has not.
     [ ! -f "$root/$note" ] || cp "$root/$note" "$list.old"
 
-    put 755 build/reprise bin/reprise
-    for program in ${programs#reprise }; do
-        put 755 "build/$program" "libexec/reprise/$program"
+    for program in $programs; do
+        case $program in
+        reprise) put 755 build/reprise bin/reprise ;;
+        *) put 755 "build/$program" "libexec/reprise/$program" ;;
+        esac
     done
+    # Built where libvirt's headers are.
+    [ ! -x build/reprise-libvirt ] || put 755 build/reprise-libvirt libexec/reprise/reprise-libvirt
     tree images/common.sh images/disk.sh images/deps.sh images/image.sh images/demo.sh images/table images/packages
     tree $(images/image.sh --installed | sed 's#^#images/#') $(images/image.sh --sources)
 
