@@ -34,7 +34,8 @@ image-run: build/images/run/initrd
 # The module for guests without a TSC of their own, for the generic image's kernel. 14 MB from the network.
 GENERIC_TSC_FILES := vmlinuz initrd reprise_tsc.ko tsc-test version
 $(GENERIC_TSC_FILES:%=build/images/generic-tsc/%) &: images/common.sh $(wildcard images/generic-tsc/*) \
-		$(wildcard guest-agent/tsc/*.[ch] guest-agent/tsc/Kbuild) build/images/generic/initrd | deps-for-generic-tsc
+		$(wildcard guest-agent/tsc/*.[ch] guest-agent/tsc/Kbuild) $(wildcard tests/guest/module/*) \
+		build/images/generic/initrd | deps-for-generic-tsc
 	@images/generic-tsc/build.sh
 image-tsc: build/images/generic-tsc/initrd
 

@@ -14,6 +14,7 @@ include=systemd-sysv,udev,dbus,kmod,init,systemd-resolved,libpam-systemd
 include=$include,linux-image-cloud-amd64,initramfs-tools,lz4,e2fsprogs
 include=$include,iproute2,iputils-ping,procps,less,cron,logrotate,ca-certificates,curl
 include=$include,openssh-server,nginx-light,sqlite3,gcc,libc6-dev,make,python3,stress-ng
+include=$include,postgresql,apache2-utils # for tests/soak.py --kind servers
 
 work="$out.tmp"
 rm -rf "$work"

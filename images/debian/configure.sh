@@ -9,6 +9,7 @@ mv /configure.key.pub /root/.ssh/authorized_keys
 chmod 600 /root/.ssh/authorized_keys
 
 systemctl -q enable systemd-networkd.service systemd-resolved.service nginx.service ssh.service reprise-agent.service
+systemctl -q disable postgresql.service # who wants it starts it
 ln -sf ../run/systemd/resolve/stub-resolv.conf /etc/resolv.conf
 # Not useful to a machine whose disk, clock and packages never change behind its back.
 systemctl -q mask systemd-networkd-wait-online.service apt-daily.timer apt-daily-upgrade.timer \

@@ -16,6 +16,7 @@ import sys
 import tempfile
 
 import agent
+import cpus
 import gpu
 import hunt
 import kvm
@@ -75,12 +76,12 @@ def main():
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     parser.add_argument("--part", choices=("record", "travel", "server", "gpu", "kvm", "speed", "real",
-                                           "share", "hunt", "agent", "all"),
+                                           "share", "hunt", "agent", "cpus", "all"),
                         default="all",
                         help="recording and replay, travel in time (travel.py), a Debian server "
                         "(server.py), programs that draw (gpu.py), the KVM engine (kvm.py), the speed of "
                         "work beside native and QEMU (speed.py), real programs likewise (real.py), files of the "
-                        "host (share.py), a hunt (hunt.py), the agent in a guest (agent.py), or all")
+                        "host (share.py), a hunt (hunt.py), the agent in a guest (agent.py), several vCPUs (cpus.py), or all")
     parser.add_argument("--only", metavar="NAME[,NAME...]", default="all",
                         help="of --part speed or real: some workloads or groups (" +
                         ", ".join([*speed.GROUPS, *real.WHAT]) + ")")
@@ -123,6 +124,10 @@ def main():
             result["notes"] += more["notes"]
         if args.part in ("agent", "all"):
             more = agent.measure(place, args.runs)
+            result["rows"] += more["rows"]
+            result["notes"] += more["notes"]
+        if args.part in ("cpus", "all"):
+            more = cpus.measure(place, args.runs)
             result["rows"] += more["rows"]
             result["notes"] += more["notes"]
         if args.part in ("speed", "all") and only["speed"]:

@@ -69,13 +69,13 @@ class Server:
              "--net", f"user,hostfwd=tcp::{self.ssh_port}-:22,hostfwd=tcp::{self.http_port}-:80",
              *options], stdout=self.out)
 
-    def ssh(self, command, timeout=120, code=0):
+    def ssh(self, command, timeout=120, code=0, **more):
         """Runs a command in the guest; its output."""
         return self.t.run("ssh", "-i", self.key, "-p", str(self.ssh_port), "-o", "BatchMode=yes",
                           "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
                           "-o", "LogLevel=ERROR", "-o", "ConnectTimeout=20",
                           "-o", "ServerAliveInterval=30", "root@127.0.0.1", command,
-                          timeout=timeout, code=code).text
+                          timeout=timeout, code=code, **more).text
 
     def ready(self, seconds=120):
         """Waits until somebody can log in."""
@@ -109,7 +109,7 @@ class Server:
             c.close()
         return total
 
-    def finish(self, timeout=120):
+    def finish(self, timeout=300):
         try:
             _, err = self.child.communicate(timeout=timeout * self.t.slow)
         except subprocess.TimeoutExpired:
@@ -125,8 +125,8 @@ class Server:
         self.ssh("systemctl poweroff", code=None)
         self.t.equal(self.finish(), 0, "the recorder's exit code")
 
-    def verify(self):
-        r = self.t.replay(self.name, timeout=600)
+    def verify(self, timeout=600):
+        r = self.t.replay(self.name, timeout=timeout)
         self.t.equal(r.out, self.log.read_bytes(), "the console of the replay")
         return r
 

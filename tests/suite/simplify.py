@@ -1,7 +1,4 @@
 """`record --from --again` and `reprise simplify`: another run of the same, and which turns a failure needs."""
-import json
-import re
-
 from suite.boot import image
 from suite.harness import ERROR, IMAGES, USAGE, test
 from suite.run_program import own, run
@@ -69,21 +66,3 @@ def none(t):
     t.has(r.error, "does not end so when it is run again")
     t.run(t.reprise, "simplify", t.dir / "rec", code=USAGE)
     t.check(not (t.dir / "other").exists(), "something is left")
-
-
-@test("simplify/counter", cost=100)
-def counter(t):
-    """An unlocked counter, found by a hunt, needs no more than three turns; they are told, and the failure comes again."""
-    image(t, "run")
-    own(t)
-    r = t.run(t.reprise, "hunt", "--json", "-o", t.dir / "hunt", "--runs", 300, "--kinds", 1, "--stop-on", "exit!=0", "--", "run",
-              "--cpus", 2, "--chaos", PLANTED, "counter", timeout=900)
-    seed = next(k["seed"] for k in json.loads(r.out)["kinds"] if k["found"])
-    r = t.run(t.reprise, "simplify", t.dir / "hunt" / f"seed-{seed}", "--share", "/", "-o", t.dir / "simple", timeout=900)
-    n = int(re.match(r"(\d+) turns? otherwise", r.text).group(1))
-    t.check(1 <= n <= 3, f"{n} turns are left")
-    t.equal(len(re.findall(r"(?m)^process +planted", r.text)) > 0, True, "the program is seen")
-    t.equal(len([e for e in t.events("simple") if e["type"] == "turn"]), n, "turns in the log")
-    for _ in range(5):
-        t.replay("simple")
-    return f"seed {seed}, {n} turns"

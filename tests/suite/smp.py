@@ -2,7 +2,8 @@
 import json
 import re
 
-from suite.gdb import need_gdb
+from suite import gdb_record
+from suite.gdb import gdb, need_gdb
 from suite.harness import CRASH, IMAGES, USAGE, test
 
 CPUS = IMAGES / "guest" / "cpus"
@@ -33,6 +34,20 @@ def linux(t):
     t.has(t.replay("next").text, "(?m)^again ok\r?$")
 
 
+@test("smp/spins", cost=8)
+def spins(t):
+    """Who waits for another one in a loop without PAUSE gives the turn on, wherever a run is cut, and with chaos."""
+    for name, *more in (("rec",), ("chaos", "--chaos=3")):
+        r = t.linux(name, "--cpus", 2, "--memory", "256M", "--add", f"{IMAGES / 'guest' / 'spins'}:/bin/spins", *more, append="quiet",
+                    script="spins\n")
+        t.same(name, r, env={"REPRISE_TEST_SLICE": "7919"})
+        if not more:
+            took = int(re.search(r"(?m)^(\d+) ns\r?$", r.text).group(1))
+    t.check(took < 20000, f"a turn took {took} ns: it is used up")
+    t.run(t.build / "tests" / "tools" / "walk", t.dir / "rec", "--seed", 4, "--places", 6, "--moves", 10, timeout=300)
+    return f"{took} ns a turn"
+
+
 @test("smp/many", cost=12)
 def many(t):
     """As many as a machine may have."""
@@ -59,6 +74,43 @@ def seen(t):
     t.has(out, r"Switching to thread 4")
     cores(t, out)
     t.has(t.run(t.reprise, "events", "--json", t.dir / "rec").text, "cpu0,cpu1,cpu2,cpu3,machine,lapic,lapic1,lapic2,lapic3,")
+
+
+@test("smp/steps", cost=12)
+def steps(t):
+    """Steps are of the thread that is selected, whoever's turn it is: while it is recorded, which gdb changes nothing of,
+    and of a process, whose threads run on any vCPU, forwards and back."""
+    need_gdb(t)
+    t.run(*gdb_record.command(t, "plain", "--cpus", "4", guest="startup"))
+    server = gdb_record.recorder(t, "live", "--gdb-wait", "--cpus", "4", guest="startup")
+    live = gdb(t, """watch *((int *)&started + 3)
+continue
+printf "wrote %d\\n", $_thread
+delete
+thread 3
+printf "at %lx\\n", $rip
+stepi
+stepi
+printf "then %lx\\n", $rip
+printf "thread %d\\n", $_thread
+thread 1
+stepi
+printf "first %d\\n", $_thread
+detach
+""", file=IMAGES / "tiny" / "startup.elf", target=server.address, code=None)
+    server.ended()
+    for what in ("wrote 4", "thread 3", "first 1"):
+        t.has(live, f"(?m)^{what}$")
+    t.check(len(set(re.findall(r"(?m)^(?:at|then) (\w+)$", live))) == 2, "two steps lead nowhere")
+    gdb_record.same_end(t, "live")
+    record(t, 4)
+    words = ["info threads", "thread 2", 'printf "from %d at %lx\n", $_thread, $rip', *["stepi"] * 12, 'printf "to %d at %lx\n", $_thread, $rip',
+             *["reverse-stepi"] * 12, 'printf "back %d at %lx\n", $_thread, $rip']
+    out = t.run(t.reprise, "gdb", "--process", "cpus", t.dir / "rec", "--to", "console:lock ok", "--", "-nx", "-batch",
+                *(x for w in words for x in ("-ex", w)), timeout=200).text
+    place = {w: re.search(rf"(?m)^{w} (\d+ at \w+)$", out).group(1) for w in ("from", "to", "back")}
+    t.equal(place["back"], place["from"], "the place after as many steps back")
+    t.check(place["to"] != place["from"] and place["to"].split()[0] == place["from"].split()[0], f"steps of a thread: {place}")
 
 
 def cores(t, out):

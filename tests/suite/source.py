@@ -58,7 +58,7 @@ LAYERS = {
                 # What gdb is taught, in the program.
                 "gdb_session.h"] + CONTRACTS,
     # Commands as functions, for many runs.
-    "vmm/cmd/hunt": ["base/", "cmd/", "cpu/vcpu.h", "host/clock.h", "host/outside.h", "host/sandbox.h", "inspect/", "replay/"] + CONTRACTS[:1],
+    "vmm/cmd/hunt": ["base/", "cmd/", "cpu/engine.h", "cpu/vcpu.h", "live/turns.h", "host/clock.h", "host/outside.h", "host/sandbox.h", "inspect/", "replay/"] + CONTRACTS[:1],
     "vmm/version.h": [],
     "vmm/main.c": ["base/", "cmd/", "version.h"],
     "vmm/machine": ["base/", "board/", "cpu/engine.h", "cpu/stats.h", "cpu/features.h", "cpu/model.h", "cpu/vcpu.h", "dev/",

@@ -367,7 +367,8 @@ static int load_turns(struct session *s, const struct record_args *a, struct err
 
 static void on_switched(void *opaque, const struct machine_switch *turn)
 {
-    turns_write(((struct session *)opaque)->turns_out, turn);
+    if (!turn->plain)
+        turns_write(((struct session *)opaque)->turns_out, turn);
 }
 
 int session_start(struct session *s, const struct record_args *a, struct guest *g, struct err *err)

@@ -88,7 +88,7 @@ struct engine_paranoid {
  * what the manuals leave undefined is the same on every host (x86/canon.h), where positions are
  * instructions. (5: what INIT leaves, of which the machine sees to.)
  */
-#define ENGINE_REVISION 5
+#define ENGINE_REVISION 6
 
 struct engine_config {
     enum cpu_model model;

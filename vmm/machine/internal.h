@@ -43,11 +43,15 @@ enum device_kind {
     F(u32, lowered)   /* so many have lost theirs in it */                                         \
     A(u32, rank, MACHINE_CPUS_MAX)
 
+/* ... from revision 6 on. */
+#define MACHINE_SPIN_STATE(F, A) F(u64, spin) /* of the registers, where the turn was looked at */
+
 struct machine_state {
     MACHINE_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
     MACHINE_BRANCH_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
     MACHINE_BOTH_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
     MACHINE_SMP_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
+    MACHINE_SPIN_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
 };
 
 /* A vCPU: what its engine's calls carry, so that they say who asks. */
@@ -186,6 +190,8 @@ void schedule_turn(struct machine *m);
 pos_t schedule_left(struct machine *m);
 /* May an interrupt or NMI end what all vCPUs wait in? */
 bool schedule_wakes(const struct machine *m);
+/* Are turns looked at for loops that wait? */
+bool schedule_spins(const struct machine *m);
 /* Saved state was loaded. */
 void schedule_loaded(struct machine *m);
 

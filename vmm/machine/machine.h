@@ -103,13 +103,13 @@ void machine_set_taken(struct machine *m, void (*fn)(void *opaque, const struct 
                        void *opaque);
 
 /*
- * A turn that was given by chaos or by an input, otherwise than the schedule has it: when vCPU
- * `cpu` had counted so much, `to` got it. With the same delays, and these as INPUT_TURN instead of
- * the chaos, a machine does the same.
+ * A turn that was given: when vCPU `cpu` had counted so much, `to` got it. With the same delays,
+ * and those that are not plain as INPUT_TURN instead of the chaos, a machine does the same.
  */
 struct machine_switch {
     u32 cpu, to;
-    u64 count; /* engine_count() of `cpu` */
+    u64 count;  /* engine_count() of `cpu` */
+    bool plain; /* as the schedule has it; else chaos or an input gave it otherwise */
 };
 /* Called with each; NULL for nobody. Never affects the guest. */
 void machine_set_switched(struct machine *m,

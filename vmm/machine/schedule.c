@@ -13,6 +13,15 @@
 
 #define TURN 100000u /* positions */
 
+/*
+ * A loop that waits without PAUSE: the general registers and RIP are twice the same, SPIN positions
+ * apart, which is a multiple of the length of most short loops. It need not be true that nothing
+ * else has changed: whoever is taken for one that waits gives the turn on, and has it again. So far
+ * into a turn they are looked at, while another vCPU can run.
+ */
+#define SPIN 2520u /* of 1 to 10, 12, 14, 15, 18, 20, 21 ... */
+static const pos_t looks[] = {2000, 2000 + SPIN, 30000, 30000 + SPIN};
+
 bool schedule_nmi_pending(const struct machine_cpu *c)
 {
     const struct machine *m = c->m;
@@ -166,6 +175,42 @@ void schedule_settle(struct machine *m)
         m->st.chaos_end = chaos_settled(m, here);
 }
 
+bool schedule_spins(const struct machine *m)
+{
+    return m->revision >= 6 && m->ncpus > 1;
+}
+
+/* The next look after `here`; NEVER: no more in this turn. */
+static pos_t next_look(const struct machine *m, pos_t here)
+{
+    if (!schedule_spins(m) || m->st.turn_end < TURN)
+        return NEVER;
+    for (size_t i = 0; i < ARRAY_SIZE(looks); i++)
+        if (m->st.turn_end - TURN + looks[i] > here)
+            return m->st.turn_end - TURN + looks[i];
+    return NEVER;
+}
+
+/* Does the one whose turn it is wait in a loop for another one, which can run? */
+static bool is_spinning(struct machine *m, pos_t here)
+{
+    if (!schedule_spins(m) || m->st.turn_end < TURN)
+        return false;
+    for (size_t i = 0; i < ARRAY_SIZE(looks); i++) {
+        if (m->st.turn_end - TURN + looks[i] != here)
+            continue;
+        if (next(m, m->turn) == m->turn)
+            return false;
+        struct vcpu *v = engine_vcpu(m->turn->engine);
+        engine_sync(m->turn->engine);
+        u64 now = XXH3_64bits_withSeed(v->gpr, sizeof(v->gpr), v->rip);
+        if (i % 2)
+            return now == m->st.spin;
+        m->st.spin = now;
+    }
+    return false;
+}
+
 static void give(struct machine *m, struct machine_cpu *to)
 {
     /* What others write decides which of its flags are live from now on (x86/flags.c). */
@@ -174,12 +219,15 @@ static void give(struct machine *m, struct machine_cpu *to)
     m->turn = to;
     m->st.turn = (u32)(to - m->cpu);
     m->st.turn_end = machine_position(m) + TURN;
+    m->st.spin = 0;
 }
 
-static void tell(const struct machine *m, const struct machine_cpu *to)
+static void tell(const struct machine *m, const struct machine_cpu *to, bool plain)
 {
-    const struct machine_switch s = {
-        .cpu = m->st.turn, .to = (u32)(to - m->cpu), .count = engine_count(m->turn->engine)};
+    const struct machine_switch s = {.cpu = m->st.turn,
+                                     .to = (u32)(to - m->cpu),
+                                     .count = engine_count(m->turn->engine),
+                                     .plain = plain};
     if (m->switched)
         m->switched(m->switched_opaque, &s);
 }
@@ -189,6 +237,11 @@ void schedule_turn(struct machine *m)
     pos_t here = machine_position(m);
     schedule_settle(m);
     bool over = here >= m->st.turn_end || !schedule_can_run(m->turn);
+    if (!over && is_spinning(m, here)) {
+        over = true;
+        if (m->st.chaos)
+            chaos_pause(m->turn);
+    }
     if (!over && (!m->st.chaos || here < m->st.chaos_end))
         return;
     struct machine_cpu *plain = next(m, m->turn), *to = plain;
@@ -199,14 +252,15 @@ void schedule_turn(struct machine *m)
         to = chaos_choose(m, plain, over);
     if (!over && to == m->turn)
         return;
-    if (to != (over ? plain : m->turn))
-        tell(m, to);
+    bool as_without = to == (over ? plain : m->turn);
+    if (to != m->turn || !as_without)
+        tell(m, to, as_without);
     give(m, to);
 }
 
 void schedule_give(struct machine *m, unsigned cpu)
 {
-    tell(m, &m->cpu[cpu]);
+    tell(m, &m->cpu[cpu], false);
     give(m, &m->cpu[cpu]);
 }
 
@@ -216,8 +270,8 @@ pos_t schedule_left(struct machine *m)
 {
     if (next(m, m->turn) == m->turn)
         return NEVER;
-    pos_t end = m->st.chaos ? MIN(m->st.turn_end, m->st.chaos_end) : m->st.turn_end;
-    return end - machine_position(m);
+    pos_t here = machine_position(m), end = MIN(m->st.turn_end, next_look(m, here));
+    return (m->st.chaos ? MIN(end, m->st.chaos_end) : end) - here;
 }
 
 bool schedule_wakes(const struct machine *m)

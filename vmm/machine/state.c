@@ -14,7 +14,9 @@ static const struct state_field machine_fields[] = {ROWS(MACHINE_STATE)},
                                 branch_fields[] = {ROWS(MACHINE_STATE) ROWS(MACHINE_BRANCH_STATE)},
                                 both_fields[] = {ROWS(MACHINE_STATE) ROWS(MACHINE_BRANCH_STATE)
                                                      ROWS(MACHINE_BOTH_STATE)},
-                                smp_fields[] = {ROWS(MACHINE_STATE) ROWS(MACHINE_SMP_STATE)};
+                                smp_fields[] = {ROWS(MACHINE_STATE) ROWS(MACHINE_SMP_STATE)},
+                                spin_fields[] = {ROWS(MACHINE_STATE) ROWS(MACHINE_SMP_STATE)
+                                                     ROWS(MACHINE_SPIN_STATE)};
 #undef ROWS
 static const struct state_desc machine_desc = {"machine", machine_fields,
                                                ARRAY_SIZE(machine_fields),
@@ -23,6 +25,8 @@ static const struct state_desc machine_desc = {"machine", machine_fields,
                                               sizeof(struct machine_state)},
                                smp_desc = {"machine", smp_fields, ARRAY_SIZE(smp_fields),
                                            sizeof(struct machine_state)},
+                               spin_desc = {"machine", spin_fields, ARRAY_SIZE(spin_fields),
+                                            sizeof(struct machine_state)},
                                both_desc = {"machine", both_fields, ARRAY_SIZE(both_fields),
                                             sizeof(struct machine_state)};
 
@@ -33,7 +37,9 @@ static const struct state_desc *own_desc(const struct machine *m)
     case UNIT_BOTH: return &both_desc;
     case UNIT_INSN: break;
     }
-    return m->ncpus > 1 ? &smp_desc : &machine_desc;
+    if (m->ncpus == 1)
+        return &machine_desc;
+    return schedule_spins(m) ? &spin_desc : &smp_desc;
 }
 
 void state_init(struct machine *m)

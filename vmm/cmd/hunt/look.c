@@ -48,8 +48,12 @@ static void note_turns(const struct record *rec, u64 event, struct hunt_end *end
     struct input in;
     if (!record_input(rec, &in))
         return;
-    if (in.kind == INPUT_TURN && end->nturns < HUNT_TURNS)
-        end->turn[end->nturns++] = rec->position;
+    if (in.kind == INPUT_TURN) {
+        if (end->nturns < HUNT_TURNS)
+            end->turn[end->nturns] = rec->position;
+        end->nturns++;
+        end->last_turn = rec->position;
+    }
     if (in.kind != INPUT_CHAOS)
         return;
     end->chaos = in.arg != CHAOS_DELAYS ? get64(in.data) : 0;

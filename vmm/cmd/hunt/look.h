@@ -20,8 +20,9 @@ struct hunt_end {
     struct instant begin;  /* ... at that instant */
     u64 chaos;             /* the seed of its last chaos of turns; 0: none */
     u64 chaos_event;       /* its number in the log */
-    u32 nturns;            /* vCPUs that got their turn otherwise, of which these are the first */
+    u64 nturns;            /* vCPUs that got their turn otherwise, of which these are the first */
     pos_t turn[HUNT_TURNS];
+    pos_t last_turn; /* and the last */
 };
 
 enum hunt_wanted {

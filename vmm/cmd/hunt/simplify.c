@@ -18,30 +18,11 @@
 #include "base/file_io.h"
 #include "cmd/apart.h"
 #include "cmd/cmd.h"
-#include "cmd/hunt/look.h"
+#include "cmd/hunt/simplify.h"
 #include "host/outside.h"
 #include "replay/recording.h"
 
-#define SHARES 4u
-
 enum { O_SHARE = 256, O_RUNS };
-
-struct simplify {
-    const char *dir;
-    const char *output, *share[SHARES];
-    unsigned nshares;
-    u64 most, runs; /* runs, and how many there were */
-    struct hunt_end end;
-    char *work, *rec, *turns, *given; /* a directory of its own, and what is in it */
-    char at[32], chaos[48];
-    bool delays; /* are needed */
-};
-
-/* Turns, a line each. */
-struct list {
-    char **line;
-    size_t n;
-};
 
 /* clang-format off */
 static const struct argp_option options[] = {
@@ -63,8 +44,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     switch (key) {
     case 'o': s->output = arg; break;
     case O_SHARE:
-        if (s->nshares == SHARES)
-            argp_error(state, "--share: %u are the most", SHARES);
+        if (s->nshares == SIMPLIFY_SHARES)
+            argp_error(state, "--share: %u are the most", SIMPLIFY_SHARES);
         s->share[s->nshares++] = arg;
         break;
     case O_RUNS: s->most = option_number(state, arg, "--runs"); break;
@@ -81,15 +62,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 /* ---- lists ---- */
 
-static void list_free(struct list *l)
+static void list_free(struct turn_list *l)
 {
     for (size_t i = 0; i < l->n; i++)
         free(l->line[i]);
     free(l->line);
-    *l = (struct list){0};
+    *l = (struct turn_list){0};
 }
 
-static int list_read(struct list *l, const char *path, struct err *err)
+static int list_read(struct turn_list *l, const char *path, struct err *err)
 {
     char *line = NULL;
     size_t room = 0, all = 0;
@@ -117,7 +98,7 @@ static int list_read(struct list *l, const char *path, struct err *err)
 }
 
 /* All but those from `first` on, `count` of them. */
-static int list_write(const struct list *l, size_t first, size_t count, const char *path,
+static int list_write(const struct turn_list *l, size_t first, size_t count, const char *path,
                       struct err *err)
 {
     FILE *f = fopen(path, "we");
@@ -132,12 +113,9 @@ static int list_write(const struct list *l, size_t first, size_t count, const ch
 
 /* ---- runs ---- */
 
-/* Does it end as the recording does? 1 with *took, the turns that were taken in fact; 0 or <0. The
- * run's recording is left only if so. */
-static int attempt(struct simplify *s, const char *chaos, bool turns, struct list *took,
-                   struct err *err)
+int simplify_run(struct simplify *s, const char *chaos, bool turns, bool *same, struct err *err)
 {
-    const char *argv[24 + 2 * SHARES], **a = argv;
+    const char *argv[24 + 2 * SIMPLIFY_SHARES], **a = argv;
     const char *fixed[] = {"reprise record", "-o",          s->rec,   "--from",
                            s->dir,           "--at",        s->at,    "--again",
                            "--no-notes",     "--turns-out", s->given, chaos};
@@ -153,7 +131,6 @@ static int attempt(struct simplify *s, const char *chaos, bool turns, struct lis
     }
     *a = NULL;
     struct hunt_end end = {0};
-    struct err ignored;
     unlink(s->given);
     s->runs++;
     if (apart_record_quietly(argv, false, s->rec) < 0)
@@ -161,12 +138,26 @@ static int attempt(struct simplify *s, const char *chaos, bool turns, struct lis
     if (access(s->rec, F_OK))
         return err_set(err, -ENOENT, "nothing can begin in %s there", s->dir);
     int code = hunt_look_end(s->rec, &end, err);
-    if (code)
-        return code;
-    bool same = end.known && end.reason == s->end.reason && end.arg == s->end.arg &&
-                !strcmp(end.panic, s->end.panic);
-    if (!same)
-        return recording_remove(s->rec, &ignored) ? err_set(err, -EIO, "%s", ignored.text) : 0;
+    *same = !code && end.known && end.reason == s->end.reason && end.arg == s->end.arg &&
+            !strcmp(end.panic, s->end.panic);
+    return code;
+}
+
+int simplify_drop(struct simplify *s, struct err *err)
+{
+    struct err why;
+    return recording_remove(s->rec, &why) ? err_set(err, -EIO, "%s", why.text) : 0;
+}
+
+/* Does it end as the recording does? 1 with *took, the turns that were taken in fact; 0 or <0. The
+ * run's recording is left only if so. */
+static int attempt(struct simplify *s, const char *chaos, bool turns, struct turn_list *took,
+                   struct err *err)
+{
+    bool same;
+    int code = simplify_run(s, chaos, turns, &same, err);
+    if (code || !same)
+        return code ? code : simplify_drop(s, err);
     list_free(took);
     code = list_read(took, s->given, err);
     return code ? code : 1;
@@ -181,27 +172,27 @@ static int keep(struct simplify *s, const char *as, struct err *err)
     return rename(s->rec, as) ? err_errno(err, "cannot rename %s", s->rec) : 0;
 }
 
-static void progress(const struct simplify *s, size_t turns)
+void simplify_progress(const struct simplify *s, size_t turns)
 {
     if (isatty(STDERR_FILENO))
         fprintf(stderr, "\r\x1b[K%zu turns, %" PRIu64 " runs", turns, s->runs);
 }
 
 /* Without parts of *l, in ever smaller parts, until none can be left out. */
-static int reduce(struct simplify *s, struct list *l, const char *best, struct err *err)
+static int reduce(struct simplify *s, struct turn_list *l, const char *best, struct err *err)
 {
     char none[48];
     snprintf(none, sizeof(none), s->delays ? "%s,delays" : "--chaos=0", s->chaos);
     for (size_t part = MAX(l->n / 2, (size_t)1); l->n;) {
         bool less = false;
         for (size_t first = 0; first < l->n && s->runs < s->most;) {
-            struct list took = {0};
+            struct turn_list took = {0};
             int r = list_write(l, first, part, s->turns, err);
             if (!r)
                 r = attempt(s, none, true, &took, err);
             if (r < 0)
                 return r;
-            progress(s, l->n);
+            simplify_progress(s, l->n);
             if (!r) {
                 first += part;
                 continue;
@@ -219,9 +210,26 @@ static int reduce(struct simplify *s, struct list *l, const char *best, struct e
     return 0;
 }
 
-static int find(struct simplify *s, struct list *l, const char *best, struct err *err)
+/* A few turns at the same places. */
+static int search(struct simplify *s, struct turn_list *l, const char *best, struct err *err)
 {
-    struct list took = {0};
+    bool found;
+    if (l->n < 2 || s->runs >= s->most)
+        return 0;
+    int code = simplify_search(s, l, best, &found, err);
+    if (code || !found)
+        return code;
+    list_free(l);
+    code = list_read(l, s->given, err);
+    if (!code)
+        code = keep(s, best, err);
+    s->delays = false;
+    return code ? code : reduce(s, l, best, err);
+}
+
+static int find(struct simplify *s, struct turn_list *l, const char *best, struct err *err)
+{
+    struct turn_list took = {0};
     char less[64];
     int r = attempt(s, s->chaos, false, l, err);
     if (!r)
@@ -249,12 +257,14 @@ static int find(struct simplify *s, struct list *l, const char *best, struct err
     *l = took;
     if (keep(s, best, err))
         return err->code;
-    return reduce(s, l, best, err);
+    r = reduce(s, l, best, err);
+    return r ? r : search(s, l, best, err);
 }
 
 /* ---- what is left ---- */
 
-static int show(const struct simplify *s, const struct list *l, const char *best, struct err *err)
+static int show(const struct simplify *s, const struct turn_list *l, const char *best,
+                struct err *err)
 {
     struct hunt_end end = {0};
     char to[64];
@@ -264,7 +274,7 @@ static int show(const struct simplify *s, const struct list *l, const char *best
         return code;
     printf("%zu turn%s otherwise than without chaos%s, after %" PRIu64 " runs\n", l->n,
            l->n == 1 ? "" : "s", s->delays ? ", with delays" : "", s->runs);
-    for (size_t i = 0; i < l->n && i < end.nturns; i++) {
+    for (size_t i = 0; i < l->n && i < end.nturns && i < HUNT_TURNS; i++) {
         unsigned from = 0, after = 0;
         sscanf(l->line[i], "%u %*u %u", &from, &after);
         printf("\nTurn %zu of %zu, at position %" PRIu64 ": from CPU %u to CPU %u\n", i + 1, l->n,
@@ -323,7 +333,7 @@ int cmd_simplify(int argc, char **argv)
 {
     static const struct argp argp = {options, parse, "[DIR]", doc, NULL, NULL, NULL};
     struct simplify s = {.most = 2000};
-    struct list l = {0};
+    struct turn_list l = {0};
     struct err err = {0};
     char *best = NULL;
     option_parse(&argp, argc, argv, &s);
