@@ -48,7 +48,7 @@ named() {
         END { exit bad }'
 }
 
-groups="reprise gpu display draw image disk windows debug test"
+groups="reprise gpu display libvirt draw image disk windows debug test"
 
 packages_of() {
     case $1 in
@@ -59,6 +59,8 @@ packages_of() {
     # reprise-gpu; reprise-display.
     gpu) echo "libvirglrenderer-dev libepoxy-dev libseccomp-dev" ;;
     display) echo "libvncserver-dev libsdl2-dev" ;;
+    # reprise-libvirt, which is left out of the build where these are missing; libvirt0 comes along.
+    libvirt) echo "libvirt-dev libxml2-dev" ;;
     # Drawing: Mesa's software rasterizers, without a screen. Needed when reprise-gpu runs.
     draw) echo "libegl1 libegl-mesa0 libgl1-mesa-dri libopengl0" ;;
     # Images: apt-get downloads packages, dpkg-deb unpacks them, cpio makes the initramfs, of modules
@@ -69,14 +71,16 @@ packages_of() {
     # Programs for Wine.
     windows) echo "gcc-mingw-w64-i686-win32 gcc-mingw-w64-x86-64-win32 binutils make" ;;
     debug) echo "gdb" ;;
-    # Tests: cmocka; their driver is in Python; gdb and packers as peers; file systems; iasl; clang.
+    # Tests: cmocka; their driver is in Python; gdb and packers as peers; file systems; iasl; clang;
+    # libvirt's tools and daemon.
     test) echo "libcmocka-dev clang clang-format python3 binutils gdb gzip xz-utils zstd lz4 device-tree-compiler
         acpica-tools python3-drgn xvfb xdotool gvncviewer libdrm-dev grub-common mtools btrfs-progs
-        xfsprogs qemu-utils openssh-client openssl strace iproute2 mandoc man-db zsh fish" ;;
+        xfsprogs qemu-utils openssh-client openssl strace iproute2 mandoc man-db zsh fish
+        libvirt-clients libvirt-daemon" ;;
     # Packages of this tree, and who looks at them.
     package) echo "build-essential debhelper dpkg-dev fakeroot lintian" ;;
     demo) for g in reprise gpu image debug; do packages_of $g; done ;;
-    make) for g in reprise gpu display debug; do packages_of $g; done ;;
+    make) for g in reprise gpu display libvirt debug; do packages_of $g; done ;;
     *)
         echo "deps: there is no group '$1': $groups package demo make" >&2
         return 2

@@ -25,7 +25,6 @@
 #include "inspect/guest_linux.h"
 #include "inspect/process.h"
 
-#define KERNEL_MAP   0xffffffff80000000ull /* __START_KERNEL_map */
 #define UPPER_HALF   0xffff800000000000ull
 #define DIRECT_MAP   0xffff888000000000ull /* page_offset_base of a kernel without one */
 #define ESPFIX       0xffffff0000000000ull /* 65536 views of one page: not for a core */

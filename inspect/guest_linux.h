@@ -15,6 +15,12 @@
 #include "base/types.h"
 #include "inspect/symbols.h"
 
+#define KERNEL_MAP 0xffffffff80000000ull /* __START_KERNEL_map, of 64 bits */
+
+/* RAM is searched in pieces (one that was never touched is not), for so many candidates at most. */
+#define GUEST_REGION     (2u << 20)
+#define GUEST_CANDIDATES 1000u
+
 struct machine;
 struct ram;
 
@@ -47,6 +53,10 @@ void guest_linux_close(struct guest_linux *g); /* safe on zeros */
 /* Bytes at a linear address: by the current page tables, or where those do not map the kernel's
  * image, by phys_base. false unless all of it is there. */
 bool guest_linux_read(const struct guest_linux *g, gva_t va, void *out, size_t len);
+
+/* The value of VMCOREINFO's line KEY=VALUE as a number in that base; false: it is missing, or none.
+ */
+bool guest_linux_number(const struct guest_linux *g, const char *key, int base, u64 *out);
 
 /* One of the kernel's longs or pointers. */
 bool guest_linux_word(const struct guest_linux *g, gva_t va, u64 *out);

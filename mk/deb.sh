@@ -31,7 +31,7 @@ cp -r mk/debian "$src/debian"
 list() { printf '%s\n' $(images/deps.sh --list "$@") | grep -vxE 'gcc|libc6-dev|make|apt|dpkg|gdb' | paste -sd, | sed 's/,/, /g'; }
 fill() {
     sed -e "s|@MAINTAINER@|$maintainer|" -e "s|@BUILD_DEPENDS@|$(list make)|" \
-        -e "s|@RECOMMENDS@|gcc, libc6-dev, apt, gdb, $(list image draw)|" -e "s|@SUGGESTS@|$(list disk), qemu-utils|" \
+        -e "s|@RECOMMENDS@|gcc, libc6-dev, apt, gdb, $(list image draw)|" -e "s|@SUGGESTS@|$(list disk), libvirt0, qemu-utils|" \
         -e "s|@COPYRIGHT@|$(sed -n 's/^Copyright (c) //p' LICENSE)|" "$1"
 }
 fill mk/debian/control.in >"$src/debian/control"

@@ -39,8 +39,7 @@ tree() {
 }
 
 installed() {
-    # What a plain make makes.
-    programs=$(sed -n 's|^all: build/||p' Makefile mk/*.mk)
+    programs=$(cat build/programs 2>/dev/null) || die "nothing is built: make"
     for program in $programs; do
         [ -x "build/$program" ] || die "build/$program is not there: make"
     done
@@ -55,6 +54,8 @@ installed() {
         *) put 755 "build/$program" "libexec/reprise/$program" ;;
         esac
     done
+    # Built where libvirt's headers are.
+    [ ! -x build/reprise-libvirt ] || put 755 build/reprise-libvirt libexec/reprise/reprise-libvirt
     tree images/common.sh images/disk.sh images/deps.sh images/image.sh images/demo.sh images/table images/packages
     tree $(images/image.sh --installed | sed 's#^#images/#') $(images/image.sh --sources)
 

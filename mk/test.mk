@@ -58,7 +58,7 @@ build/images/guest/%: tests/guest/%.c
 # tests/fuzz: `make fuzz T=log` runs one for long; `make test` a fixed number of mutations of each,
 # always with the address sanitizer.
 # Each target but `recording` has a corpus, which makes the list.
-FUZZ_NAMES  := recording $(notdir $(wildcard tests/fuzz/corpus/*))
+FUZZ_NAMES  := $(filter-out $(if $(HAVE_LIBVIRT),,libvirt_xml),recording $(notdir $(wildcard tests/fuzz/corpus/*)))
 FUZZ_VIRTIO := $(filter virtio-%,$(FUZZ_NAMES))
 FUZZ_SRC    := $(filter-out $(FUZZ_VIRTIO),$(FUZZ_NAMES)) virtio $(FUZZ_VIRTIO:virtio-%=virtio_%)
 FUZZ_HELP   := fake_renderer gpu_commands walk_gpu_log

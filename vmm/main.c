@@ -80,8 +80,8 @@ int main(int argc, char **argv)
                 "`reprise help COMMAND` or `reprise COMMAND --help` says more about "
                 "each." EXIT_HELP,
                 argc, argv);
-    if (c.chosen->run == cmd_record || c.chosen->run == cmd_replay || c.chosen->run == cmd_gdb ||
-        c.chosen->run == cmd_debug)
+    if (c.chosen->run == cmd_record || c.chosen->run == cmd_import_libvirt ||
+        c.chosen->run == cmd_replay || c.chosen->run == cmd_gdb || c.chosen->run == cmd_debug)
         signal(SIGPIPE, SIG_IGN);
     int code = verb_run(&c, "reprise");
     bool earlier = ferror(stdout);

@@ -162,15 +162,32 @@ def branch(t, name, source, seed, **more):
     return re.findall(r"^its ([0-9a-f]{32})", r.text, re.M)
 
 
-@test("begin/seeds", cost=8)
-def seeds(t):
-    """Branches from one point with other seeds have other randomness, at once; with the same one, or with none, the same.
-    Their guest's kernel is told by the generation ID. A machine of before has none, which is said."""
+def booted(t):
+    """A recording left at its prompt, with a kernel that knows the generation ID."""
     image(t, "generic")
     s = Session(t, "rec", "--memory", "512M", "--checkpoint-every", "0.3", image="generic", append="quiet")
     s.prompt()
     s.send("\x01x")
     s.finish()
+
+
+@test("begin/hundred", cost=150)
+def hundred(t):
+    """A hundred branches with a hundred seeds: each replays, no two have the same randomness."""
+    booted(t)
+    seen = set()
+    for seed in range(1, 101):
+        seen.update(branch(t, "branch", "rec", seed))
+        t.equal(len(seen), seed, "random numbers that are different")
+        t.replay("branch")
+        shutil.rmtree(t.dir / "branch")
+
+
+@test("begin/seeds", cost=8)
+def seeds(t):
+    """Branches from one point with other seeds have other randomness, at once; with the same one, or with none, the same.
+    Their guest's kernel is told by the generation ID. A machine of before has none, which is said."""
+    booted(t)
     seen = {}
     for seed in (None, 1, 2, 3, 4, 5):
         got = [branch(t, f"s{seed}{n}", "rec", seed) for n in "ab"]

@@ -3,7 +3,7 @@ import re
 
 from suite.harness import test
 
-PROGRAMS = ["reprise", "reprise-gpu", "reprise-display", "reprise-net", "reprise-fs"]
+PROGRAMS = ["reprise", "reprise-gpu", "reprise-display", "reprise-net", "reprise-fs", "reprise-libvirt"]
 
 
 @test("hardening/binaries")
@@ -12,6 +12,8 @@ def binaries(t):
     libc calls."""
     for name in PROGRAMS:
         path = t.build / name
+        if name == "reprise-libvirt" and not path.exists():
+            continue  # built where libvirt's headers are
         read = lambda what: t.run("readelf", "-W", what, path).text  # noqa: E731
         t.has(read("-h"), r"Type:\s+DYN", f"{name}: PIE")
         segments = read("-l")

@@ -50,6 +50,9 @@ LAYERS = {
     "vmm/netd": ["base/", "netd/", "host/clock.h", "host/landlock.h", "host/net_protocol.h"],
     # The file server of a share: it reads files, and knows no machine.
     "vmm/fsd": ["base/", "fsd/", "host/landlock.h", "host/share_protocol.h"],
+    # A domain of libvirt's, read in a process of its own: it knows what options there are, and no machine.
+    "vmm/libvirt": ["base/", "libvirt/", "board/description.h", "cpu/model.h", "host/disk_format.h", "host/disk_spec.h",
+                    "host/domain_table.h", "host/landlock.h"],
     "vmm/cmd": ["guest-agent/agent/protocol.h", "base/", "board/", "boot/", "host/", "inspect/", "live/", "replay/", "cmd/", "cpu/model.h", "cpu/vcpu.h",
                 "virtio-gpu-log/", "cpu/engine.h", "cpu/stats.def", "version.h", "cpu/kvm/probe.h",
                 # What gdb is taught, in the program.

@@ -531,7 +531,7 @@ int guest_load(struct guest *g, const struct guest_config *c, struct err *err)
         memcpy(d->net[i].backend, id.backend, sizeof(id.backend));
         d->net[i].mtu = id.mtu;
     }
-    if (!code && c->input)
+    if (!code && c->input && strcmp(c->input, GUEST_INPUT_NONE))
         code = input_file_load(&g->input, c->input, err);
     if (!code)
         code = load_ports(g, c, err);

@@ -18,6 +18,8 @@
 
 /* Kernel, initrd and command line are those of the disks' own boot entry. */
 #define GUEST_KERNEL_AUTO "auto"
+/* A keyboard and a tablet that nobody touches. */
+#define GUEST_INPUT_NONE "none"
 
 struct guest_config {
     struct machine_description is; /* as far as options say it */

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "guest-agent/agent/protocol.h"
+#include "cmd/domain.h"
 #include "cmd/engine_option.h"
 #include "cmd/pack.h"
 #include "cmd/session.h"
@@ -259,20 +260,47 @@ static int record_in(void *opaque, const char *dir)
     return record(job);
 }
 
+/* Reads them, and those that a domain of libvirt's is. false: that was all, *code is the exit code.
+ */
+static bool read_options(struct recording_job *job, struct domain_command *domain, int *code)
+{
+    record_options(job->argc, job->argv, &job->a);
+    bool dry = job->a.dry_run;
+    if (!job->a.domain)
+        return true;
+    if (!domain_command(domain, job->argc, job->argv, &job->a, code))
+        return false;
+    free(job->a.guest.add);
+    job->argc = domain->argc;
+    job->argv = domain->argv;
+    record_options(job->argc, job->argv, &job->a);
+    if (dry)
+        domain_print(domain);
+    return !dry;
+}
+
 int record_with_agent(int argc, char **argv, int agent)
 {
     struct recording_job job = {.argc = argc, .argv = argv, .agent = agent};
-    record_options(argc, argv, &job.a);
-    return record(&job);
+    struct domain_command domain = {0};
+    int code;
+    if (read_options(&job, &domain, &code))
+        code = record(&job);
+    domain_command_free(&domain);
+    return code;
 }
 
 int cmd_record(int argc, char **argv)
 {
     struct recording_job job = {.argc = argc, .argv = argv, .agent = -1};
-    record_options(argc, argv, &job.a);
-    return job.a.output && packed_name(job.a.output)
-               ? packed_record(job.a.output, job.a.force, record_in, &job)
-               : record(&job);
+    struct domain_command domain = {0};
+    int code;
+    if (read_options(&job, &domain, &code))
+        code = job.a.output && packed_name(job.a.output)
+                   ? packed_record(job.a.output, job.a.force, record_in, &job)
+                   : record(&job);
+    domain_command_free(&domain);
+    return code;
 }
 
 static int record(struct recording_job *job)

@@ -56,6 +56,9 @@ enum {
     O_TURNS,
     O_TURNS_OUT,
     O_NO_NOTES,
+    O_LIBVIRT,
+    O_LIBVIRT_XML,
+    O_DRY_RUN,
     O_ROW, /* and more: description_rows[] */
 };
 
@@ -80,7 +83,7 @@ static const struct argp_option own_options[] = {
     {"display", O_DISPLAY, "none|vnc=ADDRESS[,OPTION]...|sdl|png-every=SECONDS[,DIR]", 0, "Where the screen of --gpu is shown while recording (default: none; up to 4). With vnc and sdl the guest has a keyboard and a tablet, and what is done with them is recorded. " DISPLAY_HELP, 0},
     {"port", O_PORT, "NAME=WHERE", 0, "A virtio port, /dev/virtio-ports/NAME in the guest, connected to what WHERE says: unix:PATH, a socket where a program can connect; or in:FILE, out:FILE, or both with a comma; up to 7", 0},
     {"share", O_SHARE, "DIR[,tag=NAME]", 0, "A directory of this host, read-only, in the guest: mount -t virtiofs NAME /mnt (NAME is share for the first, share1, ... for others); up to 4, and one for each slot of the bus that is left. A replay needs no DIR", 0},
-    {"input", O_INPUT, "FILE", 0, "A keyboard and a tablet; FILE says what happens to them and when (docs/input.md)", 0},
+    {"input", O_INPUT, "FILE", 0, "A keyboard and a tablet; FILE says what happens to them and when (docs/input.md); none: nothing does", 0},
     {"add", O_ADD, "FILE[:PATH]", 0, "Put a file or directory into the guest, appended to the initrd; may be repeated", 0},
     {"chaos", O_CHAOS, CHAOS_ARG, OPTION_ARG_OPTIONAL, "With several --cpus: " CHAOS_HELP "; 0: none, of a recording that begins in one with chaos", 0},
     {"turns", O_TURNS, "FILE", 0, "With several --cpus: FILE says which CPU gets its turn when, otherwise than usual (docs/chaos.md)", 0},
@@ -99,6 +102,9 @@ static const struct argp_option own_options[] = {
     {"from", O_FROM, "DIR", 0, "Begin in another recording: the machine is the one of DIR, and does what it did there up to --at; from there on it is live. What is made is complete without DIR", 0},
     {"at", O_AT, "POINT", 0, "With --from: where (default: end); a POINT is " POINT_FORMS, 0},
     {"again", O_AGAIN, NULL, 0, "With --from: what came from outside in DIR after that (typed, received by networks and ports) comes again, at the same virtual times; directories are read again: --share. With --chaos, --turns or --seed for another run of the same", 0},
+    {"libvirt", O_LIBVIRT, "[URI/]DOMAIN", 0, "The machine of a domain of libvirt's, by name or UUID, as web, qemu:///system/web: what it is becomes options, those given here add to them and have the last word. What cannot be taken over is told first (docs/libvirt.md)", 0},
+    {"libvirt-xml", O_LIBVIRT_XML, "FILE", 0, "... of a file of its XML (-: standard input)", 0},
+    {"dry-run", O_DRY_RUN, NULL, 0, "With --libvirt or --libvirt-xml: print the command line that it is, and that is all", 0},
     {"force", O_FORCE, NULL, 0, "Replace a recording that is in DIR", 0},
 };
 /* clang-format on */
@@ -429,6 +435,35 @@ static error_t parse_host(int key, char *arg, struct argp_state *state, struct r
     return 0;
 }
 
+/* The words of an option are not for the command line that it becomes. */
+static void drop(const struct argp_state *state, const char *arg, struct record_args *a)
+{
+    unsigned words = arg && state->argv[state->next - 1] == arg ? 2 : 1;
+    for (unsigned i = 0; i < words && a->ndropped < ARRAY_SIZE(a->dropped); i++)
+        a->dropped[a->ndropped++] = state->next - 1 - (int)i;
+}
+
+/* A domain of libvirt's. */
+static error_t parse_domain(int key, char *arg, struct argp_state *state, struct record_args *a)
+{
+    if (key != O_LIBVIRT && key != O_LIBVIRT_XML && key != O_DRY_RUN)
+        return ARGP_ERR_UNKNOWN;
+    drop(state, arg, a);
+    if (key == O_DRY_RUN) {
+        if (a->dry_run)
+            argp_error(state, "--dry-run: once");
+        a->dry_run = true;
+        return 0;
+    }
+    if (a->domain)
+        argp_error(state, "--libvirt, --libvirt-xml: one domain");
+    if (!*arg)
+        argp_error(state, "--%s: it has no name", key == O_LIBVIRT ? "libvirt" : "libvirt-xml");
+    a->domain = arg;
+    a->domain_file = key == O_LIBVIRT_XML;
+    return 0;
+}
+
 /* How long it runs. */
 
 static error_t parse_end(int key, char *arg, struct argp_state *state, struct record_args *a)
@@ -511,6 +546,13 @@ static void check(struct argp_state *state, struct record_args *a)
         list_models();
         exit(0);
     }
+    if (a->domain && a->from)
+        argp_error(state, "--from: the machine is the one of %s; a domain cannot be another one",
+                   a->from);
+    if (a->dry_run && !a->domain)
+        argp_error(state, "--dry-run goes with --libvirt and --libvirt-xml");
+    if (a->domain) /* all of it is looked at once the domain's options are there (domain.c) */
+        return;
     if (g->boot_entry && (!g->kernel || strcmp(g->kernel, GUEST_KERNEL_AUTO)))
         argp_error(state, "--boot-entry goes with --kernel=auto");
     if (g->kernel && !strcmp(g->kernel, GUEST_KERNEL_AUTO) && !g->ndisks)
@@ -560,7 +602,7 @@ static void check(struct argp_state *state, struct record_args *a)
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     static error_t (*const parts[])(int, char *, struct argp_state *, struct record_args *) = {
-        parse_machine, parse_device, parse_host, parse_end};
+        parse_machine, parse_device, parse_host, parse_domain, parse_end};
     error_t code = ARGP_ERR_UNKNOWN;
     if (key == ARGP_KEY_INIT)
         state->child_inputs[0] = &((struct record_args *)state->input)->profile;

@@ -35,6 +35,10 @@ struct record_args {
     const char *endpoint;    /* --gdb; NULL: a socket of its own */
     bool gpu_log;
     u64 gpu_log_limit, overlay_limit, keep_free; /* bytes; 0: none */
+    const char *domain; /* of libvirt's, or a file of its XML: not looked at yet (domain.h) */
+    bool domain_file, dry_run;
+    int dropped[4]; /* words of argv that said so */
+    unsigned ndropped;
     struct display_options display;
     struct profile_options profile;
 };
