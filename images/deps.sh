@@ -62,7 +62,7 @@ packages_of() {
     # reprise-libvirt, which is left out of the build where these are missing; libvirt0 comes along.
     libvirt) echo "libvirt-dev libxml2-dev" ;;
     # Drawing: Mesa's software rasterizers, without a screen. Needed when reprise-gpu runs.
-    draw) echo "libegl1 libegl-mesa0 libgl1-mesa-dri" ;;
+    draw) echo "libegl1 libegl-mesa0 libgl1-mesa-dri libopengl0" ;;
     # Images: apt-get downloads packages, dpkg-deb unpacks them, cpio makes the initramfs, of modules
     # that are packed.
     image) echo "gcc libc6-dev apt dpkg debian-archive-keyring cpio xz-utils zstd e2fsprogs" ;;

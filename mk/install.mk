@@ -1,5 +1,8 @@
 # `make install PREFIX=/usr/local DESTDIR=`, `make uninstall`: mk/install.sh. `make deb`: mk/deb.sh.
 PREFIX ?= /usr/local
+# What is made here: some programs are left out where their libraries are not.
+all:
+	@printf '%s\n' $(notdir $(filter build/%,$^)) >build/programs
 install: all
 	@DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' DOCDIR='$(DOCDIR)' ZSHDIR='$(ZSHDIR)' FISHDIR='$(FISHDIR)' mk/install.sh install
 uninstall:

@@ -39,8 +39,7 @@ tree() {
 }
 
 installed() {
-    # What a plain make makes.
-    programs=$(sed -n 's|^all: build/||p' Makefile mk/*.mk)
+    programs=$(cat build/programs 2>/dev/null) || die "nothing is built: make"
     for program in $programs; do
         [ -x "build/$program" ] || die "build/$program is not there: make"
     done
