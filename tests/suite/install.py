@@ -13,8 +13,9 @@ def commands(t):
     """Of the command table: ["record", ..., "gpu list", ...]."""
     rows = re.findall(r'^COMMAND\("([\w-]+)"', (ROOT / "vmm/cmd/commands.def").read_text(), re.M)
     gpu = re.findall(r'^    \{"(\w+)", gpu_', (ROOT / "vmm/cmd/gpu.c").read_text(), re.M)
-    t.check(len(rows) > 25 and len(gpu) == 7, f"{rows}, {gpu}")
-    return rows + [f"gpu {verb}" for verb in gpu]
+    cpus = re.findall(r'^    \{"(\w+)", cmd_', (ROOT / "vmm/cmd/cpu.c").read_text(), re.M)
+    t.check(len(rows) > 25 and len(gpu) == 7 and len(cpus) == 2, f"{rows}, {gpu}, {cpus}")
+    return rows + [f"gpu {verb}" for verb in gpu] + [f"cpu {verb}" for verb in cpus]
 
 
 def options(t, command):
@@ -162,7 +163,7 @@ def manpages(t):
     for command in every:
         page = (place / f"reprise-{command.replace(' ', '-')}.1").read_text()
         t.equal(t.run(t.reprise, "manpage", *command.split()).text, page, f"the page of {command}")
-        if command != "gpu":
+        if command not in ("gpu", "cpu"):
             named = re.findall(r"^\.TP\n(?:\\fB\\-.\\fR, )?\\fB\\-\\-(.*?)\\fR", page, re.M)
             there = {x.replace("\\-", "-") for x in named}
             t.equal(there, options(t, command), f"options of {command}")
@@ -236,7 +237,7 @@ def bash(t):
     for command in commands(t):
         function = re.search(rf"^_reprise__{re.sub('[ -]', '_', command)}\(\) \{{\n(.*)$", script, re.M)
         t.check(function, f"no function of {command}")
-        if command != "gpu":
+        if command not in ("gpu", "cpu"):
             t.equal(set(re.findall(r" --([a-z-]+)", function.group(1))), options(t, command), command)
     t.has(t.run(t.reprise, "completion", "tcsh", code=USAGE).error, "none for 'tcsh': bash, zsh, fish")
 
