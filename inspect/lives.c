@@ -2,6 +2,7 @@
 #include "inspect/lives.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +11,16 @@ const u16 life_event_fields[LIFE_KINDS] = {
 #include "inspect/life_events.def"
 #undef LIFE_EVENT
 };
+
+bool signal_dumps_core(int number)
+{
+    static const int those[] = {SIGQUIT, SIGILL,  SIGTRAP, SIGABRT, SIGBUS,
+                                SIGFPE,  SIGSEGV, SIGXCPU, SIGXFSZ, SIGSYS};
+    for (size_t i = 0; i < ARRAY_SIZE(those); i++)
+        if (number == those[i])
+            return true;
+    return false;
+}
 
 void lives_init(struct lives *l)
 {

@@ -71,6 +71,10 @@ struct life_crash {
     enum { CRASH_OPEN, CRASH_SURE, CRASH_NOT } is;
 };
 
+/* A signal of which a program dies by a fault of its own, signal(7): the others are sent to end it.
+ */
+bool signal_dumps_core(int number);
+
 struct lives {
     struct life_event *events;
     u32 nevents, events_room;

@@ -20,9 +20,11 @@ static const char doc[] =
     "Replays a recording and lists every instant that has a name, with position, virtual time, and "
     "the "
     "process and program that was at work: marks that programs in the guest made (reprise-mark.h, "
-    "`reprise-agent mark NAME`), marks that were set (`monitor mark`), crashes, and the panic of "
-    "the "
-    "guest's kernel. The first column is a POINT. What was found is kept in a place of yours, so "
+    "`reprise-agent mark NAME`), marks that were set (`monitor mark`), programs that died of a "
+    "fault (a signal that dumps core), oopses, and the panic of the guest's kernel. Programs that "
+    "a "
+    "sent signal ended have a crash#K, too, that is not listed. The first column is a POINT. What "
+    "was found is kept in a place of yours, so "
     "that "
     "the next time takes no replay." EXIT_HELP;
 
@@ -53,6 +55,7 @@ struct named {
     i32 pid; /* 0: nobody that is known */
     const char *program;
     u32 order; /* of those at one position */
+    bool sent; /* its end was sent by somebody: it has its number, and is not shown */
 };
 
 struct list {
@@ -101,6 +104,7 @@ static void add_event(struct list *out, const struct lives *l, const u32 *execut
     struct named *one = add(out, e->at, kind);
     if (!one)
         return;
+    one->sent = e->kind == LIFE_FATAL && !signal_dumps_core((int)(e->code & 0x7f));
     if (e->kind == LIFE_MARK)
         snprintf(one->point, sizeof(one->point), "mark:%s", lives_text(l, e->command));
     else
@@ -196,15 +200,19 @@ static int print(const struct marks_args *a, const struct travel *tr, struct err
         add_made(&all, l);
     if (!code && all.full)
         code = err_set(err, -ENOMEM, "no memory for the list");
+    u32 shown = 0;
+    for (u32 i = 0; i < all.n; i++)
+        shown += !all.all[i].sent;
     if (!code && all.n) {
         number(&all);
         qsort(all.all, all.n, sizeof(*all.all), by_time);
-        if (!a->json)
+        if (!a->json && shown)
             printf("%-28s %16s %13s %7s  %s\n", "POINT", "POSITION", "TIME", "PID", "PROGRAM");
         for (u32 i = 0; i < all.n; i++)
-            print_one(&all.all[i], a->json);
+            if (!all.all[i].sent)
+                print_one(&all.all[i], a->json);
     }
-    if (!code && !all.n && !a->json)
+    if (!code && !shown && !a->json)
         puts("there are no marks, and nothing crashed");
     free(all.all);
     return code;
@@ -214,7 +222,7 @@ int cmd_marks(int argc, char **argv)
 {
     static const struct argp argp = {.options = options,
                                      .parser = parse,
-                                     .args_doc = "DIR",
+                                     .args_doc = "[DIR]",
                                      .doc = doc,
                                      .children = travel_option_children};
     struct marks_args a = {0};

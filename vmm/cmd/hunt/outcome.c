@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/file_io.h"
+#include "inspect/lives.h"
 
 #define CHUNK (1u << 16)
 
@@ -118,16 +119,6 @@ static void last_line(const struct hunt_run *r, const char *name, char out[HUNT_
 
 /* ---- what it came to ---- */
 
-static bool dumps_core(int number)
-{
-    static const int those[] = {SIGQUIT, SIGILL,  SIGTRAP, SIGABRT, SIGBUS,
-                                SIGFPE,  SIGSEGV, SIGXCPU, SIGXFSZ, SIGSYS};
-    for (size_t i = 0; i < ARRAY_SIZE(those); i++)
-        if (number == those[i])
-            return true;
-    return false;
-}
-
 /* The signal by which the program, or one that a shell ran for it, died; 0: none. */
 static int signal_of(const struct hunt_run *r)
 {
@@ -135,7 +126,7 @@ static int signal_of(const struct hunt_run *r)
     if (!r->program.known || r->program.result != RUN_ENDED)
         return 0;
     int number = WIFSIGNALED(s) ? WTERMSIG(s) : WEXITSTATUS(s) > 128 ? WEXITSTATUS(s) - 128 : 0;
-    return dumps_core(number) ? number : 0;
+    return signal_dumps_core(number) ? number : 0;
 }
 
 static bool hangs(const struct hunt_run *r)
