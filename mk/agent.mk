@@ -4,4 +4,4 @@ build/reprise-agent: $(AGENT_FILES) | $(B)/needs/reprise
 	@mkdir -p $(@D)
 	@echo "  CC $@"
 	@WERROR=$(WERROR) guest-agent/build.sh $@
-all: build/reprise-agent
+all test-build: build/reprise-agent

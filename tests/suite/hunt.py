@@ -50,8 +50,8 @@ def planted(t):
     """Planted races are found, each by its kind and place; the first recording of each kind is kept, shows the
     failure again, and no other is there."""
     image(t, "run")
-    kinds = {"counter": r"^status 3: lost N of N$", "wakeup": r"^hang: in planted\+", "deadlock": r"^hang: in planted\+",
-             "publish": r"^crash: signal 11 at 0 in planted\+"}
+    kinds = {"counter": r"^status 3: lost N of N$", "wakeup": r"^hang: in .*\(planted\)", "deadlock": r"^hang: in .*\(planted\)",
+             "publish": r"^crash: signal 11 at 0 in \w+\+0x[0-9a-f]+ \(planted\) < "}
     for kind, outcome in kinds.items():
         r = told(hunt(t, "-o", kind, "--runs", 60, "--kinds", 1, "--stop-on", "crash", "--stop-on", "hang:5", "--stop-on",
                       "exit!=0", behind=("run", PLANTED, kind, DRAWN)))

@@ -351,6 +351,7 @@ def crash(t):
     t.equal(len([p for p in lives if p["pid"] == main["pid"]]), 2, "its threads")
     place = json.loads(t.run(t.reprise, "replay", "--to", "crash", "--json", last(t)).out)
     t.equal(place["process"]["comm"], "p", "who crashed")
+    t.has("\n".join(f["symbol"] for f in place["backtrace"] if f["user"]), r"^\w+\+0x[0-9a-f]+ \(p\)$")
     t.run(t.reprise, "replay", "--to", "exec:p", last(t))
     replayed(t, r)
 

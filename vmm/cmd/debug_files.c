@@ -80,24 +80,10 @@ static u64 find_mapped(struct debug_session *s, const char *path)
     return found ? found : like;
 }
 
-/* What the recording has of the guest's files. */
-static u64 kept(void *opaque, const struct page_cache_file *file, u64 offset)
-{
-    struct debug_session *s = opaque;
-    return kept_there(timeline_kept(s->tr->t), file->inode, file->size, offset);
-}
-
-static size_t read_kept(void *opaque, const struct page_cache_file *file, u64 offset, void *out,
-                        size_t len)
-{
-    struct debug_session *s = opaque;
-    return kept_read(timeline_kept(s->tr->t), file->inode, file->size, offset, out, len);
-}
-
 static int open_mapped(struct debug_session *s, struct debug_file *f, const char *path)
 {
     u64 file = find_mapped(s, path);
-    s->shown.more = (struct guest_file_more){s, kept, read_kept};
+    s->shown.more = travel_files(s->tr);
     return file ? guest_file_open(&f->file, &s->shown.more, &s->shown.layout, machine(s), file)
                 : -ENOENT;
 }

@@ -10,6 +10,7 @@
 
 #include "cpu/vcpu.h"
 #include "inspect/backtrace.h"
+#include "inspect/program_place.h"
 #include "replay/record.h"
 
 #define MEMORY_MAX (1u << 20) /* bytes of one --mem */
@@ -19,7 +20,7 @@ static unsigned cpl(const struct vcpu *c)
     return c->seg_sel[SEG_CS] & 3;
 }
 
-/* Programs, and guests that are no Linux, have no symbols that are worth reading. */
+/* Guests that are no Linux have no symbols that are worth reading. */
 static const struct symbols *kernel_symbols(struct travel *tr, u64 rip)
 {
     const struct vcpu *c = machine_vcpu(timeline_machine(tr->t));
@@ -28,10 +29,32 @@ static const struct symbols *kernel_symbols(struct travel *tr, u64 rip)
     return s && symbols_in_kernel(s, rip) ? s : NULL;
 }
 
-static const char *symbol(struct travel *tr, u64 rip, char *out, size_t size)
+/* Of the program that runs; "" where its kernel does not say what that is. */
+static const char *in_program(struct travel *tr, u64 rip, char *out, size_t size)
 {
-    const struct symbols *s = kernel_symbols(tr, rip);
+    struct machine *m = timeline_machine(tr->t);
+    const struct symbols *s = travel_symbols(tr);
+    const struct guest_file_more more = travel_files(tr);
+    struct program_layout layout;
+    struct program program = {0};
+    struct process runs;
+    struct err ignored;
+    char place[PROGRAM_PLACE_MAX];
+    travel_process(tr, &runs);
+    bool found = s && runs.task && !program_learn(&layout, m, s, &ignored) &&
+                 !program_find(&program, &layout, m, runs.tgid, NULL, 0, &ignored) &&
+                 program_place(&program, &layout, m, &more, rip, 0, place);
+    program_free(&program);
+    snprintf(out, size, "%s", found ? place : "");
+    return out;
+}
+
+static const char *symbol(struct travel *tr, u64 rip, bool user, char *out, size_t size)
+{
+    const struct symbols *s = user ? NULL : kernel_symbols(tr, rip);
     u64 offset;
+    if (user)
+        return in_program(tr, rip, out, size);
     if (!s || !symbols_find(s, rip, &offset))
         return "";
     return symbols_format(s, rip, out, size);
@@ -82,7 +105,7 @@ void print_place(FILE *out, struct travel *tr, unsigned lines)
     fprintf(out, "virtual time  %" PRIu64 ".%09" PRIu64 " s\n", now.time / 1000000000,
             now.time % 1000000000);
     fprintf(out, "RIP           %016" PRIx64 "  %s\n", c->rip,
-            symbol(tr, c->rip, name, sizeof(name)));
+            symbol(tr, c->rip, cpl(c) == 3, name, sizeof(name)));
     fprintf(out, "CPL           %u%s%s\n", cpl(c), cpl(c) == 3 ? " (user)" : "",
             c->halted ? ", halted" : "");
     travel_process(tr, &runs);
@@ -112,8 +135,9 @@ void print_backtrace(FILE *out, struct travel *tr)
     unsigned n = callers(tr, frame);
     for (unsigned i = 0; n > 1 && i < n; i++) {
         char name[256];
-        fprintf(out, "%-14s#%-2u %016" PRIx64 "  %s\n", i ? "" : "backtrace", i, frame[i].address,
-                frame[i].user ? "(user)" : symbol(tr, frame[i].address, name, sizeof(name)));
+        fprintf(out, "%-14s#%-2u %016" PRIx64 "  %s%s\n", i ? "" : "backtrace", i, frame[i].address,
+                frame[i].user ? "(user) " : "",
+                symbol(tr, frame[i].address, frame[i].user, name, sizeof(name)));
     }
 }
 
@@ -126,7 +150,7 @@ static void json_backtrace(FILE *out, struct travel *tr)
         char name[256];
         fprintf(out, "%s{\"address\":\"%" PRIx64 "\",\"user\":%s,\"symbol\":", i ? "," : "",
                 frame[i].address, frame[i].user ? "true" : "false");
-        json_text(out, symbol(tr, frame[i].address, name, sizeof(name)));
+        json_text(out, symbol(tr, frame[i].address, frame[i].user, name, sizeof(name)));
         fputc('}', out);
     }
     fputc(']', out);
@@ -395,7 +419,7 @@ void print_place_json(FILE *out, struct travel *tr, bool registers, bool console
     fprintf(out,
             "{\"position\":%" PRIu64 ",\"time\":%" PRIu64 ",\"rip\":\"%" PRIx64 "\",\"symbol\":",
             now.position, now.time, c->rip);
-    json_text(out, symbol(tr, c->rip, name, sizeof(name)));
+    json_text(out, symbol(tr, c->rip, cpl(c) == 3, name, sizeof(name)));
     fprintf(out, ",\"cpl\":%u,\"halted\":%s", cpl(c), c->halted ? "true" : "false");
     travel_process(tr, &runs);
     if (runs.task) {

@@ -168,6 +168,22 @@ void travel_process(struct travel *tr, struct process *out)
     process_read(&tr->layout, m, out);
 }
 
+static u64 kept(void *opaque, const struct page_cache_file *file, u64 offset)
+{
+    return kept_there(opaque, file->inode, file->size, offset);
+}
+
+static size_t read_kept(void *opaque, const struct page_cache_file *file, u64 offset, void *out,
+                        size_t len)
+{
+    return kept_read(opaque, file->inode, file->size, offset, out, len);
+}
+
+struct guest_file_more travel_files(struct travel *tr)
+{
+    return (struct guest_file_more){timeline_kept(tr->t), kept, read_kept};
+}
+
 void option_point(struct argp_state *state, const char *arg, const char *what, struct point *out)
 {
     struct err err = {0};

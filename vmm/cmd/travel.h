@@ -13,6 +13,7 @@
 #include "cmd/way.h"
 #include "host/output_file.h"
 #include "replay/point.h"
+#include "inspect/guest_file.h"
 #include "inspect/process.h"
 #include "inspect/symbols.h"
 
@@ -74,6 +75,9 @@ const struct symbols *travel_symbols(struct travel *tr);
 
 /* Which process runs here, as far as can be known. */
 void travel_process(struct travel *tr, struct process *out);
+
+/* What the recording has of the guest's files besides; valid as long as `tr` is open. */
+struct guest_file_more travel_files(struct travel *tr);
 
 /* A few lines: position, time, RIP, CPL, what the console showed last. `lines` of console. */
 void print_place(FILE *out, struct travel *tr, unsigned lines);

@@ -9,8 +9,8 @@
 
 #include "cpu/vcpu.h"
 #include "inspect/backtrace.h"
-#include "inspect/program_file.h"
 #include "inspect/program_maps.h"
+#include "inspect/program_place.h"
 
 #define CALLERS    2u   /* that are named besides the place itself */
 #define THREADS    4u   /* whose places are named where a program stands still */
@@ -41,23 +41,14 @@ struct place {
     struct machine *m;
     const struct program_layout *layout;
     const struct program *program;
+    struct guest_file_more more;
 };
 
 /* ---- programs ---- */
 
-/* "app+0x1136": a file of the program's and how far in it; false: it is not in one. */
-static bool in_file(const struct place *p, u64 address, u64 flags, char *out, size_t size)
+static bool in_file(const struct place *p, u64 address, u64 flags, char out[PROGRAM_PLACE_MAX])
 {
-    struct program_map map;
-    char path[PROGRAM_PATH_MAX];
-    if (!program_map_at(p->program, p->layout, p->m, address, &map) || (map.flags & flags) != flags)
-        return false;
-    u64 offset = address - map.start + map.offset;
-    if (!map.file || !program_path(p->program, p->layout, p->m, map.file, path))
-        return false;
-    const char *slash = strrchr(path, '/');
-    snprintf(out, size, "%.40s+%#" PRIx64, slash ? slash + 1 : path, offset);
-    return true;
+    return program_place(p->program, p->layout, p->m, &p->more, address, flags, out);
 }
 
 /* Does a call instruction end in front of it? E8 rel32, or FF /2 in its forms of 2, 3, 6 and 7
@@ -81,18 +72,17 @@ static bool follows_call(const struct place *p, u64 address)
  * time. */
 static void add_frames(struct words *w, const struct place *p, const struct vcpu *c)
 {
-    char name[64];
+    char name[PROGRAM_PLACE_MAX];
     u64 word;
     add(w, "%s",
-        in_file(p, c->rip, 0, name, sizeof(name)) ? name
-        : c->rip < LOW_ADDRESS                    ? "no code"
-                                                  : "code of no file");
+        in_file(p, c->rip, 0, name) ? name
+        : c->rip < LOW_ADDRESS      ? "no code"
+                                    : "code of no file");
     u64 at = c->gpr[RSP];
     for (unsigned i = 0, n = 0; i < STACK_SCAN && n < CALLERS; i++, at += 8) {
         if (at % 8 || !program_peek(p->program, p->layout, p->m, at, &word, 8))
             break;
-        if (word < LOW_ADDRESS || !in_file(p, word, PROGRAM_EXEC, name, sizeof(name)) ||
-            !follows_call(p, word))
+        if (word < LOW_ADDRESS || !in_file(p, word, PROGRAM_EXEC, name) || !follows_call(p, word))
             continue;
         add(w, " < %s", name);
         n++;
@@ -101,11 +91,11 @@ static void add_frames(struct words *w, const struct place *p, const struct vcpu
 
 static void add_address(struct words *w, const struct place *p, u64 address)
 {
-    char name[64];
+    char name[PROGRAM_PLACE_MAX];
     struct program_map map;
     if (address < LOW_ADDRESS)
         add(w, " at %#" PRIx64, address);
-    else if (in_file(p, address, 0, name, sizeof(name)))
+    else if (in_file(p, address, 0, name))
         add(w, " at %s", name);
     else if (program_map_at(p->program, p->layout, p->m, address, &map))
         add(w, " at memory of its own");
@@ -151,7 +141,7 @@ static void say_signal(struct travel *tr, struct words *w)
         program_free(&program);
         return;
     }
-    const struct place p = {m, &layout, &program};
+    const struct place p = {m, &layout, &program, travel_files(tr)};
     bool faulted = why > 0 && (number == 11 || number == 7); /* SIGSEGV, SIGBUS: of the kernel */
     if (faulted)
         add_address(w, &p, address);
@@ -179,7 +169,7 @@ static bool say_threads(struct travel *tr, const char *name, struct words *w)
         program_free(&program);
         return false;
     }
-    const struct place p = {m, &layout, &program};
+    const struct place p = {m, &layout, &program, travel_files(tr)};
     for (u32 i = 0; i < program.count && n < THREADS; i++) {
         struct vcpu c;
         bool fpu, known = false;

@@ -10,7 +10,7 @@
 #include "replay/checkpoint.h"
 
 #define HUNT_TURNS 16u
-#define HUNT_TEXT  200u /* bytes of a line that is quoted, with the NUL */
+#define HUNT_TEXT  400u /* bytes of a line that is quoted, with the NUL */
 
 struct hunt_end {
     bool known;            /* else the log has no end */
@@ -33,8 +33,8 @@ enum hunt_wanted {
 
 struct hunt_where {
     bool found;
-    char text[HUNT_TEXT]; /* "signal 11 at 0x8 in app+0x1136 < app+0x1200"; no addresses that
-                             another run would have otherwise */
+    char text[HUNT_TEXT]; /* "signal 11 at 0x8 in add+0x12 (app) < main+0x8 (app)"; no addresses
+                             that another run would have otherwise */
 };
 
 int hunt_look_end(const char *dir, struct hunt_end *out, struct err *err);
