@@ -18,7 +18,7 @@ def has_virgl(t):
 
 @test("docs/readme", cost=40)
 def readme(t):
-    """Lines of ```sh blocks that start with build/reprise, truncate or echo, in order, in a scratch directory that
+    """Lines of ```sh blocks that start with build/reprise, truncate, until or echo, in order, in a scratch directory that
     looks like the repository. `make` targets must exist. # and the rest of a line is a comment. What needs an
     image that could not be made, or a renderer, is left out and named."""
     if not (ROOT / "README.md").exists():
@@ -26,10 +26,10 @@ def readme(t):
     for entry in os.listdir(ROOT):
         os.symlink(ROOT / entry, t.dir / entry)
     blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
-    count, absent = 0, []
+    count, absent, background = 0, [], []
     for line in "".join(blocks).replace("\\\n", " ").splitlines():
         line = re.sub(r"\s+#.*$", "", line).strip()
-        if re.match(r"(echo '[^']*' \| )?build/reprise |truncate |echo '[^']*' >", line):
+        if re.match(r"(echo '[^']*' \| )?build/reprise |truncate |until |echo '[^']*' >", line):
             count += 1
             name = re.search(r"record .*-o (\S+)", line)
             needs = re.findall(r"build/images/[^\s,]+", line)
@@ -38,11 +38,15 @@ def readme(t):
                 absent.append(name.group(1))
             if any(re.search(rf"\b{n}\b", line) for n in absent):
                 continue
-            if name and "</dev/null" not in line and "|" not in line:
+            if line.endswith("&"):
+                background.append(t.start(["bash", "-c", "exec " + line[:-1]], stdout=t.log, stderr=t.log))
+            elif name and "</dev/null" not in line and "|" not in line:
                 interactive(t, line)
             else:
                 t.run("bash", "-c", line, code=(0, 1, 3) if " diff " in line else 0,
                       timeout=300)
+            while line.endswith("wait") and background:
+                t.equal(background.pop().wait(300), 0, "how what ran in the background ended")
         for target in re.findall(r"^make ([a-z-]+)", line):
             t.run("make", "-n", "-C", ROOT, target, "T=log")
             count += 1
