@@ -42,7 +42,7 @@ bool program_place(const struct program *p, const struct program_layout *l, stru
         !program_path(p, l, m, map.file, path))
         return false;
     u64 offset = address - map.start + map.offset;
-    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    const char *base = text_base_name(path);
     bool known = !guest_file_open(&file, more, l, m, map.file);
     if (known) {
         struct file in = {&file, l, m};

@@ -76,6 +76,7 @@ $(B)/tests/fuzz/fuzz_gpu_log: $(B)/tests/fuzz/walk_gpu_log.o
 $(B)/tests/fuzz/fuzz_agent_frames: $(B)/vmm/cmd/agent_frames.o
 $(B)/tests/fuzz/fuzz_agent_hello: $(B)/guest-agent/agent/sync.o
 $(B)/tests/fuzz/fuzz_agent_copy: $(B)/guest-agent/agent/copy_sink.o
+$(B)/tests/fuzz/fuzz_agent_copy $(B)/tests/fuzz/fuzz_run_write: $(B)/tests/fuzz/hostile_place.o
 $(B)/tests/fuzz/fuzz_run_write: $(B)/vmm/cmd/run_write.o
 $(B)/tests/fuzz/fuzz_hunt_state: $(B)/vmm/cmd/hunt/state.o
 $(B)/tests/fuzz/fuzz_virtio-gpu: $(FUZZ_HELP:%=$(B)/tests/fuzz/%.o)
@@ -137,7 +138,7 @@ bench: deps-all
 	@tests/bench/bench.py $(BENCH_ARGS)
 
 TEST_OBJ := $(UNIT_NAMES:%=$(B)/tests/unit/%.o) $(TOY_OBJ) $(GPU_OBJ) \
-	$(FUZZ_SRC:%=$(B)/tests/fuzz/fuzz_%.o) $(FUZZ_HELP:%=$(B)/tests/fuzz/%.o) $(B)/tests/fuzz/gpu_repair.o \
+	$(FUZZ_SRC:%=$(B)/tests/fuzz/fuzz_%.o) $(FUZZ_HELP:%=$(B)/tests/fuzz/%.o) $(B)/tests/fuzz/gpu_repair.o $(B)/tests/fuzz/hostile_place.o \
 	$(B)/tests/fuzz/checkpoint_edit.o \
 	$(B)/tests/fuzz/mutate.o $(B)/tests/fuzz/fuzz_guest.o $(B)/tests/fuzz/guest_cpus.o $(B)/tests/bench/nolog.o $(B)/tests/bench/travel.o \
 	$(TOOLS:=.o)

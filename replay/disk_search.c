@@ -20,12 +20,6 @@ static bool has_map(const struct opened *o, unsigned i)
     return recording_has(&o->rec, name);
 }
 
-static const char *base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 void disk_candidates_close(struct disk_candidates *c)
 {
     for (unsigned i = 0; i < c->n; i++) {
@@ -78,7 +72,7 @@ static char *beside(const struct opened *o)
 int disk_search(struct opened *o, unsigned i, struct disk_candidates *c, struct err *err)
 {
     const struct description_disk *k = &o->desc.disk[i];
-    const char *name = base_name(k->path);
+    const char *name = text_base_name(k->path);
     unsigned paths = o->named ? o->named->npaths : 0;
     c->n = 0;
     for (unsigned p = 0; p < paths; p++) /* the same name first */

@@ -71,12 +71,22 @@ def stats(argv):
                                      check=True).stdout)
 
 
+PARTS = {"travel": travel.measure, "server": lambda place, runs: server.measure(place), "gpu": gpu.measure, "kvm": kvm.measure,
+         "share": share.measure, "hunt": hunt.measure, "agent": agent.measure, "cpus": cpus.measure}
+
+
+def add(result, part, more):
+    result["rows"] += more["rows"]
+    result["notes"] += more["notes"]
+    if "samples" in more:
+        result[part] = more["samples"]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
-    parser.add_argument("--part", choices=("record", "travel", "server", "gpu", "kvm", "speed", "real",
-                                           "share", "hunt", "agent", "cpus", "all"),
+    parser.add_argument("--part", choices=("record", *PARTS, "speed", "real", "all"),
                         default="all",
                         help="recording and replay, travel in time (travel.py), a Debian server "
                         "(server.py), programs that draw (gpu.py), the KVM engine (kvm.py), the speed of "
@@ -97,49 +107,12 @@ def main():
     try:
         if args.part in ("record", "all"):
             result = measure(Bench(place, args.runs))
-        if args.part in ("travel", "all"):
-            more = travel.measure(place, args.runs)
-            result["rows"] += more["rows"]
-            result["notes"] += more["notes"]
-            result["travel"] = more["samples"]
-        if args.part in ("server", "all"):
-            more = server.measure(place)
-            result["rows"] += more["rows"]
-            result["notes"] += more["notes"]
-        if args.part in ("gpu", "all"):
-            more = gpu.measure(place, args.runs)
-            result["rows"] += more["rows"]
-            result["notes"] += more["notes"]
-        if args.part in ("kvm", "all"):
-            more = kvm.measure(place, args.runs)
-            result["rows"] += more["rows"]
-            result["notes"] += more["notes"]
-        if args.part in ("share", "all"):
-            more = share.measure(place, args.runs)
-            result["rows"] += more["rows"]
-            result["notes"] += more["notes"]
-        if args.part in ("hunt", "all"):
-            more = hunt.measure(place, args.runs)
-            result["rows"] += more["rows"]
-            result["notes"] += more["notes"]
-        if args.part in ("agent", "all"):
-            more = agent.measure(place, args.runs)
-            result["rows"] += more["rows"]
-            result["notes"] += more["notes"]
-        if args.part in ("cpus", "all"):
-            more = cpus.measure(place, args.runs)
-            result["rows"] += more["rows"]
-            result["notes"] += more["notes"]
-        if args.part in ("speed", "all") and only["speed"]:
-            more = speed.measure(place, args.runs, only["speed"])
-            result["rows"] += more["rows"]
-            result["notes"] += more["notes"]
-            result["speed"] = more["samples"]
-        if args.part in ("real", "all") and only["real"]:
-            more = real.measure(place, args.runs, only["real"])
-            result["rows"] += more["rows"]
-            result["notes"] += more["notes"]
-            result["real"] = more["samples"]
+        for part, run in PARTS.items():
+            if args.part in (part, "all"):
+                add(result, part, run(place, args.runs))
+        for part, run in (("speed", speed.measure), ("real", real.measure)):
+            if args.part in (part, "all") and only[part]:
+                add(result, part, run(place, args.runs, only[part]))
     finally:
         shutil.rmtree(place)
     if args.json:

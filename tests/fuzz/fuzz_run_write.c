@@ -3,113 +3,15 @@
  * its agent, on a directory that has links out of it. Nothing outside is touched, no file gets a
  * set-user-ID bit, no descriptor and no file that is not whole is left.
  */
-#define _GNU_SOURCE
-#include <dirent.h>
-#include <fcntl.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "cmd/run_write.h"
+#include "hostile_place.h"
 #include "mutate.h"
 #include "program.h"
-
-#define TEXT "what is outside\n"
-
-static char place[] = "/tmp/reprise-fuzz-write-XXXXXX", inside[64], outside[64], victim[80];
-
-static const char *const names[] = {"file", "directory", "out",  "victim", "new",         "more",
-                                    "..",   ".",         "",     "a/b",    "/etc/passwd", "linked",
-                                    "both", "read-only", "fifo", "x"};
-
-static int drop(const char *path, const struct stat *st, int flag, struct FTW *where)
-{
-    (void)st;
-    (void)flag;
-    if (where->level && remove(path))
-        abort();
-    return 0;
-}
-
-static int look(const char *path, const struct stat *st, int flag, struct FTW *where)
-{
-    if (flag != FTW_SL && S_ISREG(st->st_mode) && st->st_mode & (S_ISUID | S_ISGID))
-        abort();
-    if (!strncmp(path + where->base, ".reprise-", 9))
-        abort();
-    return 0;
-}
-
-static void clean_up(void)
-{
-    nftw(place, drop, 20, FTW_DEPTH | FTW_PHYS);
-    rmdir(place);
-}
-
-static void put(int dir, const char *name, const char *text, mode_t mode)
-{
-    int fd = openat(dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, mode);
-    if (fd < 0 || write(fd, text, strlen(text)) < 0)
-        abort();
-    close(fd);
-}
-
-static void make_place(void)
-{
-    if (!mkdtemp(place))
-        abort();
-    snprintf(inside, sizeof(inside), "%s/in", place);
-    snprintf(outside, sizeof(outside), "%s/out", place);
-    snprintf(victim, sizeof(victim), "%s/victim", outside);
-    if (mkdir(inside, 0700) || mkdir(outside, 0700))
-        abort();
-    atexit(clean_up);
-    put(AT_FDCWD, victim, TEXT, 0600);
-    /* What is said of a hostile guest is not of interest. */
-    stderr = fopen("/dev/null", "w");
-}
-
-static void fill(void)
-{
-    nftw(inside, drop, 20, FTW_DEPTH | FTW_PHYS);
-    int dir = open(inside, O_RDONLY | O_DIRECTORY);
-    put(dir, "file", "a file", 0600);
-    if (linkat(dir, "file", dir, "linked", 0) || mkdirat(dir, "directory", 0700) ||
-        mkdirat(dir, "directory/more", 0700) || symlinkat("../out", dir, "out") ||
-        symlinkat("../../out", dir, "directory/out") || mkfifoat(dir, "fifo", 0600) ||
-        symlinkat("../out/victim", dir, "victim") || mkdirat(dir, "read-only", 0500))
-        abort();
-    put(dir, "directory/both", "more", 0600);
-    close(dir);
-}
-
-static void check(void)
-{
-    char text[64];
-    struct stat st;
-    int fd = open(victim, O_RDONLY), n = 0;
-    if (fd < 0 || read(fd, text, sizeof(text)) != sizeof(TEXT) - 1 ||
-        memcmp(text, TEXT, sizeof(TEXT) - 1) || fstat(fd, &st) || (st.st_mode & 07777) != 0600 ||
-        st.st_nlink != 1)
-        abort();
-    close(fd);
-    DIR *d = opendir(outside);
-    while (readdir(d))
-        n++;
-    closedir(d);
-    if (n != 3)
-        abort();
-    nftw(inside, look, 20, FTW_PHYS);
-    d = opendir(place);
-    for (n = 0; readdir(d); n++)
-        ;
-    closedir(d);
-    if (n != 4)
-        abort();
-}
 
 static size_t put_entry(struct program *s, enum agent_type type, u8 *out)
 {
@@ -118,7 +20,7 @@ static size_t put_entry(struct program *s, enum agent_type type, u8 *out)
     u32 odd = (u32)take(s, 1);
     if (odd > 250)
         kind = kinds[odd % ARRAY_SIZE(kinds)];
-    const char *name = names[take(s, 1) % ARRAY_SIZE(names)];
+    const char *name = hostile_names[take(s, 1) % HOSTILE_NAMES];
     struct agent_entry e = {.flags = odd & 1,
                             .nanoseconds = odd == 250 ? UINT32_MAX : 7,
                             .name_len = (u32)strlen(name)};
@@ -133,7 +35,7 @@ static size_t put_entry(struct program *s, enum agent_type type, u8 *out)
     memcpy(out + sizeof(e), name, e.name_len);
     size_t len = sizeof(e) + e.name_len;
     if (type == AGENT_LINK) {
-        const char *to = names[take(s, 1) % ARRAY_SIZE(names)];
+        const char *to = hostile_names[take(s, 1) % HOSTILE_NAMES];
         out[len++] = 0;
         memcpy(out + len, to, strlen(to));
         len += strlen(to);
@@ -171,10 +73,8 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
     struct program s = {data, size};
     struct run_write *w;
     struct err err;
-    if (!*inside)
-        make_place();
-    fill();
-    char *directories[] = {inside};
+    hostile_place_fill();
+    char *directories[] = {hostile_inside};
     if (run_write_open(&w, directories, 1, 1 << 20, &err))
         abort();
     struct agent_written all = {.bytes = take(&s, 3)};
@@ -185,7 +85,7 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
     if (!good && run_write_end(w, true, false))
         abort();
     run_write_close(w);
-    check();
+    hostile_place_check();
     program_check_descriptors();
     return 0;
 }

@@ -102,6 +102,12 @@ void text_put_word(FILE *out, const char *name)
     fputc('\'', out);
 }
 
+const char *text_base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
 void text_put_quoted(FILE *out, const char *name)
 {
     if (*name == '-') /* not an option */

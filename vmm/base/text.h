@@ -18,6 +18,9 @@ void text_clean(char *text);
 /* In place: what is not printable ASCII becomes "?", newlines and tabs too. */
 void text_ascii(char *text);
 
+/* What stands behind the last / of a path: all of it if there is none. */
+const char *text_base_name(const char *path);
+
 /* A file name as a shell takes it, for the commands that we suggest. */
 void text_put_quoted(FILE *out, const char *name);
 /* The same of any word of a command line, options too. */

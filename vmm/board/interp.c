@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
+
 #define NEWC 110u
 
 struct entry {
@@ -48,18 +50,12 @@ static bool next(const u8 *p, size_t size, size_t *at, struct entry *e, bool *pa
     return true;
 }
 
-static const char *base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 /* By its last part: its directories may be links. */
 static bool has(const u8 *p, size_t size, const char *loader, bool *packed)
 {
     struct entry e;
     for (size_t at = 0; next(p, size, &at, &e, packed);)
-        if (!strcmp(base_name(e.name), base_name(loader)))
+        if (!strcmp(text_base_name(e.name), text_base_name(loader)))
             return true;
     return false;
 }

@@ -2,6 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
+
 #include "boot/script.h"
 
 struct test {
@@ -21,8 +23,7 @@ static const char *peek(const struct test *t, size_t ahead)
 /* The one file whose being there is known. */
 static bool file_is_there(const struct script *s, const char *path)
 {
-    const char *name = strrchr(path, '/');
-    return s->env && !strcmp(name ? name + 1 : path, "grubenv");
+    return s->env && !strcmp(text_base_name(path), "grubenv");
 }
 
 static bool binary(const char *a, const char *op, const char *b, bool *result)

@@ -19,6 +19,7 @@
 
 #include "base/file_io.h"
 #include "base/sha256.h"
+#include "cmd/cmd.h"
 #include "guest-agent/agent/sync.h"
 #include "host/clock.h"
 
@@ -355,6 +356,13 @@ int agent_call(const struct agent_call *how, struct err *err)
         return code;
     }
     return o.fd;
+}
+
+void agent_option_timeout(struct argp_state *state, const char *arg, struct agent_call *call)
+{
+    call->timeout = option_seconds(state, arg, "--timeout");
+    if (call->timeout <= 0)
+        argp_error(state, "--timeout: must be more than 0");
 }
 
 int agent_send(int fd, u32 type, const void *data, size_t len, struct err *err)

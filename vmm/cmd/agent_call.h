@@ -25,8 +25,15 @@ struct agent_call {
     struct agent_size size;
     bool quiet; /* while it waits */
 };
-#define AGENT_TIMEOUT      10.0
-#define AGENT_TIMEOUT_HELP "Wait so long for the agent to answer (default 10)"
+#define AGENT_TIMEOUT 10.0
+/* The row of --timeout SECONDS, and what is done with it; a key of its own in each of them. */
+#define AGENT_TIMEOUT_KEY 0x3000
+#define AGENT_TIMEOUT_ROW                                                                          \
+    {                                                                                              \
+        "timeout", AGENT_TIMEOUT_KEY, "SECONDS", 0,                                                \
+            "Wait so long for the agent to answer (default 10)", 0                                 \
+    }
+void agent_option_timeout(struct argp_state *state, const char *arg, struct agent_call *call);
 
 /* Connects and says HELLO. A connected socket, on which the agent is in a session of our version,
  * or <0 with a text. */

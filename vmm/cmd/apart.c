@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/file_io.h"
+#include "base/text.h"
 #include "cmd/cmd.h"
 #include "host/outside.h"
 #include "host/sandbox.h"
@@ -123,5 +124,11 @@ int apart_ask(void (*find)(const void *question, void *answer), const void *ques
     close(pair[0]);
     while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
         ;
-    return read ? 0 : err_set(err, -EIO, "%s ended too early", what);
+    if (!read)
+        return err_set(err, -EIO, "%s ended too early", what);
+    struct apart_answer *said = answer; /* by a process that read what others wrote */
+    said->err.text[sizeof(said->err.text) - 1] = 0;
+    text_clean(said->err.text);
+    *err = said->code ? said->err : (struct err){0};
+    return said->code;
 }

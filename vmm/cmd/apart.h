@@ -28,8 +28,14 @@ int apart_wait(pid_t pid);
 /* What was said to a voice, on stderr. */
 void apart_repeat(int voice);
 
-/* `find` fills in the answer, `size` bytes, zeros before. <0 with a text: it could not be asked, or
- * ended too early, at `what`. The answer is of who read somebody's file. */
+/* What each answer begins with: <0 with a text, or 0, and then `err` is of no interest. */
+struct apart_answer {
+    int code;
+    struct err err;
+};
+/* `find` fills in the answer, `size` bytes, which begin with a struct apart_answer, zeros before.
+ * <0 with a text: what it says, or it could not be asked, or ended too early, at `what`. The answer
+ * is of who read somebody's file. */
 int apart_ask(void (*find)(const void *question, void *answer), const void *question, void *answer,
               size_t size, const char *what, struct err *err);
 

@@ -14,12 +14,10 @@
 #include "cmd/cmd.h"
 #include "guest-agent/agent/copy.h"
 
-enum { O_TIMEOUT = 0x3000 };
-
 static const struct argp_option options[] = {
     {"recursive", 'r', NULL, 0, "Directories, too, with all beneath them", 0},
     {"verbose", 'v', NULL, 0, "Say how much was copied", 0},
-    {"timeout", O_TIMEOUT, "SECONDS", 0, AGENT_TIMEOUT_HELP, 0},
+    AGENT_TIMEOUT_ROW,
     {0},
 };
 
@@ -46,11 +44,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     switch (key) {
     case 'r': a->recursive = true; break;
     case 'v': a->verbose = true; break;
-    case O_TIMEOUT:
-        a->call.timeout = option_seconds(state, arg, "--timeout");
-        if (a->call.timeout <= 0)
-            argp_error(state, "--timeout: must be more than 0");
-        break;
+    case AGENT_TIMEOUT_KEY: agent_option_timeout(state, arg, &a->call); break;
     case ARGP_KEY_ARGS:
         a->names = state->argv + state->next;
         a->n = state->argc - state->next;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "inspect/program_maps.h"
 #include "inspect/program_proc.h"
 
@@ -46,12 +47,6 @@ static int open_text(struct debug_session *s, struct debug_file *f, const char *
     return 0;
 }
 
-static const char *base_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 /* The file that is mapped by that name; 0: none. Libraries are loaded by names with links in them:
  * those the loader tells; before it can, one file of the same last name. */
 static u64 find_mapped(struct debug_session *s, const char *path)
@@ -70,7 +65,7 @@ static u64 find_mapped(struct debug_session *s, const char *path)
             continue;
         if (!strcmp(name, path))
             found = last;
-        else if (!like && !strcmp(base_of(name), base_of(path)))
+        else if (!like && !strcmp(text_base_name(name), text_base_name(path)))
             like = last;
     }
     free(list);

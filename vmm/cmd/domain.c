@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/nearest.h"
+#include "base/text.h"
 #include "cmd/apart.h"
 #include "host/companion.h"
 
@@ -134,7 +135,7 @@ static void tell(const struct domain_table *t)
 /* Why there is nothing to be recorded; with domains that may have been meant. */
 static int tell_error(const struct domain_table *t, const struct record_args *a)
 {
-    const char *names[DOMAIN_TABLE_ROWS], *asked = a->domain, *slash = strrchr(asked, '/');
+    const char *names[DOMAIN_TABLE_ROWS], *asked = a->domain;
     char text[4096], file[4096];
     size_t n = 0;
     for (size_t i = 0; i < t->n; i++)
@@ -142,8 +143,7 @@ static int tell_error(const struct domain_table *t, const struct record_args *a)
             names[n++] = t->row[i].field[0];
     fprintf(stderr, "reprise: %s%s%s", a->domain_file ? clean(asked, file) : "",
             a->domain_file ? ": " : "", clean(domain_table_one(t, DOMAIN_ERROR), text));
-    const char *meant =
-        n ? text_nearest(slash ? slash + 1 : asked, names, n, sizeof(*names)) : NULL;
+    const char *meant = n ? text_nearest(text_base_name(asked), names, n, sizeof(*names)) : NULL;
     if (meant)
         fprintf(stderr, "; did you mean '%s'?", clean(meant, text));
     for (size_t i = 0; i < n && i < SHOWN; i++)

@@ -12,7 +12,7 @@
 
 #define OURS 125 /* exit code for what is not the program's, as of `run` */
 
-enum { O_TIMEOUT = 0x3000, O_TIME };
+enum { O_TIME = AGENT_TIMEOUT_KEY + 1 };
 
 /* clang-format off */
 static const struct argp_option options[] = {
@@ -21,7 +21,7 @@ static const struct argp_option options[] = {
     {"user", 'u', "UID[:GID]", 0, "As whom it runs, by numbers (default 0:0, root)", 0},
     {"no-terminal", 'T', NULL, 0, "It gets pipes, also where standard input or output here is a terminal", 0},
     {"set-time", O_TIME, NULL, 0, "Set the guest's clock to this host's first", 0},
-    {"timeout", O_TIMEOUT, "SECONDS", 0, AGENT_TIMEOUT_HELP, 0},
+    AGENT_TIMEOUT_ROW,
     {0},
 };
 /* clang-format on */
@@ -99,11 +99,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case 'u': parse_user(state, arg, &a->there); break;
     case 'T': a->no_terminal = true; break;
     case O_TIME: a->call.flags |= AGENT_SET_TIME; break;
-    case O_TIMEOUT:
-        a->call.timeout = option_seconds(state, arg, "--timeout");
-        if (a->call.timeout <= 0)
-            argp_error(state, "--timeout: must be more than 0");
-        break;
+    case AGENT_TIMEOUT_KEY: agent_option_timeout(state, arg, &a->call); break;
     case ARGP_KEY_ARG:
         if (state->arg_num)
             argp_error(state, "'%s': one WHERE is enough, and -- stands in front of the program",

@@ -106,8 +106,7 @@ static int take_kernel(struct guest *g, const char *path, size_t size, struct er
         return err_set(err, code, "the kernel %s %.900s", path, text);
     }
     struct machine_description *d = &g->desc;
-    const char *base = strrchr(path, '/');
-    snprintf(d->kernel_name, sizeof(d->kernel_name), "%s", base ? base + 1 : path);
+    snprintf(d->kernel_name, sizeof(d->kernel_name), "%s", text_base_name(path));
     /* The packed file is kept, not the ELF in it: a seventh of the size, and unpacked in no time.
      */
     g->kernel_size = d->kernel_size = size;

@@ -9,13 +9,13 @@
 #include "cmd/agent_frames.h"
 #include "cmd/cmd.h"
 
-enum { O_TIMEOUT = 0x3000, O_NOW };
+enum { O_NOW = AGENT_TIMEOUT_KEY + 1 };
 
 static const struct argp_option options[] = {
     {"reboot", 'r', NULL, 0, "It starts anew", 0},
     {"now", O_NOW, NULL, 0, "Without ending what runs: file systems are written, and that is all",
      0},
-    {"timeout", O_TIMEOUT, "SECONDS", 0, AGENT_TIMEOUT_HELP, 0},
+    AGENT_TIMEOUT_ROW,
     {0},
 };
 
@@ -37,11 +37,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     switch (key) {
     case 'r': a->again = true; break;
     case O_NOW: a->now = true; break;
-    case O_TIMEOUT:
-        a->call.timeout = option_seconds(state, arg, "--timeout");
-        if (a->call.timeout <= 0)
-            argp_error(state, "--timeout: must be more than 0");
-        break;
+    case AGENT_TIMEOUT_KEY: agent_option_timeout(state, arg, &a->call); break;
     case ARGP_KEY_ARG:
         if (state->arg_num)
             argp_error(state, "'%s': one WHERE is enough", arg);

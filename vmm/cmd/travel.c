@@ -192,9 +192,8 @@ void option_point(struct argp_state *state, const char *arg, const char *what, s
 }
 
 struct found {
-    int code;
+    struct apart_answer said;
     struct instant at;
-    struct err err;
 };
 
 struct search {
@@ -216,17 +215,17 @@ static void find_point(const void *question, void *answer)
     more.once = false;
     if (point_is_found(s->p)) {
         sandbox_plan(SANDBOX_READ | SANDBOX_CODE);
-        f->code = travel_open(&tr, s->dir, &more, &f->err);
-        if (!f->code)
-            f->code = travel_to(&tr, s->p, &stop, &f->err);
-        if (!f->code)
+        f->said.code = travel_open(&tr, s->dir, &more, &f->said.err);
+        if (!f->said.code)
+            f->said.code = travel_to(&tr, s->p, &stop, &f->said.err);
+        if (!f->said.code)
             f->at = timeline_now(tr.t);
     } else {
         sandbox_plan(SANDBOX_READ);
         sandbox_read(s->dir);
-        f->code = sandbox_enter(&f->err);
-        if (!f->code)
-            f->code = point_in_log(s->p, s->dir, &f->at, &f->err);
+        f->said.code = sandbox_enter(&f->said.err);
+        if (!f->said.code)
+            f->said.code = point_in_log(s->p, s->dir, &f->at, &f->said.err);
     }
 }
 
@@ -243,11 +242,9 @@ int point_instant(const char *dir, const struct travel_with *with, const struct 
     const struct search search = {dir, with, p};
     struct found f;
     int code = apart_ask(find_point, &search, &f, sizeof(f), "the search for that point", err);
-    if (code)
-        return code;
-    *out = f.at;
-    *err = f.err;
-    return f.code;
+    if (!code)
+        *out = f.at;
+    return code;
 }
 
 int point_position(const char *dir, const struct travel_with *with, const struct point *p,

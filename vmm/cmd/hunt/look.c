@@ -22,8 +22,7 @@ struct question {
 
 /* What a child says. */
 struct answer {
-    int code; /* *err also holds what was no error after all */
-    struct err err;
+    struct apart_answer said;
     union {
         struct hunt_end end;
         struct hunt_where where;
@@ -86,10 +85,10 @@ static void find_end(const void *question, void *answer)
     struct end_of of = {&a->is.end, 0};
     sandbox_plan(SANDBOX_READ);
     sandbox_read(q->dir);
-    a->code = sandbox_enter(&a->err);
-    if (!a->code)
-        a->code = open_recording(&o, q->dir, &a->err);
-    if (a->code)
+    a->said.code = sandbox_enter(&a->said.err);
+    if (!a->said.code)
+        a->said.code = open_recording(&o, q->dir, &a->said.err);
+    if (a->said.code)
         return;
     log_pass(o.log, &summary, note_record, &of);
     of.end->known = summary.has_end;
@@ -105,32 +104,26 @@ static void find_where(const void *question, void *answer)
     struct travel tr;
     const struct travel_with with = {.once = true, .history = !q->begin};
     sandbox_plan(SANDBOX_READ | SANDBOX_CODE);
-    a->code = travel_open(&tr, q->dir, &with, &a->err);
-    if (a->code)
+    a->said.code = travel_open(&tr, q->dir, &with, &a->said.err);
+    if (a->said.code)
         return;
-    a->code = frames_find(&tr, q->wanted, q->begin, q->program, &a->is.where, &a->err);
+    a->said.code = frames_find(&tr, q->wanted, q->begin, q->program, &a->is.where, &a->said.err);
     travel_close(&tr);
 }
 
-/* In a process of its own. */
-static int ask(const struct question *q, void (*find)(const void *, void *), struct answer *a,
-               struct err *err)
+int hunt_ask(const char *dir, void (*find)(const void *, void *), const void *question,
+             void *answer, size_t size, struct err *err)
 {
     char what[512];
-    snprintf(what, sizeof(what), "the look at %s", q->dir);
-    int code = apart_ask(find, q, a, sizeof(*a), what, err);
-    if (code)
-        return code;
-    a->err.text[sizeof(a->err.text) - 1] = 0; /* that process read what others wrote */
-    *err = a->code ? a->err : (struct err){0};
-    return a->code;
+    snprintf(what, sizeof(what), "the look at %s", dir);
+    return apart_ask(find, question, answer, size, what, err);
 }
 
 int hunt_look_end(const char *dir, struct hunt_end *out, struct err *err)
 {
     const struct question q = {.dir = dir};
     struct answer a;
-    int code = ask(&q, find_end, &a, err);
+    int code = hunt_ask(dir, find_end, &q, &a, sizeof(a), err);
     *out = a.is.end;
     out->panic[sizeof(out->panic) - 1] = 0;
     return code;
@@ -141,7 +134,7 @@ int hunt_look_where(const char *dir, enum hunt_wanted wanted, const struct insta
 {
     const struct question q = {dir, program, wanted, begin};
     struct answer a;
-    int code = ask(&q, find_where, &a, err);
+    int code = hunt_ask(dir, find_where, &q, &a, sizeof(a), err);
     *out = a.is.where;
     out->text[sizeof(out->text) - 1] = 0;
     return code;

@@ -37,6 +37,10 @@ struct hunt_where {
                              that another run would have otherwise */
 };
 
+/* apart_ask() (cmd/apart.h) about that recording. */
+int hunt_ask(const char *dir, void (*find)(const void *question, void *answer),
+             const void *question, void *answer, size_t size, struct err *err);
+
 int hunt_look_end(const char *dir, struct hunt_end *out, struct err *err);
 /* `begin`: what was before is not looked at; NULL: from power-on, which takes as long as the
  * recording. `program`: the file that was run, for HUNT_STANDS. */

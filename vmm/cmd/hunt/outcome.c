@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/file_io.h"
+#include "base/text.h"
 #include "inspect/lives.h"
 
 #define CHUNK (1u << 16)
@@ -155,19 +156,13 @@ static bool exit_means(const struct hunt_args *a, u32 status)
     return false;
 }
 
-static const char *name_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 /* ", in ..." */
 static bool where(const struct hunt_args *a, const struct hunt_run *r, enum hunt_wanted wanted,
                   char out[HUNT_TEXT])
 {
     struct hunt_where w;
     struct err err = {0};
-    const char *program = a->record ? "" : name_of(a->rest[a->program]);
+    const char *program = a->record ? "" : text_base_name(a->rest[a->program]);
     const struct instant *begin = r->end.begun ? &r->end.begin : NULL;
     if (hunt_look_where(r->recording, wanted, begin, program, &w, &err)) {
         snprintf(out, HUNT_TEXT, "(where: %.150s)", err.text);

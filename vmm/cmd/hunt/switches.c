@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cmd/apart.h"
+#include "cmd/hunt/look.h"
 #include "cmd/travel.h"
 #include "cpu/engine.h"
 #include "cpu/vcpu.h"
@@ -24,8 +25,7 @@ struct question {
 
 /* What a child says. */
 struct answer {
-    int code;
-    struct err err;
+    struct apart_answer said;
     union {
         struct hunt_switches switches;
         struct hunt_comes comes;
@@ -39,19 +39,6 @@ static int open_at(struct travel *tr, const struct question *q, struct err *err)
     sandbox_plan(SANDBOX_READ | SANDBOX_CODE);
     int code = travel_open(tr, q->dir, &with, err);
     return code ? code : timeline_seek(tr->t, *q->begin, &stop, err);
-}
-
-static int ask(const struct question *q, void (*find)(const void *, void *), struct answer *a,
-               struct err *err)
-{
-    char what[512];
-    snprintf(what, sizeof(what), "the look at %s", q->dir);
-    int code = apart_ask(find, q, a, sizeof(*a), what, err);
-    if (code)
-        return code;
-    a->err.text[sizeof(a->err.text) - 1] = 0; /* that process read what others wrote */
-    *err = a->code ? a->err : (struct err){0};
-    return a->code;
 }
 
 /* ---- switches ---- */
@@ -86,12 +73,13 @@ static void find_switches(const void *question, void *answer)
     struct answer *a = answer;
     struct travel tr;
     enum timeline_stop stop;
-    a->code = open_at(&tr, q, &a->err);
+    a->said.code = open_at(&tr, q, &a->said.err);
     struct seen s = {.out = &a->is.switches};
-    if (!a->code) {
+    if (!a->said.code) {
         s.m = timeline_machine(tr.t);
         machine_set_switched(s.m, on_switched, &s);
-        a->code = timeline_forward(tr.t, (struct instant){q->at, 0}, false, &stop, &a->err);
+        a->said.code =
+            timeline_forward(tr.t, (struct instant){q->at, 0}, false, &stop, &a->said.err);
         machine_set_switched(s.m, NULL, NULL);
     }
     s.out->n = (u32)MIN(s.n, HUNT_SWITCHES);
@@ -104,7 +92,7 @@ int hunt_look_switches(const char *dir, const struct instant *begin, pos_t upto,
 {
     const struct question q = {.dir = dir, .begin = begin, .at = upto};
     struct answer a;
-    int code = ask(&q, find_switches, &a, err);
+    int code = hunt_ask(dir, find_switches, &q, &a, sizeof(a), err);
     *out = a.is.switches;
     out->n = MIN(out->n, HUNT_SWITCHES);
     return code;
@@ -170,21 +158,22 @@ static void find_comes(const void *question, void *answer)
     struct looked l = {.n = 0};
     struct travel tr;
     enum timeline_stop stop = TIMELINE_HIT;
-    a->code = open_at(&tr, q, &a->err);
-    if (!a->code && timeline_now(tr.t).position <= q->at)
-        a->code = timeline_seek(tr.t, (struct instant){q->at + 1, 0}, &stop, &a->err);
+    a->said.code = open_at(&tr, q, &a->said.err);
+    if (!a->said.code && timeline_now(tr.t).position <= q->at)
+        a->said.code = timeline_seek(tr.t, (struct instant){q->at + 1, 0}, &stop, &a->said.err);
     set_points(&l, q->places);
-    if (!a->code)
-        a->code = timeline_set_points(tr.t, l.points, l.n, &a->err);
-    for (bool pass = false; !a->code && l.n; pass = true) {
-        a->code = timeline_forward(tr.t, (struct instant){NEVER, 0}, pass, &stop, &a->err);
-        if (a->code || stop != TIMELINE_HIT)
+    if (!a->said.code)
+        a->said.code = timeline_set_points(tr.t, l.points, l.n, &a->said.err);
+    for (bool pass = false; !a->said.code && l.n; pass = true) {
+        a->said.code =
+            timeline_forward(tr.t, (struct instant){NEVER, 0}, pass, &stop, &a->said.err);
+        if (a->said.code || stop != TIMELINE_HIT)
             break;
         struct machine *m = timeline_machine(tr.t);
         const struct debug_hit hit = *timeline_hit(tr.t);
         machine_look_at(m, hit.cpu);
         compare(&l, q->places, m, &hit, &a->is.comes);
-        a->code = count(&tr, &l, hit.point, &a->err);
+        a->said.code = count(&tr, &l, hit.point, &a->said.err);
     }
     travel_close(&tr);
 }
@@ -194,7 +183,7 @@ int hunt_look_comes(const char *dir, const struct instant *begin, pos_t after,
 {
     const struct question q = {.dir = dir, .begin = begin, .at = after, .places = to};
     struct answer a;
-    int code = ask(&q, find_comes, &a, err);
+    int code = hunt_ask(dir, find_comes, &q, &a, sizeof(a), err);
     *out = a.is.comes;
     return code;
 }
