@@ -5,6 +5,7 @@ import re
 from suite import gdb_record
 from suite.gdb import gdb, need_gdb
 from suite.harness import CRASH, IMAGES, USAGE, test
+from suite.kvm import KVM, STEP, need_kvm
 
 CPUS = IMAGES / "guest" / "cpus"
 LINES = ("atomic", "lock", "turns", "pages", "code", "signals", "off and on", "again")
@@ -179,11 +180,23 @@ def refused(t):
     kernel = ("--kernel", IMAGES / "tiny" / "rep.elf", "--memory", "16M")
     for n in ("0", "33", "-1", "two"):
         t.run(t.reprise, "record", "-o", t.dir / "rec", f"--cpus={n}", *kernel, code=USAGE)
-    for engine in ("kvm", "dbt,paranoid"):
-        r = t.run(t.reprise, "record", "-o", t.dir / "rec", "--cpus", 2, "--engine", engine, *kernel, code=None)
+    for engine in (("--counter", "pmu"), ("--engine", "dbt,paranoid")):
+        r = t.run(t.reprise, "record", "-o", t.dir / "rec", "--cpus", 2, *engine, *kernel, code=None)
         t.check(r.code != 0 and not (t.dir / "rec").exists(), f"{engine}: code {r.code}")
-        t.has(r.error, "with the engine dbt only")
-    t.tiny("rec", "rep", "--cpus", "2")
-    r = t.run(t.reprise, "replay", "--engine", "kvm", t.dir / "rec", code=None)
-    t.check(r.code, "it is replayed by kvm")
-    t.has(r.error, "with the engine dbt only")
+        t.has(r.error, "a machine with 2 CPUs runs with the engine dbt, not with paranoid, or with kvm and the counter step")
+    r = t.tiny("rec", "rep", "--cpus", "2", "-v")
+    t.has(r.error, "the engine is dbt, and not kvm: several CPUs take turns by instructions")
+    r = t.run(t.reprise, "replay", "--engine", "dbt,paranoid", t.dir / "rec", code=None)
+    t.check(r.code, "it is replayed by paranoid")
+    t.has(r.error, "not with paranoid")
+
+
+@test("smp/kvm", cost=15)
+def by_kvm(t):
+    """Recorded by single steps in KVM and replayed by dbt; with chaos the other way round, which looks in front of
+    each atomic operation. What waits by PAUSE and what IPIs start are in both."""
+    need_kvm(t)
+    r = t.tiny("kvm", "startup", *STEP, "--cpus", 4, timeout=300)
+    t.same("kvm", r)
+    r = t.tiny("dbt", "startup", "--cpus", 4, "--chaos=7")
+    t.same("dbt", r, *KVM)

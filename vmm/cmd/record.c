@@ -210,19 +210,28 @@ static int check_place(const struct record_args *a, struct err *err)
     return 0;
 }
 
+/* Why the guest cannot run freely here, counted by the CPU; NULL: nothing of the machine forbids
+ * it. */
+static const char *not_free(const struct record_args *a, const struct guest_config *c)
+{
+    struct err ignored;
+    struct cpu_choice cpu;
+    if (a->gdb)
+        return "gdb stops at each instruction, and the counter pmu counts branches";
+    if (c->is.cpus > 1)
+        return "several CPUs take turns by instructions, and the counter pmu counts branches";
+    return !a->from && !description_cpu(&c->is, &cpu, &ignored) ? cpu_not_free(&cpu) : NULL;
+}
+
 /* --engine and --counter, and with -v what came of them. */
 static void choose_engine(const struct record_args *a, struct guest_config *c)
 {
     struct err why = {0};
     bool asked = a->engine >= 0 && (a->engine == ENGINE_DBT || a->unit);
-    struct cpu_choice cpu;
-    const char *held = !a->from && !description_cpu(&c->is, &cpu, &why) ? cpu_not_free(&cpu) : NULL;
-    bool exact = !asked && !a->gdb && !held && engine_best(&why) == ENGINE_KVM;
+    const char *held = not_free(a, c);
+    bool exact = !asked && !held && engine_best(&why) == ENGINE_KVM;
     if (!asked && held)
         err_set(&why, -ENOTSUP, "%s", held);
-    if (!asked && a->gdb)
-        err_set(&why, -ENOTSUP,
-                "gdb stops at each instruction, and the counter pmu counts branches");
     c->engine = a->engine >= 0 ? (enum engine_kind)a->engine : exact ? ENGINE_KVM : ENGINE_DBT;
     c->unit = c->engine == ENGINE_DBT ? UNIT_INSN
               : a->unit               ? a->unit

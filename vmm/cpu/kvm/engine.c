@@ -34,6 +34,12 @@ static void kvm_stats(const struct engine *e, struct machine_stats *out)
     out->kvm_entries = k->free ? k->free->entries : 0;
 }
 
+static void steps_changed(struct engine *e)
+{
+    kvm_undo_listen(kvm_of(e));
+    core_ops.changed(e);
+}
+
 /* What it translates is no code of the guest's. */
 static int no_code_log(struct engine *e, const struct engine_code_log *log)
 {
@@ -129,6 +135,7 @@ int engine_kvm_create(struct engine **out, const struct engine_config *config, c
     k->ops.set_code_log = no_code_log;
     k->core->base.ops = &k->ops;
     k->ops.run = kvm_run_steps;
+    k->ops.changed = steps_changed;
     if (k->free)
         free_engine_ops(&k->ops);
     k->core->stepper = k->free ? NULL : kvm_step;

@@ -110,6 +110,8 @@ static inline struct kvm *kvm_of(const struct engine *e)
 
 /* undo.c: an instruction that KVM began and could not end. */
 int kvm_undo_create(struct kvm *k, struct err *err); /* free(k->undo) with the core */
+/* The machine listens to atomic operations and system calls, or does no more (engine_env.sync). */
+void kvm_undo_listen(struct kvm *k);
 /* Before it begins: `op` are its operands. */
 void kvm_undo_begin(struct kvm *k, const struct operand *op, unsigned n);
 /* It failed, core->err says why: memory is as before it. false: devices are not, so exec() must do

@@ -95,6 +95,15 @@ int kvm_send_sregs(struct kvm *k, const struct kvm_sregs *sregs, struct err *err
                      (unsigned long long)sregs->efer, sregs->cs.selector);
 }
 
+/* Grows whenever the core drops what was derived from a table, which any vCPU may have written. */
+static u64 all_flushes(struct core *d)
+{
+    u64 n = d->st.tlb_flushes;
+    EACH_CPU (s, d)
+        n += s->st.pt_writes;
+    return n;
+}
+
 /* A guest without a TLB (docs/determinism.md): what KVM has cached goes as soon as the core drops
  * what was derived from a table. A load of another CR3 does it. */
 static int send_system(struct kvm *k, struct err *err)
@@ -102,7 +111,7 @@ static int send_system(struct kvm *k, struct err *err)
     struct core *d = k->core;
     struct kvm_sregs sregs;
     kvm_sregs_of(&d->cpu, d->cpl, &sregs);
-    u64 flushes = d->st.tlb_flushes + d->st.pt_writes;
+    u64 flushes = all_flushes(d);
     bool stale = flushes != k->flushes;
     if (k->sent_sregs && !stale && !memcmp(&sregs, &k->sregs, sizeof(sregs)))
         return 0;

@@ -562,7 +562,8 @@ int kvm_step(struct core *d, struct insn *in)
     bool fpu = in->needs == N_X87 || in->needs == N_MMX || in->needs == N_SSE || in->needs == N_AVX;
     if (kvm_undo_failed(k))
         return STOP_FAILED;
-    if (k->stop[d->cpl] == KVM_STOP_NONE || reads_ahead(d) || !ram_ptr(d->ram, d->code_page, 1) ||
+    if (k->stop[d->cpl] == KVM_STOP_NONE || insn_syncs(d, in) || reads_ahead(d) ||
+        !ram_ptr(d->ram, d->code_page, 1) ||
         (k->unknown[in->mnemonic % KVM_MNEMONICS] >> (d->cpl ? 1 : 0) & 1))
         return NOT_STEPPED;
     if (exec_begin(d, in) || !plan(d, in, &p) || !look_at_operands(d, &p))

@@ -139,6 +139,25 @@ static u64 draw(void *opaque, bool seed)
     return u->real->random(u->real->cpu, seed);
 }
 
+static void wait_for_others(void *opaque)
+{
+    struct kvm_undo *u = opaque;
+    u->real->pause(u->real->cpu);
+}
+
+static void about_to_sync(void *opaque)
+{
+    struct kvm_undo *u = opaque;
+    u->real->sync(u->real->cpu);
+}
+
+static void lacking(void *opaque, const char *text, const char *has)
+{
+    struct kvm_undo *u = opaque;
+    if (u->real->lacking)
+        u->real->lacking(u->real->cpu, text, has);
+}
+
 static void counted(void *opaque)
 {
     struct kvm_undo *u = opaque;
@@ -163,10 +182,19 @@ int kvm_undo_create(struct kvm *k, struct err *err)
                                  .pmi = pmi,
                                  .now = now,
                                  .random = draw,
-                                 .counted = counted};
+                                 .pause = u->real->pause ? wait_for_others : NULL,
+                                 .counted = counted,
+                                 .lacking = lacking};
     k->core->env = &u->env;
     k->undo = u;
+    kvm_undo_listen(k);
     return 0;
+}
+
+void kvm_undo_listen(struct kvm *k)
+{
+    struct kvm_undo *u = k->undo;
+    u->env.sync = u->real->sync ? about_to_sync : NULL;
 }
 
 void kvm_undo_begin(struct kvm *k, const struct operand *op, unsigned n)
