@@ -252,11 +252,11 @@ static void take_signals(struct dbt *d)
 /* Translated code from an offset in the cache on, with the budget in parts. */
 static int enter_block(struct dbt *d, u32 code)
 {
-    /* Of a short one half and more is for the block that had too little, so that it takes few
-     * entries to come near to its end, whether a loop is of one part or of all. */
+    /* Of a short one all is for the block that had too little; where stops are frequent half and
+     * more, as a loop of several parts comes near to its end in few entries then. */
     i64 left = d->c.budget - DBT_SLACK, each = left / BUDGET_PARTS;
     if (left < BUDGET_SHORT)
-        each = left < BUDGET_LEAST ? 0 : each / 2;
+        each = left < BUDGET_LEAST || d->c.cpus == 1 ? 0 : each / 2;
     for (unsigned k = 0; k < BUDGET_PARTS; k++)
         d->part[k] = each;
     d->part[d->favoured] = left - each * (BUDGET_PARTS - 1);
