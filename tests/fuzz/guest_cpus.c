@@ -119,7 +119,9 @@ static void loop(struct piece *c)
     PUT(c, 0xb9);
     put32(c, kind == 3 ? 3000 : counts[draw(c, 3)]); /* mov ecx */
     u8 *top = c->p;
-    if (kind == 0)
+    if (kind == 0 && draw(c, 2))
+        PUT(c, 0x50, 0x51, 0xf3, 0x90, 0x59, 0x58); /* push rax, rcx; pause; pop rcx, rax */
+    else if (kind == 0)
         PUT(c, 0xf3, 0x90);
     if (kind == 1)
         atomic(c);

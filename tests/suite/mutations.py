@@ -112,6 +112,8 @@ MUTATIONS = (
     ("translated code sets accessed bits among code", DBT + "slow.c", "WALK_BESIDE", "WALK_ANYWHERE"),
     ("a block does not know what its flags were looked for in", DBT + "translate.c",
      "if (i == t->n - 1 && t->looked > last)", "if (false)"),
+    ("flags are not restored where a stop is near or PAUSE is told", DBT + "translate.c",
+     ".kind = t->saved ? COLD_EXIT_SAVED : COLD_EXIT", ".kind = COLD_EXIT"),
     ("a part of the budget is lost at an exit", DBT + "run.c",
      "for (unsigned k = 0; k < BUDGET_PARTS; k++)\n        d->c.budget += d->part[k];",
      "for (unsigned k = 0; k + 1 < BUDGET_PARTS; k++)\n        d->c.budget += d->part[k];"),

@@ -35,7 +35,7 @@ struct engine_env {
     /* RDRAND and RDSEED (`seed`): a number that follows from the machine's entropy and from the
      * position. */
     u64 (*random)(void *cpu, bool seed);
-    /* PAUSE: the guest waits for another vCPU. NULL: there is none. */
+    /* PAUSE: the guest waits for another vCPU. NULL: there is none. See engine_want_pause(). */
     void (*pause)(void *cpu);
     /* It is about to execute an atomic operation or a system call, maybe not for the first time.
      * NULL: nobody listens, and it costs nothing; after a change call engine_changed(). */
@@ -180,6 +180,9 @@ bool engine_can_nmi(const struct engine *e);
 /* While set, engine_run returns ENGINE_WINDOW at the first boundary with engine_can_interrupt()
  * (for NMI: engine_can_nmi()). */
 void engine_want_window(struct engine *e, bool interrupt, bool nmi);
+/* Is engine_env.pause to be called? If not it may be left out until the next run ends: which costs
+ * nothing. It is, as long as nobody says otherwise. */
+void engine_want_pause(struct engine *e, bool told);
 /* Delivers through the IDT; counts one position; leaves HLT. May shut down: ENGINE_SHUTDOWN, else
  * 0. */
 int engine_interrupt(struct engine *e, u8 vector);

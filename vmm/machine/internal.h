@@ -174,6 +174,8 @@ bool schedule_nmi_pending(const struct machine_cpu *c);
 void schedule_init(struct machine *m, unsigned cpu);
 void schedule_start(struct machine *m, unsigned cpu, u8 vector);
 bool schedule_can_run(const struct machine_cpu *c);
+/* No other one can run, which stays so until somebody looks again. */
+bool schedule_alone(const struct machine_cpu *c);
 /* A vCPU waits for others in a loop. */
 void schedule_pause(struct machine_cpu *c);
 /* It is about to execute an atomic operation or a system call. */

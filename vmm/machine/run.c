@@ -108,6 +108,8 @@ static enum engine_exit run_engine(struct machine_cpu *c, pos_t budget, struct e
     pos_t stop = engine_count(c->engine) + budget;
     for (;;) {
         engine_want_window(c->engine, bus_interrupt(c) >= 0, schedule_nmi_pending(c));
+        if (c->m->ncpus > 1)
+            engine_want_pause(c->engine, !schedule_alone(c));
         pos_t before = engine_count(c->engine);
         enum engine_exit x = engine_run(c->engine, stop > before ? stop - before : 0, err);
         last_exit(&c->m->last, machine_position(c->m), x);

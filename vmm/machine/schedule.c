@@ -148,10 +148,15 @@ static struct machine_cpu *next(struct machine *m, const struct machine_cpu *aft
     return NULL;
 }
 
+bool schedule_alone(const struct machine_cpu *c)
+{
+    return next(c->m, c) == c;
+}
+
 void schedule_pause(struct machine_cpu *c)
 {
     struct machine *m = c->m;
-    if (next(m, c) == c)
+    if (schedule_alone(c))
         return;
     if (m->st.chaos)
         chaos_pause(c);
@@ -264,11 +269,9 @@ void schedule_give(struct machine *m, unsigned cpu)
     give(m, &m->cpu[cpu]);
 }
 
-/* No other can run before somebody looks again: at a deadline, an input, an interrupt that is sent.
- */
 pos_t schedule_left(struct machine *m)
 {
-    if (next(m, m->turn) == m->turn)
+    if (schedule_alone(m->turn)) /* up to a deadline, an input, an interrupt that is sent */
         return NEVER;
     pos_t here = machine_position(m), end = MIN(m->st.turn_end, next_look(m, here));
     return (m->st.chaos ? MIN(end, m->st.chaos_end) : end) - here;

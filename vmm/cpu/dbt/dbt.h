@@ -242,7 +242,7 @@ struct dbt {
     /* What the guest's counters count, of late: each block has a part, as of the budget. */
     u64 signals[SIG_CODE][BUDGET_PARTS];
     u64 found[GROUPS_MAX]; /* what a block's guards found, for which no register was free */
-    u32 favoured;          /* the part that has all of a short budget */
+    u32 favoured;          /* the part that has most of a short budget */
     i64 sti_budget;        /* budget right after an inlined STI that opened a shadow */
     u32 exit_id, ind_id;
     u64 sregs[16]; /* host registers at a slow path or signal */
@@ -259,7 +259,7 @@ struct dbt {
     u64 outside[4]; /* for PEXT: 0 is left of an offset in a page that is aligned to 1, 2, 4, 8 */
     u8 signal_trap;
     u32 signal_rip; /* offset in the code cache */
-    void *altstack;
+    void *altstack; /* its machine's */
     struct filled jc_user, jc_kernel;
     /* A bit, by a hash, for each page that an entry of theirs was of: most drops are of data. */
     u64 jc_pages[2][JC_PAGES / 64];

@@ -32,6 +32,7 @@
 #endif
 
 static _Thread_local struct dbt *current;
+static _Thread_local void *stack_now; /* where this thread's handlers run */
 
 /* Vectors of the CPU that the host's kernel makes a signal of. */
 static const struct {
@@ -95,13 +96,33 @@ static bool has_bmi2(void)
     return __get_cpuid_count(7, 0, &a, &b, &c, &e) && (b & bit_BMI2);
 }
 
+/* One for a machine: of its vCPUs one runs at a time, and another is then no call of the kernel. */
+static int make_stack(struct dbt *d, struct err *err)
+{
+    if (d->c.sibling != &d->c) {
+        d->altstack = dbt_of(d->c.sibling)->altstack;
+        return 0;
+    }
+    void *p = mmap(NULL, ALTSTACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return err_set(err, -ENOMEM, "out of memory");
+    d->altstack = p;
+    return 0;
+}
+
+static void use_stack(void *stack)
+{
+    stack_t on = {.ss_sp = stack, .ss_size = ALTSTACK, .ss_flags = (int)SS_AUTODISARM};
+    stack_t off = {.ss_flags = SS_DISABLE};
+    sigaltstack(stack ? &on : &off, NULL);
+    stack_now = stack;
+}
+
 int host_init(struct dbt *d, struct err *err)
 {
-    d->altstack = mmap(NULL, ALTSTACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (d->altstack == MAP_FAILED) {
-        d->altstack = NULL;
-        return err_set(err, -ENOMEM, "out of memory");
-    }
+    int r = make_stack(d, err);
+    if (r)
+        return r;
     struct sigaction sa = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO | SA_ONSTACK};
     sigemptyset(&sa.sa_mask);
     for (unsigned i = 0; i < ARRAY_SIZE(signals); i++)
@@ -120,21 +141,24 @@ int host_init(struct dbt *d, struct err *err)
 
 void host_fini(struct dbt *d)
 {
+    bool last = d->c.sibling == &d->c;
     if (current == d) {
-        stack_t none = {.ss_flags = SS_DISABLE};
-        sigaltstack(&none, NULL);
         current = NULL;
         phases.code_size = 0;
+        use_stack(NULL);
     }
-    if (d->altstack)
-        munmap(d->altstack, ALTSTACK);
+    if (!d->altstack || !last)
+        return;
+    if (stack_now == d->altstack)
+        use_stack(NULL);
+    munmap(d->altstack, ALTSTACK);
 }
 
 void host_enter(struct dbt *d)
 {
     if (current != d) {
-        stack_t ss = {.ss_sp = d->altstack, .ss_size = ALTSTACK, .ss_flags = (int)SS_AUTODISARM};
-        sigaltstack(&ss, NULL);
+        if (stack_now != d->altstack)
+            use_stack(d->altstack);
         current = d;
         phases.code = d->code->rx;
         phases.code_size = d->code->size;

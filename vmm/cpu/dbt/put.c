@@ -484,7 +484,7 @@ static bool is_alone(const struct tr *t, unsigned i)
     if (i >= t->count || i == t->check || in->needs == N_X87 || guards_at(t, i))
         return false;
     switch (in->treat) {
-    case T_NOP:
+    case T_NOP: return !insn_waits(&t->d->c, in);
     case T_LEA: return true;
     case T_GEN: return !in->mem || is_guarded(t, i, OF_INSN);
     case T_PUSH: return !in->mem && is_guarded(t, i, OF_INSN);

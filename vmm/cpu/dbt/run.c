@@ -22,6 +22,9 @@
 
 #define FAST_MIN     (DBT_SLACK + 1)
 #define BUDGET_SHORT 1024
+#define BUDGET_LEAST 128 /* all of less is for one part: */
+_Static_assert(BUDGET_LEAST - (BUDGET_PARTS - 1) * BUDGET_LEAST / (2 * BUDGET_PARTS) >= BLOCK_MAX,
+               "what is left is for some block enough, or a stop is near");
 
 static int enter(struct dbt *d, u32 code)
 {
@@ -249,7 +252,11 @@ static void take_signals(struct dbt *d)
 /* Translated code from an offset in the cache on, with the budget in parts. */
 static int enter_block(struct dbt *d, u32 code)
 {
-    i64 left = d->c.budget - DBT_SLACK, each = left < BUDGET_SHORT ? 0 : left / BUDGET_PARTS;
+    /* Of a short one all is for the block that had too little; where stops are frequent half and
+     * more, as a loop of several parts comes near to its end in few entries then. */
+    i64 left = d->c.budget - DBT_SLACK, each = left / BUDGET_PARTS;
+    if (left < BUDGET_SHORT)
+        each = left < BUDGET_LEAST || d->c.cpus == 1 ? 0 : each / 2;
     for (unsigned k = 0; k < BUDGET_PARTS; k++)
         d->part[k] = each;
     d->part[d->favoured] = left - each * (BUDGET_PARTS - 1);

@@ -12,14 +12,14 @@
 
 /* What is out of the way of a block's code. */
 enum cold_kind {
-    COLD_MISS,         /* of the TLB */
-    COLD_BUDGET,       /* a stop is near */
-    COLD_BUDGET_SAVED, /* ... with saved flags */
-    COLD_LINK,         /* a direct branch that is not linked */
-    COLD_STACK,        /* another page of the stack */
-    COLD_LEAVE,        /* a branch the other way than the path, in the middle */
-    COLD_PLAIN,        /* a guard failed */
-    COLD_MIDDLE,       /* ... that is not in front of the block */
+    COLD_MISS,       /* of the TLB */
+    COLD_EXIT,       /* in front of an instruction: a stop is near, or PAUSE is told */
+    COLD_EXIT_SAVED, /* ... with saved flags */
+    COLD_LINK,       /* a direct branch that is not linked */
+    COLD_STACK,      /* another page of the stack */
+    COLD_LEAVE,      /* a branch the other way than the path, in the middle */
+    COLD_PLAIN,      /* a guard failed */
+    COLD_MIDDLE,     /* ... that is not in front of the block */
 };
 
 struct cold {

@@ -53,7 +53,7 @@ static bool is_tail(const struct dbt *d, const struct insn *in)
         /* Which low register would serve depends on luck for none left. */
         return in->align_ours || in->canon == CANON_CAREFUL ||
                (in->mem && in->high8 && tr_low_register(in->use) < 0);
-    case T_NOP: return insn_waits(&d->c, in);
+    case T_NOP:
     case T_LEA: return false;
     case T_PUSH: return !tr_usual_size(in) || in->op0_kind == OP_SREG;
     case T_POP: return !tr_usual_size(in) || in->op0_kind != OP_GPR;
@@ -197,20 +197,38 @@ static void liveness(struct tr *t, const u8 *page, unsigned start)
     }
 }
 
+/* Leaves in front of instruction i, if the condition holds. */
+static void put_exit_if(struct tr *t, unsigned i, int cond, enum exit_kind kind)
+{
+    u8 *at = e_jcc(&t->e, cond);
+    tr_cold(t, (struct cold){.at = at,
+                             .kind = t->saved ? COLD_EXIT_SAVED : COLD_EXIT,
+                             .id = EXIT_ID(t->bi, i, kind)});
+}
+
 static void put_budget(struct tr *t, unsigned i)
 {
     struct emit *e = &t->e;
-    bool live = t->live[i] != 0;
-    put_saved(t, live);
+    put_saved(t, t->live[i] != 0);
     e1(e, 0x65); /* sub qword gs:[part], count */
     e1(e, 0x48);
     e1(e, 0x83);
     e_modrm(e, 5, NOREG, NOREG, 1, (i32)tr_part(t));
     e1(e, (u8)t->count);
-    u8 *at = e_jcc(e, 0xc); /* jl */
-    tr_cold(t, (struct cold){.at = at,
-                             .kind = live ? COLD_BUDGET_SAVED : COLD_BUDGET,
-                             .id = EXIT_ID(t->bi, i, X_BUDGET)});
+    put_exit_if(t, i, 0xc, X_BUDGET); /* jl */
+    put_saved(t, false);
+}
+
+/* PAUSE, which exec() tells, unless there is nobody to wait for. */
+static void put_pause(struct tr *t, unsigned i)
+{
+    struct emit *e = &t->e;
+    put_saved(t, t->live[i] != 0);
+    e1(e, 0x65); /* cmp dword gs:[alone], 0 */
+    e1(e, 0x83);
+    e_modrm(e, 7, NOREG, NOREG, 1, (i32)OFF(c.alone));
+    e1(e, 0);
+    put_exit_if(t, i, 4, X_INSN); /* je */
     put_saved(t, false);
 }
 
@@ -259,7 +277,11 @@ static void put_insn(struct tr *t, unsigned i)
             put_passed(t, i);
         tr_inlined(t->d, in)->put(t, i);
         break;
-    default: break; /* T_NOP */
+    case T_NOP:
+        if (insn_waits(&t->d->c, in))
+            put_pause(t, i);
+        break;
+    default: break;
     }
 }
 
@@ -285,10 +307,10 @@ static void put_cold(struct tr *t, const struct cold *c)
         e_store(e, c->s2, OFF(resume));
         e_jmp_to(e, d->code->rw + d->code->slow_common);
         break;
-    case COLD_BUDGET_SAVED:
+    case COLD_EXIT_SAVED:
         put_restore_flags(t);
         /* fall through */
-    case COLD_BUDGET:
+    case COLD_EXIT:
         put_block_epilogue(t);
         put_exit(t, c->id);
         break;

@@ -212,6 +212,7 @@ struct core {
     i64 budget;      /* positions left until target_pos */
     u64 branches;    /* conditional branches retired, if counted */
     u32 want;        /* want_int | want_nmi: kept as one for an inlined STI, which must leave */
+    u32 alone;       /* engine_want_pause(): PAUSE need not be told */
     u64 fip, fdp;    /* x87 pointers, guest values */
     u16 fop;
     u8 *ptr; /* operand of a native instruction */

@@ -274,6 +274,11 @@ void core_want_window(struct engine *e, bool interrupt, bool nmi)
     d->want = interrupt || nmi;
 }
 
+void core_want_pause(struct engine *e, bool told)
+{
+    core_of(e)->alone = !told;
+}
+
 bool core_linear_to_physical(struct engine *e, gva_t va, gpa_t *gpa)
 {
     struct core *d = core_of(e);
