@@ -28,17 +28,20 @@ struct piece_header {
     u64 check;           /* XXH3-64 of the bytes before */
 };
 _Static_assert(sizeof(struct piece_header) == 40, "part of the format");
+_Static_assert(sizeof(struct piece_header) + INPUT_CONTENT_MAX <= WRITE_BEHIND_MOST, "a message");
 
 struct place {
     struct hash128 hash;
     u64 offset; /* of its header; 0: the slot is free */
 };
+#define ON_ITS_WAY UINT64_MAX /* where it will be shows when it is written */
 
 struct contents {
     struct blob blob;            /* a file of its own, where it is written */
-    u64 end;                     /* of the last whole piece, also one that is on its way */
+    u64 end;                     /* of the last whole piece, as far as they were waited for */
+    u64 coming;                  /* at most so many bytes are on their way after it */
+    u64 placed;                  /* up to here the index says where pieces are */
     struct write_behind *behind; /* NULL: nothing was put */
-    u64 written;                 /* so far all was there when it was waited for last */
     struct err failed;           /* code 0: none */
     struct place *index;
     u64 slots, used;
@@ -115,7 +118,7 @@ static int begin(struct contents **out, struct blob blob, struct err *err)
         return err_set(err, -ENOMEM, "no memory for the recording's " CONTENTS_NAME);
     }
     c->blob = blob;
-    c->end = sizeof(struct chunk_file_header);
+    c->end = c->placed = sizeof(struct chunk_file_header);
     *out = c;
     return 0;
 }
@@ -165,7 +168,7 @@ void contents_destroy(struct contents *c)
 
 u64 contents_bytes(const struct contents *c)
 {
-    return c->end;
+    return c->end + c->coming;
 }
 
 /* Reads the headers of all pieces, up to the first that is none: a killed recorder's. */
@@ -188,8 +191,21 @@ static int look_through(struct contents *c, struct err *err)
         code = note(c, &h.hash, c->end, err);
         c->end += sizeof(h) + h.packed;
     }
+    c->placed = c->end;
     c->indexed = !code;
     return code;
+}
+
+/* Where the pieces are that were on their way and are written. */
+static int place_written(struct contents *c, struct err *err)
+{
+    struct piece_header h;
+    for (; c->placed < c->end; c->placed += sizeof(h) + h.packed) {
+        if (!blob_read_at(&c->blob, &h, sizeof(h), c->placed) || !plausible(&h))
+            return err_set(err, -EINVAL, CONTENTS_NAME " changes while it is written");
+        find(c, &h.hash)->offset = c->placed;
+    }
+    return 0;
 }
 
 /* The host cannot write. Pieces that no record names yet are lost. */
@@ -199,11 +215,22 @@ static int give_up(struct contents *c, int why, struct err *err)
         errno = -why;
         err_errno(&c->failed, "cannot write " CONTENTS_NAME);
         write_behind_wait(c->behind);
-        c->end = c->written;
+        c->coming = 0;
         (void)!ftruncate(c->blob.fd, (off_t)c->end);
     }
     *err = c->failed;
     return err->code;
+}
+
+/* A piece, header and bytes, as it is in the file. */
+static size_t form(const u8 *message, size_t len, u8 *out)
+{
+    struct piece_header h;
+    memcpy(&h, message, sizeof(h));
+    h.packed = chunk_pack(message + sizeof(h), (u32)(len - sizeof(h)), out + sizeof(h), 0);
+    h.check = check_of(&h);
+    memcpy(out, &h, sizeof(h));
+    return sizeof(h) + h.packed;
 }
 
 int contents_put(struct contents *c, const u8 *data, u32 len, struct hash128 *hash, struct err *err)
@@ -213,21 +240,18 @@ int contents_put(struct contents *c, const u8 *data, u32 len, struct hash128 *ha
     int code = c->failed.code ? give_up(c, 0, err) : c->indexed ? 0 : look_through(c, err);
     if (code || find(c, hash)->offset)
         return code;
-    struct piece_header h = {.magic = PIECE_MAGIC, .size = len, .packed = len, .hash = *hash};
-    h.check = check_of(&h);
-    u64 size = sizeof(h) + h.packed;
-    if (room_ask(&c->room, c->blob.fd, c->end + size) != ROOM_FINE)
+    struct piece_header h = {.magic = PIECE_MAGIC, .size = len, .hash = *hash};
+    u64 size = sizeof(h) + len;
+    if (room_ask(&c->room, c->blob.fd, c->end + c->coming + size) != ROOM_FINE)
         return err_set(err, -ENOSPC, CONTENTS_NAME " cannot grow: the host's disk is full");
-    if (!c->behind && !(c->behind = write_behind_create(c->blob.fd, c->end)))
+    if (!c->behind && !(c->behind = write_behind_create(c->blob.fd, c->end, form)))
         return err_set(err, -ENOMEM, "no memory for the recording's " CONTENTS_NAME);
-    c->written = c->written ? c->written : c->end;
     const struct iovec parts[] = {{&h, sizeof(h)}, {(void *)(uintptr_t)data, len}};
     int why = write_behind_put(c->behind, parts, 2);
     if (why)
         return give_up(c, why, err);
-    code = note(c, hash, c->end, err);
-    c->end += size;
-    return code;
+    c->coming += size;
+    return note(c, hash, ON_ITS_WAY, err);
 }
 
 int contents_wait(struct contents *c, struct err *err)
@@ -235,7 +259,9 @@ int contents_wait(struct contents *c, struct err *err)
     int why = c->failed.code || !c->behind ? 0 : write_behind_wait(c->behind);
     if (c->failed.code || why)
         return give_up(c, why, err);
-    c->written = c->end;
+    if (c->behind)
+        c->end = write_behind_end(c->behind);
+    c->coming = 0;
     return 0;
 }
 
@@ -265,9 +291,9 @@ static int get_at(struct contents *c, u64 offset, const struct hash128 *hash, u3
 
 int contents_get(struct contents *c, const struct hash128 *hash, u32 len, u8 *out, struct err *err)
 {
-    int code = c->behind ? contents_wait(c, err) : 0;
-    if (!code && !c->indexed)
-        code = look_through(c, err);
+    int code = contents_wait(c, err);
+    if (!code)
+        code = c->indexed ? place_written(c, err) : look_through(c, err);
     if (code)
         return code;
     const struct place *p = find(c, hash);
@@ -285,7 +311,9 @@ int contents_copy(struct contents *c, bool (*wanted)(void *opaque, const struct 
 {
     const struct chunk_file_header file = chunk_file_begin(&format);
     struct piece_header h;
-    int code = c->indexed ? 0 : look_through(c, err);
+    int code = contents_wait(c, err);
+    if (!code && !c->indexed)
+        code = look_through(c, err);
     if (!code)
         code = put(opaque, &file, sizeof(file), err);
     *left = 0;
@@ -309,7 +337,7 @@ int contents_check(struct contents *c, bool whole, struct err *err)
     u8 *out = malloc(INPUT_CONTENT_MAX);
     struct piece_header h;
     int code = out ? 0 : err_set(err, -ENOMEM, "no memory");
-    if (!code && c->behind)
+    if (!code)
         code = contents_wait(c, err);
     if (!code && !c->indexed)
         code = look_through(c, err);

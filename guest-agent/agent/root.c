@@ -7,14 +7,30 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "boot.h"
+
+#define READ_AHEAD_KB "1024"
 
 static bool failed(char *why, size_t size, const char *what)
 {
     snprintf(why, size, "%s: %s", what, strerror(errno));
     return false;
+}
+
+/* Files are read ahead as far as the device allows at once. A request costs as much as copying some
+ * tens of KiB, and what is read once too much is kept compressed. */
+static void read_far_ahead(dev_t share)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/sys/class/bdi/%u:%u/read_ahead_kb", major(share), minor(share));
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return; /* slower, that is all */
+    (void)!write(fd, READ_AHEAD_KB, strlen(READ_AHEAD_KB));
+    close(fd);
 }
 
 bool root_enter(char *why, size_t size)
@@ -33,6 +49,7 @@ bool root_enter(char *why, size_t size)
     if (stat(BOOT_HOST, &st) || chown(BOOT_UPPER "/data", st.st_uid, st.st_gid) ||
         chmod(BOOT_UPPER "/data", st.st_mode & 07777))
         return failed(why, size, "cannot look at the host's root directory");
+    read_far_ahead(st.st_dev);
     if (mount("overlay", BOOT_ROOT, "overlay", 0, layers))
         return failed(why, size, "cannot lay a layer of memory over the host's files");
     for (size_t i = 0; i < sizeof(moved) / sizeof(*moved); i++) {

@@ -28,25 +28,39 @@ static int new_file(void)
     return fd;
 }
 
-/* Piece `i`: its bytes are a function of it, its length too. */
+/* Piece `i`: its bytes are a function of it, its length too. The long ones cannot be compressed. */
 static u32 piece(u32 i, u8 *out)
 {
-    u32 len = i % 100 == 7 ? INPUT_CONTENT_MAX : 1 + i * 37 % 5000;
-    for (u32 k = 0; k < len; k++)
-        out[k] = (u8)(i >> (8 * (k & 1))) ^ (u8)(k * 7);
+    bool large = i % 100 == 7;
+    u32 len = large ? INPUT_CONTENT_MAX : 1 + i * 37 % 5000, noise = i;
+    for (u32 k = 0; k < len; k++) {
+        noise = noise * 1664525 + 1013904223;
+        out[k] = (u8)(large ? noise >> 24 : (i >> (8 * (k & 1))) ^ (k * 7));
+    }
     return len;
 }
 
 static void write_all(int fd, struct hash128 *hash)
 {
-    static u8 data[INPUT_CONTENT_MAX];
+    static u8 data[INPUT_CONTENT_MAX], got[INPUT_CONTENT_MAX];
     struct contents *c;
     struct err err;
+    u64 all = 0;
     assert_int_equal(contents_create(&c, dup(fd), &room, &err), 0);
-    for (u32 i = 0; i < PIECES; i++)
-        assert_int_equal(contents_put(c, data, piece(i, data), &hash[i], &err), 0);
-    u64 bytes = contents_bytes(c);
+    for (u32 i = 0; i < PIECES; i++) {
+        u32 len = piece(i, data);
+        all += len;
+        assert_int_equal(contents_put(c, data, len, &hash[i], &err), 0);
+        if (i % 50)
+            continue;
+        /* One can be read while others are on their way. */
+        len = piece(i / 2, data);
+        assert_int_equal(contents_get(c, &hash[i / 2], len, got, &err), 0);
+        assert_memory_equal(got, data, len);
+    }
     assert_int_equal(contents_wait(c, &err), 0);
+    u64 bytes = contents_bytes(c);
+    assert_true(bytes < all * 3 / 4); /* compressed, as far as they can be */
     struct hash128 again;
     for (u32 i = 0; i < PIECES; i++) {
         assert_int_equal(contents_put(c, data, piece(i, data), &again, &err), 0);
