@@ -132,5 +132,5 @@ def module(t):
     options = ("--from", t.dir / "rec", "--at", "console:ready to load")
     found, runs = failing(t, "panic", r"^panic.* in looks\+", (), ("--chaos",), options)
     told = simple(t, found)
-    across(t, accesses(t, t.dir / "simple", "panic", "*(unsigned long *)&shared", options=(), back=8), "looks", "takes_away")
+    across(t, accesses(t, t.dir / "simple", "panic", "*(unsigned long *)&shared", options=(), back=70), "looks", "takes_away")
     return f"run {runs}, {told}"
