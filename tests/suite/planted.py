@@ -60,10 +60,9 @@ def accesses(t, recording, to, what, options=("--process", "planted"), back=BACK
     """Back from there by a watchpoint, access by access: thread, function, and what is there when it has been done (of
     a write: before it)."""
     need_gdb(t)
-    words = ("set pagination off", f"awatch {what}",
-             *["reverse-continue", f'printf "access by %d, %ld, ", $_thread, (long){what}', "info symbol $pc"] * back)
-    r = t.run(t.reprise, "gdb", *options, recording, "--to", to, "--", "-nx", "-batch", *(x for w in words for x in ("-ex", w)),
-              timeout=600, code=None)
+    step = f'reverse-continue\nprintf "access by %d, %ld, ", $_thread, (long){what}\ninfo symbol $pc\n'
+    (t.dir / "words").write_text(f"set pagination off\nawatch {what}\n" + step * back)
+    r = t.run(t.reprise, "gdb", *options, recording, "--to", to, "--", "-nx", "-batch", "-x", t.dir / "words", timeout=600, code=None)
     return [(int(a), b, int(c)) for a, c, b in re.findall(r"(?m)^access by (\d+), (-?\d+), (\w+)", r.text)]
 
 
@@ -88,7 +87,7 @@ def counter(t):
     """Two threads read the same value, and both write what is one more."""
     told = of_program(t, "counter", "exit!=0", "^status 3: lost N of N$")
     pid = next(p["pid"] for p in map(json.loads, t.run(t.reprise, "ps", "--json", t.dir / "simple").out.splitlines())
-               if p.get("command") == "planted")
+               if p["comm"] == "planted")
     seen = accesses(t, t.dir / "simple", f"exit:{pid}", "counter", back=2 * BACK)
     # Someone reads a value that the other one, who read it too, makes one more in between.
     t.check(any(seen[i][0] != seen[j][0] and seen[i][2] == seen[j][2] for i in range(len(seen)) for j in range(i + 1, min(i + 4, len(seen)))),
@@ -100,7 +99,7 @@ def counter(t):
 def publish(t):
     """The crash is in reads(), which read item.value when the other thread had just written NULL there."""
     told = of_program(t, "publish", "crash", r"^crash: signal 11 at 0 in reads\+")
-    across(t, accesses(t, t.dir / "simple", "crash", "item.value", back=8), "reads", "writes")
+    across(t, accesses(t, t.dir / "simple", "crash", "item.value", back=70), "reads", "writes")
     return told
 
 
