@@ -7,27 +7,43 @@ import shutil
 
 from suite.boot import image
 from suite.gdb import need_gdb
-from suite.harness import IMAGES, PANIC, test
+from suite.harness import IMAGES, test
 from suite.hunt import NOT_FOUND
 from suite.run_program import own
 
 PLANTED = IMAGES / "guest" / "planted"
 PLAIN, MOST, REPLAYS, FEW = 50, 2000, 20, 3
+# How far back accesses are looked for: both threads of `counter` write 50 times.
+BACK = 101
 
 
 def hunt(t, name, runs, stop_on, behind, options=(), **more):
+    """The kind that was found (or None), and how many runs there were."""
     r = t.run(t.reprise, "hunt", "--json", "-o", t.dir / name, "--runs", runs, "--kinds", 1, "--stop-on", stop_on, *options, "--", *behind,
               timeout=7200, **more)
-    return next((t.dir / name / f"seed-{k['seed']}" for k in json.loads(r.out)["kinds"] if k["found"]), None)
+    told = json.loads(r.out)
+    return next((k for k in told["kinds"] if k["found"]), None), told["runs"]
 
 
-def failing(t, stop_on, plain, chaos, options=()):
-    """A recording of the failure, which came again so often; it is not there in plain runs."""
+def again(t, recording, times):
+    """Each replay is the same, to the last byte of the guest's memory, and prints the same."""
+    seen = set()
+    for _ in range(times):
+        r = t.run(t.reprise, "replay", "--verify", recording, code=None)
+        t.has(r.error, "(?m)replayed without a difference")
+        seen.add((r.code, r.text))
+    t.equal(len(seen), 1, "different replays")
+
+
+def failing(t, stop_on, outcome, plain, chaos, options=()):
+    """A recording of the failure, which came again so often, and in how many runs; it is not there in plain runs."""
     hunt(t, "plain", PLAIN, stop_on, plain, options, code=NOT_FOUND)
-    found = hunt(t, "hunt", MOST, stop_on, chaos, options)
-    codes = {t.run(t.reprise, "replay", "--verify", found, code=None).code for _ in range(REPLAYS)}
-    t.equal(len(codes), 1, "exit codes of replays")
-    return found
+    shutil.rmtree(t.dir / "plain")
+    found, runs = hunt(t, "hunt", MOST, stop_on, chaos, options)
+    t.has(found["outcome"], outcome)
+    recording = t.dir / "hunt" / f"seed-{found['seed']}"
+    again(t, recording, REPLAYS)
+    return recording, runs
 
 
 def simple(t, found, *options):
@@ -36,72 +52,84 @@ def simple(t, found, *options):
     n = int(re.match(r"(\d+) turns? otherwise", r.text).group(1))
     t.check(1 <= n <= FEW, f"{n} turns are left")
     t.equal(len([e for e in t.events("simple") if e["type"] == "turn"]), n, "turns in the log")
-    codes = {t.run(t.reprise, "replay", "--verify", t.dir / "simple", code=None).code for _ in range(3)}
-    t.equal(len(codes), 1, "exit codes of replays")
-    return f"{found.name}, {n} turn{'s' if n > 1 else ''}"
+    again(t, t.dir / "simple", 3)
+    return f"{n} turn{'s' if n > 1 else ''}"
 
 
-def of_program(t, kind, stop_on):
+def accesses(t, recording, to, what, options=("--process", "planted"), back=BACK):
+    """Back from there by a watchpoint, access by access: thread, function, and what is there when it has been done (of
+    a write: before it)."""
+    need_gdb(t)
+    step = f'reverse-continue\nprintf "access by %d, %ld, ", $_thread, (long){what}\ninfo symbol $pc\n'
+    (t.dir / "words").write_text(f"set pagination off\nawatch {what}\n" + step * back)
+    r = t.run(t.reprise, "gdb", *options, recording, "--to", to, "--", "-nx", "-batch", "-x", t.dir / "words", timeout=600, code=None)
+    return [(int(a), b, int(c)) for a, c, b in re.findall(r"(?m)^access by (\d+), (-?\d+), (\w+)", r.text)]
+
+
+def across(t, seen, inner, outer):
+    """The last access is one of `inner`'s thread, but for what the other one did meanwhile; in front of it is one of `outer`'s,
+    another thread."""
+    at = next((i for i, a in enumerate(seen) if a[1] == inner), None)
+    t.check(at is not None, f"no access by {inner}: {seen[:8]}")
+    t.check(len(seen) > at + 1 and seen[at + 1][1] == outer and seen[at + 1][0] != seen[at][0], f"in front of {inner}'s: {seen[at:at + 4]}")
+
+
+def of_program(t, kind, stop_on, outcome):
     image(t, "run")
     own(t)
     program = (PLANTED, kind)
-    found = failing(t, stop_on, ("run", "--cpus", 2, *program), ("run", "--cpus", 2, "--chaos", *program))
-    return found, simple(t, found, "--share", "/")
-
-
-def gdb(t, name, to, *words):
-    need_gdb(t)
-    return t.run(t.reprise, "gdb", "--process", "planted", t.dir / name, "--to", to, "--", "-nx", "-batch", "-ex", "set pagination off",
-                 *(x for w in words for x in ("-ex", w)), timeout=300).text
+    found, runs = failing(t, stop_on, outcome, ("run", "--cpus", 2, *program), ("run", "--cpus", 2, "--chaos", *program))
+    return f"run {runs}, {simple(t, found, '--share', '/')}"
 
 
 @test("planted/counter", cost=200)
 def counter(t):
     """Two threads read the same value, and both write what is one more."""
-    _, told = of_program(t, "counter", "exit!=0")
+    told = of_program(t, "counter", "exit!=0", "^status 3: lost N of N$")
     pid = next(p["pid"] for p in map(json.loads, t.run(t.reprise, "ps", "--json", t.dir / "simple").out.splitlines())
-               if p.get("command") == "planted")
-    out = gdb(t, "simple", f"exit:{pid}", "watch counter", *["reverse-continue", 'printf "thread %d at %d\\n", $_thread, counter'] * 101)
-    # Back from write to write, in front of each: what is there. What makes it less undoes the one before, another thread's.
-    seen = [tuple(map(int, x)) for x in re.findall(r"(?m)^thread (\d+) at (\d+)$", out)]
-    lost = [b for later, a, b in zip(seen, seen[1:], seen[2:]) if later[1] < a[1] and a[0] != b[0]]
-    t.check(lost, "no two writes of different threads of which one is lost")
+               if p["comm"] == "planted")
+    seen = accesses(t, t.dir / "simple", f"exit:{pid}", "counter", back=2 * BACK)
+    # Someone reads a value that the other one, who read it too, makes one more in between.
+    t.check(any(seen[i][0] != seen[j][0] and seen[i][2] == seen[j][2] for i in range(len(seen)) for j in range(i + 1, min(i + 4, len(seen)))),
+            f"no two accesses of different threads to one value: {seen[:8]}")
     return told
 
 
 @test("planted/publish", cost=300)
 def publish(t):
-    """The crash is in reads(); back from there item.value was written by the other thread, once as NULL and before as what it should be."""
-    _, told = of_program(t, "publish", "crash")
-    out = gdb(t, "simple", "crash", "printf \"reader %d\\n\", $_thread", "info symbol $pc", "watch item.value", "reverse-continue",
-              "printf \"writer %d\\n\", $_thread", "info symbol $pc")
-    t.has(out, r"(?m)^reads\b")
-    t.has(out, r"(?m)^writes\b")
-    reader, writer = (re.search(rf"(?m)^{w} (\d+)$", out).group(1) for w in ("reader", "writer"))
-    t.check(reader != writer, "one thread wrote and crashed")
+    """The crash is in reads(), which read item.value when the other thread had just written NULL there."""
+    told = of_program(t, "publish", "crash", r"^crash: signal 11 at 0 in reads\+")
+    across(t, accesses(t, t.dir / "simple", "crash", "item.value", back=70), "reads", "writes")
     return told
 
 
 @test("planted/wakeup", cost=200)
 def wakeup(t):
-    return of_program(t, "wakeup", "hang:10")[1]
+    """One has looked at the flag; the other one has set it, and signalled, before the first one waits."""
+    told = of_program(t, "wakeup", "hang:10", r"^hang: in .*\bwaits\+")
+    across(t, accesses(t, t.dir / "simple", "end", "ready", back=4), "wakes", "waits")
+    return told
 
 
 @test("planted/deadlock", cost=200)
 def deadlock(t):
-    return of_program(t, "deadlock", "hang:10")[1]
+    """Each lock belongs to a thread that waits for the other's: glibc keeps who has it in the third word."""
+    told = of_program(t, "deadlock", "hang:10", r"^hang: in .*\blocks\+")
+    owners = [next((x[0] for x in accesses(t, t.dir / "simple", "end", f"*((int *)&{lock} + 2)", back=2)), None) for lock in "ab"]
+    t.check(None not in owners and owners[0] != owners[1], f"who took the locks: {owners}")
+    return told
 
 
 @test("planted/module", cost=900)
 def module(t):
-    """In the kernel: one thread uses what another one has just taken away."""
+    """In the kernel: one thread uses what another one has just taken away. A module that was loaded after the hunt had begun has names."""
     where = IMAGES / "generic-tsc"
     if not (where / "initrd").exists():
         t.skip("build/images/generic-tsc is not built: make image-tsc")
     script = "echo ready to load; insmod /lib/modules/*/race.ko; dmesg | tail -n 1; poweroff -f"
     t.linux("rec", "--cpus", 2, "--memory", "256M", "--checkpoint-every", "1", image="generic-tsc", append=f'quiet oops=panic -- "{script}"')
     options = ("--from", t.dir / "rec", "--at", "console:ready to load")
-    found = failing(t, "panic", (), ("--chaos",), options)
-    shutil.rmtree(t.dir / "plain")
-    t.run(t.reprise, "replay", found, code=PANIC)
-    return simple(t, found)
+    found, runs = failing(t, "panic", r"^panic.* in looks\+", (), ("--chaos",), options)
+    told = simple(t, found)
+    across(t, accesses(t, t.dir / "simple", "panic", "*(unsigned long *)&shared", options=(), back=70), "looks", "takes_away")
+    return f"run {runs}, {told}"

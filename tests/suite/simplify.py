@@ -48,16 +48,26 @@ def same(t):
 
 @test("simplify/none", cost=8)
 def none(t):
-    """A failure that needs no turn, and what there is nothing to simplify of."""
+    """A failure that needs no turn, told by how it ends and by what it prints, and what there is nothing to simplify of."""
     image(t, "run")
     own(t)
-    run(t, "sh", "-c", "exit 3", options=("--cpus", "2", "--chaos=3", "-o", t.dir / "rec"), code=3)
+    run(t, "sh", "-c", "echo wrong >&2; exit 3", options=("--cpus", "2", "--chaos=3", "-o", t.dir / "rec"), code=3)
     r = t.run(t.reprise, "simplify", t.dir / "rec", "--share", "/", "-o", t.dir / "simple", timeout=200)
     t.has(r.text, "(?m)^0 turns otherwise than without chaos, after [2-9] runs$")
     t.equal([e["arg"] for e in t.events("simple") if e["type"] == "end"], [3], "the status")
     t.check(not [e for e in t.events("simple") if e["type"] == "turn"], "there are turns")
     t.replay("simple")
     t.equal(sorted(p.name for p in t.dir.iterdir() if p.name.startswith("simple")), ["simple"], "what is left")
+    r = t.run(t.reprise, "simplify", t.dir / "rec", "--share", "/", "--stop-on", "wrong", "-o", t.dir / "by-text", timeout=200)
+    t.has(r.text, "(?m)^0 turns otherwise than without chaos, after [2-9] runs$")
+    t.has(t.replay("by-text").error, "(?m)^wrong$")
+    # Not what reprise says of a replay itself.
+    for text in ("right", "replayed without"):
+        r = t.run(t.reprise, "simplify", t.dir / "rec", "--stop-on", text, "-o", t.dir / "x", code=ERROR)
+        t.has(r.error, f"does not print '{text}'")
+    for text, why in (("panic", "text:panic"), ("exit!=0", "text:exit!=0"), ("text:", "is empty")):
+        r = t.run(t.reprise, "simplify", t.dir / "rec", "--stop-on", text, "-o", t.dir / "x", code=USAGE)
+        t.has(r.error, why)
     r = t.run(t.reprise, "simplify", t.dir / "simple", "-o", t.dir / "again", code=ERROR)
     t.has(r.error, "has no chaos of turns")
     r = t.run(t.reprise, "simplify", t.dir / "rec", "-o", t.dir / "simple", code=ERROR)

@@ -154,24 +154,58 @@ def startup(t):
     t.has(out, "(?m)^first 1$")
 
 
-@test("smp/topology", cost=8)
+PARTS = ("core_id", "physical_package_id", "thread_siblings_list", "package_cpus_list")
+SHOW_PARTS = ("cd /sys/devices/system/cpu\n" + "".join(f"echo {x}: $(cat cpu[0-9]/topology/{x} cpu[0-9][0-9]/topology/{x})\n" for x in PARTS) +
+              "echo apicids: $(grep ^apicid /proc/cpuinfo | cut -d: -f2)\necho cpu cores: $(grep '^cpu cores' /proc/cpuinfo | cut -d: -f2)\n"
+              "echo of level 3: $(cat cpu0/cache/index3/shared_cpu_list)\n")
+
+
+def parts_found(t, text, cpus, cores, threads):
+    """Linux has found these, by CPUID, under the APIC ids that leave gaps (SDM vol. 3, 9.9.1)."""
+    said = {what: re.search(rf"(?m)^{what}: ?(.*?)\s*$", text).group(1) for what in (*PARTS, "apicids", "cpu cores", "of level 3")}
+    width = [(n - 1).bit_length() for n in (threads, cores)]
+    where = [(i // threads // cores, i // threads % cores, i % threads) for i in range(cpus)]
+    def together(i, n):
+        return f"{i - i % n}-{i - i % n + n - 1}" if n > 1 else str(i)
+    want = {"physical_package_id": [p for p, _, _ in where], "apicids": [(p << width[1] | c) << width[0] | h for p, c, h in where],
+            "thread_siblings_list": [together(i, threads) for i in range(cpus)],
+            "package_cpus_list": [together(i, cores * threads) for i in range(cpus)],
+            "cpu cores": [cores] * cpus, "of level 3": [together(0, cores * threads)]}
+    for what, each in want.items():
+        t.equal(said[what], " ".join(map(str, each)), what)
+    # Which number a core has is the kernel's choice: it tells those of a package apart.
+    ids = said["core_id"].split()
+    t.equal([len({ids[i] for i in range(cpus) if where[i][0] == p}) for p in range(cpus // cores // threads)],
+            [cores] * (cpus // cores // threads), f"cores of each package by core_id {ids}")
+
+
+@test("smp/topology", cost=4)
 def topology(t):
     """Packages, cores and threads, as Linux finds them by Intel's leaves; a recording says what there are."""
-    parts = ("core_id", "physical_package_id", "thread_siblings_list", "package_cpus_list")
-    r = t.linux("rec", "--cpus", "8,cores=2,threads=2", "--memory", "256M", append="quiet",
-                script="cd /sys/devices/system/cpu\n" + "".join(f"cat cpu*/topology/{x}\n" for x in parts))
-    found = [x for x in r.text.split() if re.fullmatch(r"[0-9]+(-[0-9]+)?", x)]
-    want = (["0", "0", "1", "1"] * 2 + ["0"] * 4 + ["1"] * 4 +
-            [f"{i & ~1}-{i | 1}" for i in range(8)] + ["0-3"] * 4 + ["4-7"] * 4)
-    t.equal(found[:len(want)], want, "what Linux found")
+    r = t.linux("rec", "--cpus", "8,cores=2,threads=2", "--memory", "256M", append="quiet", script=SHOW_PARTS)
+    parts_found(t, r.text, 8, 2, 2)
     t.same("rec", r)
     t.equal([t.info("rec")[x] for x in ("cpus", "cores", "threads")], [8, 2, 2], "what info says")
-    for bad, why in (("8,cores=3", "powers of two"), ("8,cores=4,threads=4", "whole packages"),
+    for bad, why in (("8,cores=3", "whole packages"), ("8,cores=4,threads=4", "whole packages"), ("32,cores=4294967295", "0 to 32"),
                      ("1,cores=2", "whole packages"), ("8,threads=0", "1 to 32"), ("8,cores", "none of"), ("8,x=1", "none of")):
         x = t.run(t.reprise, "record", "-o", t.dir / "bad", "--cpus", bad, "--memory", "16M", "--kernel",
                   IMAGES / "tiny" / "rep.elf", code=None)
         t.check(x.code != 0 and not (t.dir / "bad").exists(), f"--cpus {bad}: code {x.code}")
         t.has(x.error, why)
+
+
+@test("smp/uneven", cost=12)
+def uneven(t):
+    """Where cores are three, APIC ids have gaps. Two packages of three cores of two threads by Intel's leaves, whose IPIs of every kind
+    arrive, by an xAPIC and its ids of 8 bits; three packages of three cores by AMD's leaves and x2APICs."""
+    for name, kind, cpus, cores, threads, append, script in (("intel", "skylake-server", 12, 3, 2, "quiet nox2apic", "cpus\n"),
+                                                             ("amd", "zen2", 9, 3, 1, "quiet", "")):
+        r = t.linux(name, "--cpus", f"{cpus},cores={cores},threads={threads}", "--cpu", kind, "--memory", "256M", "--add", f"{CPUS}:/bin/cpus",
+                    append=append, script=script + SHOW_PARTS)
+        for what in LINES if script else ():
+            t.has(r.text, rf"(?m)^{what} ok\r?$")
+        parts_found(t, r.text, cpus, cores, threads)
+        t.same(name, r, env={"REPRISE_TEST_SLICE": "7919"})
 
 
 @test("smp/refused", cost=1)

@@ -1,6 +1,7 @@
 """The guest's module that answers RDTSC with the virtual TSC (guest-agent/tsc), on its own image."""
 import re
 
+from suite.gdb import need_gdb
 from suite.harness import FINE, IMAGES, test
 
 APPEND = "quiet clearcpuid=tsc randomize_kstack_offset=off"
@@ -87,6 +88,17 @@ rmmod reprise_tsc
             (places["without"], places["later"], places["without"]), "the numbers of places")
     t.lacks(r.text, r"BUG:|WARNING:|Oops|Call Trace")
     t.same("rec", r)
+    named(t)
+
+
+def named(t):
+    """Where a module runs that came after a debugger had read the kernel's symbols, its functions have names, and its callers."""
+    need_gdb(t)
+    at = t.run(t.reprise, "replay", t.dir / "rec", "--to", "console:before: ", "--mem", "ext4:ext4_exit_fs,1").text
+    address = re.search(r"(?m)^(?:0x)?([0-9a-f]{16})\b", at).group(1)
+    r = t.run(t.reprise, "gdb", t.dir / "rec", "--to", "console:gone: ", "--", "-nx", "-batch", "-ex", f"hbreak *0x{address}", "-ex", "continue",
+                "-ex", "monitor when", timeout=200)
+    t.has(r.error, rf"(?m)^RIP +{address} +(ext4_exit_fs|cleanup_module)\b")
 
 
 @test("tsc/reload", cost=30)

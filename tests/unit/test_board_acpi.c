@@ -17,6 +17,7 @@
 static struct ram ram;
 static const u8 *rsdp, *xsdt;
 static u8 id[ACPI_GENERATION_SIZE];
+static const struct cpu_parts one = {1, 0, 1};
 
 static const u8 *at(gpa_t gpa)
 {
@@ -147,6 +148,26 @@ static void generation(void **state)
         assert_int_equal(page[i], 0);
 }
 
+/* Local APICs are listed by their ids, which have gaps where cores are three. */
+static void ids(void **state)
+{
+    static const struct cpu_parts six = {6, 3, 1};
+    static const u8 want[] = {0, 1, 2, 4, 5, 6};
+    unsigned n = 0;
+    acpi_build(&ram, &six, id);
+    const u8 *m = table("APIC");
+    sums_to_zero(m, u32_at(m, 4));
+    for (u32 o = 44; o < u32_at(m, 4); o += m[o + 1])
+        if (m[o] == 0) {
+            assert_true(n < ARRAY_SIZE(want));
+            assert_int_equal(m[o + 2], n);
+            assert_int_equal(m[o + 3], want[n++]);
+        }
+    assert_int_equal(n, ARRAY_SIZE(want));
+    memset(ram_ptr(&ram, ROM_BASE, ROM_END - ROM_BASE), 0, ROM_END - ROM_BASE);
+    acpi_build(&ram, &one, id);
+}
+
 /* Tables of one CPU, for ever: before revision 3 of the machine, and since. A new iasl that
  * compiles the sources to other bytes fails here too. */
 static void frozen(void **state)
@@ -154,27 +175,28 @@ static void frozen(void **state)
     const u8 *all = ram_ptr(&ram, ACPI_BASE, 0x20000);
     assert_int_equal(XXH3_64bits(all, 0x20000), 0xa27751efac5d7152ull);
     memset(ram_ptr(&ram, ROM_BASE, ROM_END - ROM_BASE), 0, ROM_END - ROM_BASE);
-    acpi_build(&ram, 1, NULL);
+    acpi_build(&ram, &one, NULL);
     assert_int_equal(XXH3_64bits(all, 0x20000), 0x9c7dc2d30a1aaac7ull);
 }
 
 int main(void)
 {
+    static const struct cpu_parts most = {ACPI_MAX_CPUS, 0, 1};
     struct err err;
     if (ram_create(&ram, 16 << 20, &err))
         return 1;
     acpi_generation(1, id);
-    acpi_build(&ram, ACPI_MAX_CPUS, id); /* the largest fits; then the usual one over it */
+    acpi_build(&ram, &most, id); /* the largest fits; then the usual one over it */
     memset(ram_ptr(&ram, ROM_BASE, ROM_END - ROM_BASE), 0, ROM_END - ROM_BASE);
-    gpa_t gpa = acpi_build(&ram, 1, id);
+    gpa_t gpa = acpi_build(&ram, &one, id);
     rsdp = ram_ptr(&ram, gpa, 36);
     xsdt = ram_ptr(&ram, u64_at(rsdp, 24), 64);
     sums_to_zero(rsdp, 20);
     sums_to_zero(rsdp, 36);
     sums_to_zero(xsdt, u32_at(xsdt, 4));
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fixed_hardware), cmocka_unit_test(dsdt),   cmocka_unit_test(interrupts),
-        cmocka_unit_test(generation),     cmocka_unit_test(frozen),
+        cmocka_unit_test(fixed_hardware), cmocka_unit_test(dsdt), cmocka_unit_test(interrupts),
+        cmocka_unit_test(generation),     cmocka_unit_test(ids),  cmocka_unit_test(frozen),
     };
     return cmocka_run_group_tests_name("board/acpi", tests, NULL, NULL);
 }

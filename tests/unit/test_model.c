@@ -274,6 +274,73 @@ static void live_bits(void **state)
     assert_int_equal(r.ebx, 832);
 }
 
+/* Of each CPU, what leaves say of where it is: bits of its id that are the thread's, and the
+ * package's CPUs. */
+static void is_part(enum cpu_model model, const struct cpu_parts *p, u32 cpu, u32 apic_id,
+                    u32 thread_bits, u32 bits)
+{
+    const u32 threads = p->threads, package = p->cores * threads;
+    struct cpuid_live live = {.apic_id = cpu_apic_id(p, cpu), .revision = 7, .parts = *p};
+    struct cpuid_result r;
+    assert_int_equal(live.apic_id, apic_id);
+    cpu_model_cpuid(model, 1, 0, &live, &r);
+    assert_int_equal(r.ebx >> 24, apic_id);
+    assert_int_equal(r.ebx >> 16 & 0xff, model == CPU_ZEN2 ? package : 1u << bits);
+    assert_int_equal(!!(r.edx & 1u << 28), package > 1);
+    for (u32 sub = 0; sub < 2; sub++) {
+        cpu_model_cpuid(model, 0xb, sub, &live, &r);
+        assert_int_equal(r.eax, sub ? bits : thread_bits);
+        assert_int_equal(r.ebx, sub ? package : threads);
+        assert_int_equal(r.edx, apic_id);
+    }
+    for (u32 sub = 0; sub < 4; sub++) { /* L1d, L1i, L2, L3 */
+        cpu_model_cpuid(model, model == CPU_ZEN2 ? 0x8000001d : 4, sub, &live, &r);
+        assert_int_equal((r.eax >> 14 & 0xfff) + 1, 1u << (sub == 3 ? bits : thread_bits));
+        if (model != CPU_ZEN2)
+            assert_int_equal((r.eax >> 26) + 1, 1u << (bits - thread_bits));
+    }
+    if (model != CPU_ZEN2)
+        return;
+    cpu_model_cpuid(model, 0x80000008, 0, &live, &r);
+    assert_int_equal(r.ecx, bits << 12 | (package - 1));
+    cpu_model_cpuid(model, 0x8000001e, 0, &live, &r);
+    assert_int_equal(r.eax, apic_id);
+    assert_int_equal(r.ebx, (threads - 1) << 8 | apic_id >> thread_bits);
+    assert_int_equal(r.ecx, apic_id >> bits);
+}
+
+static void parts(void **state)
+{
+    static const struct {
+        struct cpu_parts parts;
+        u32 cpu, apic_id, thread_bits, bits;
+    } cases[] = {
+        {{8, 2, 2}, 7, 7, 1, 2},     {{12, 3, 2}, 5, 5, 1, 3},   {{12, 3, 2}, 6, 8, 1, 3},
+        {{12, 3, 2}, 11, 13, 1, 3},  {{6, 3, 1}, 3, 4, 0, 2},    {{18, 3, 3}, 4, 5, 2, 4},
+        {{18, 3, 3}, 17, 26, 2, 4},  {{30, 5, 3}, 15, 32, 2, 5}, {{30, 1, 3}, 29, 38, 2, 2},
+        {{30, 15, 2}, 29, 29, 1, 5}, {{27, 3, 3}, 26, 42, 2, 4}, {{10, 5, 1}, 9, 12, 0, 3},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        is_part(CPU_SKYLAKE_SERVER, &cases[i].parts, cases[i].cpu, cases[i].apic_id,
+                cases[i].thread_bits, cases[i].bits);
+        is_part(CPU_ZEN2, &cases[i].parts, cases[i].cpu, cases[i].apic_id, cases[i].thread_bits,
+                cases[i].bits);
+    }
+    /* Of powers of two the id is the number, and nothing but these was there before revision 7,
+     * whose leaf 4 had threads as cores. */
+    for (u32 cores = 1; cores <= 32; cores *= 2)
+        for (u32 threads = 1; threads * cores <= 32; threads *= 2)
+            for (u32 cpu = 0; cpu < 32; cpu++)
+                assert_int_equal(cpu_apic_id(&(struct cpu_parts){32, cores, threads}, cpu), cpu);
+    struct cpuid_live live = {.revision = 6, .parts = {8, 2, 2}};
+    struct cpuid_result r;
+    cpu_model_cpuid(CPU_X86_64_V2, 4, 0, &live, &r);
+    assert_int_equal(r.eax >> 26, 3);
+    live = (struct cpuid_live){.revision = 6, .parts = {6, 0, 1}};
+    cpu_model_cpuid(CPU_ZEN2, 1, 0, &live, &r);
+    assert_int_equal(r.ebx >> 16 & 0xff, 8);
+}
+
 /* Released models do not change: a hash over every leaf. */
 static void frozen(void **state)
 {
@@ -299,7 +366,7 @@ int main(void)
         cmocka_unit_test(names),  cmocka_unit_test(identity), cmocka_unit_test(clocks),
         cmocka_unit_test(never),  cmocka_unit_test(levels),   cmocka_unit_test(live_bits),
         cmocka_unit_test(frozen), cmocka_unit_test(known),    cmocka_unit_test(features),
-        cmocka_unit_test(events),
+        cmocka_unit_test(events), cmocka_unit_test(parts),
     };
     return cmocka_run_group_tests_name("cpu/model", tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /*
  * Writes the firmware tables of the fixed machine into the ROM area (acpi.h). They are a function
- * of the number of CPUs, and of the generation ID, alone. Offsets are written as numbers beside the
+ * of the CPUs, and of the generation ID, alone. Offsets are written as numbers beside the
  * field's name, as the specification's tables have them: ACPI 6.4, 5.2.5 (RSDP), 5.2.8
  * (XSDT), 5.2.9 (FADT), 5.2.10 (FACS), 5.2.12 (MADT).
  */
@@ -159,8 +159,9 @@ static gpa_t build_fadt(struct builder *b, gpa_t dsdt, gpa_t facs)
     return t.gpa;
 }
 
-static gpa_t build_madt(struct builder *b, unsigned cpus)
+static gpa_t build_madt(struct builder *b, const struct cpu_parts *p)
 {
+    const unsigned cpus = p->cpus;
     struct table t = allot(b, SDT_HEADER + 8 + cpus * 8 + 12 + 2 * 10 + 6);
     put32(&t, 36, LAPIC_ADDRESS);
     put32(&t, 40, MADT_PCAT);
@@ -169,8 +170,8 @@ static gpa_t build_madt(struct builder *b, unsigned cpus)
         t.bytes[at] = 0;
         t.bytes[at + 1] = 8;
         t.bytes[at + 2] = (u8)i; /* processor UID */
-        t.bytes[at + 3] = (u8)i; /* APIC id */
-        put32(&t, at + 4, 1);    /* enabled */
+        t.bytes[at + 3] = (u8)cpu_apic_id(p, i);
+        put32(&t, at + 4, 1); /* enabled */
     }
     t.bytes[at] = 1; /* I/O APIC: id 0, GSI base 0 */
     t.bytes[at + 1] = 12;
@@ -216,9 +217,9 @@ void acpi_generation(u64 seed, u8 out[ACPI_GENERATION_SIZE])
     memcpy(out, c.digest, ACPI_GENERATION_SIZE);
 }
 
-gpa_t acpi_build(struct ram *ram, unsigned cpus, const u8 *generation)
+gpa_t acpi_build(struct ram *ram, const struct cpu_parts *cpus, const u8 *generation)
 {
-    CHECK(cpus >= 1 && cpus <= ACPI_MAX_CPUS, "%u CPUs", cpus);
+    CHECK(cpus->cpus >= 1 && cpus->cpus <= ACPI_MAX_CPUS, "%u CPUs", cpus->cpus);
     struct builder b = {.ram = ram, .next = ACPI_BASE};
     struct table rsdp = allot(&b, RSDP_SIZE); /* first: where a legacy scan looks */
     gpa_t dsdt = build_dsdt(&b);

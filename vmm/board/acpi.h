@@ -6,6 +6,7 @@
 #define REPRISE_ACPI_H
 
 #include "board/ram.h"
+#include "cpu/model.h"
 
 /* Fixed hardware, shared with vmm/dev/acpi_pm.c and dsdt.asl. */
 #define ACPI_PM1_EVT 0x600 /* PM1a_EVT_BLK, 4 bytes */
@@ -29,12 +30,12 @@
 #define ACPI_GENERATION_SIZE 16u
 #define ACPI_GENERATION_GPE  0u
 
-/* Writes all tables at ACPI_BASE; returns the RSDP's address. `cpus` is 1 to ACPI_MAX_CPUS.
+/* Writes all tables at ACPI_BASE; returns the RSDP's address. There are 1 to ACPI_MAX_CPUS CPUs.
  * `generation`: the ID, ACPI_GENERATION_SIZE bytes; NULL: the machine has none. */
 #define ACPI_BASE     0xe0000ull
 #define ACPI_MAX_CPUS 64
 
-gpa_t acpi_build(struct ram *ram, unsigned cpus, const u8 *generation);
+gpa_t acpi_build(struct ram *ram, const struct cpu_parts *cpus, const u8 *generation);
 /* The generation ID that follows from a seed. */
 void acpi_generation(u64 seed, u8 out[ACPI_GENERATION_SIZE]);
 

@@ -198,6 +198,11 @@ bool description_by_insn(const struct machine_description *d)
     return d->branch_ns && !strcmp(d->position_unit, "insn");
 }
 
+struct cpu_parts description_cpu_parts(const struct machine_description *d)
+{
+    return (struct cpu_parts){.cpus = d->cpus, .cores = d->cores, .threads = d->threads};
+}
+
 bool description_has_id(const struct machine_description *d)
 {
     static const u8 none[DESCRIPTION_ID_SIZE];
@@ -357,9 +362,6 @@ static int check_sense(const struct machine_description *d, struct err *err)
         return err_set(err, -EINVAL, "the counters of CPU model \"%s\" make no sense",
                        d->cpu_model);
     const u32 package = d->cores * d->threads;
-    if (d->cores && (d->cores & (d->cores - 1) || d->threads & (d->threads - 1)))
-        return err_set(err, -EINVAL, "%u cores with %u threads: both have to be powers of two",
-                       d->cores, d->threads);
     if (d->cores && (d->cpus == 1 || package > d->cpus || d->cpus % package))
         return err_set(
             err, -EINVAL,

@@ -16,7 +16,7 @@
 /* What a recorded machine is at power-on must not change: a difference has a number of its own.
  * 1: the PIT is ready, as firmware leaves it. 2: Multiboot kernels find a BIOS' data area;
  * and what cpu/engine.h says of vCPUs. */
-#define DESCRIPTION_REVISION   6
+#define DESCRIPTION_REVISION   7
 #define DESCRIPTION_FLAGS_RULE 1 /* which flags a fault pushes as dead: docs/determinism.md */
 #define DESCRIPTION_MAX_SIZE   (64u << 10)
 #define DESCRIPTION_HASH_SIZE  16 /* XXH3-128, canonical (big-endian) */
@@ -205,6 +205,8 @@ unsigned description_shares(const struct machine_description *d);
 unsigned description_share_room(const struct machine_description *d);
 /* Positions are instructions, of a machine that runs by branches: for debuggers. */
 bool description_by_insn(const struct machine_description *d);
+/* What its CPUs are parts of. */
+struct cpu_parts description_cpu_parts(const struct machine_description *d);
 /* What instructions leave undefined is the same on every host (cpu/x86/canon.h): it replays on CPUs
  * of any maker. */
 bool description_canonical(const struct machine_description *d);

@@ -75,11 +75,14 @@ int apart_record_quietly(const char *const *argv, bool keys, const char *rec)
     return code;
 }
 
-int apart_replay(const char *const *argv)
+int apart_replay(const char *const *argv, int out, int errors)
 {
     pid_t child = start(false);
     if (child)
         return child < 0 ? -1 : apart_wait(child);
+    if ((out >= 0 && dup2(out, STDOUT_FILENO) < 0) ||
+        (errors >= 0 && dup2(errors, STDERR_FILENO) < 0))
+        _exit(EX_ERROR);
     sandbox_plan(SANDBOX_READ | SANDBOX_CODE);
     int code = cmd_replay(count(argv), (char **)(uintptr_t)argv);
     fflush(stdout);

@@ -21,8 +21,8 @@ pid_t apart_record(const char *const *argv, const struct apart_ends *ends);
 /* ... with a voice, which is waited for; what it said is said again if it failed, or, where `rec`
  * is not NULL, has not made the recording of that name. Its exit code; -1: errno. */
 int apart_record_quietly(const char *const *argv, bool keys, const char *rec);
-/* `reprise replay`, whose output is this one's. The same. */
-int apart_replay(const char *const *argv);
+/* `reprise replay`, whose output goes to these, -1: where this one's does. The same. */
+int apart_replay(const char *const *argv, int out, int errors);
 /* Its exit code, 128 and the number of the signal that ended it; -1: errno. */
 int apart_wait(pid_t pid);
 /* What was said to a voice, on stderr. */

@@ -25,7 +25,7 @@ static const struct symbols *kernel_symbols(struct travel *tr, u64 rip)
 {
     const struct vcpu *c = machine_vcpu(timeline_machine(tr->t));
     bool narrow = !(c->efer & EFER_LMA) && rip >= SYMBOLS_FLOOR_32;
-    const struct symbols *s = rip >= SYMBOLS_FLOOR || narrow ? travel_symbols(tr) : NULL;
+    const struct symbols *s = rip >= SYMBOLS_FLOOR || narrow ? travel_symbols_at(tr, rip) : NULL;
     return s && symbols_in_kernel(s, rip) ? s : NULL;
 }
 
@@ -126,7 +126,9 @@ static unsigned callers(struct travel *tr, struct backtrace_frame frame[BACKTRAC
 {
     struct machine *m = timeline_machine(tr->t);
     const struct vcpu *c = machine_vcpu(m);
-    return backtrace_read(m, cpl(c) == 0 ? kernel_symbols(tr, c->rip) : NULL, frame);
+    if (cpl(c) || !kernel_symbols(tr, c->rip))
+        return backtrace_read(m, NULL, frame);
+    return travel_backtrace(tr, frame);
 }
 
 void print_backtrace(FILE *out, struct travel *tr)
@@ -332,7 +334,8 @@ static int parse_memory(struct travel *tr, const char *spec, struct memory_spec 
                            "'%s' is no number and no register, and the guest's kernel has no "
                            "symbols here",
                            out->name);
-        if (!find_symbol(s, out->name, &base))
+        if (!find_symbol(s, out->name, &base) &&
+            !find_symbol(travel_symbols_here(tr), out->name, &base))
             return no_symbol(out->name, err);
     }
     out->address += base;

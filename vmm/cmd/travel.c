@@ -150,13 +150,49 @@ int travel_end_code(const struct travel *tr)
                                                        : EX_ERROR;
 }
 
-const struct symbols *travel_symbols(struct travel *tr)
+const struct symbols *travel_symbols_here(struct travel *tr)
 {
     struct err ignored;
-    if (!tr->have_symbols &&
-        guest_symbols_read(&tr->symbols, timeline_machine(tr->t), &ignored) == 0)
+    struct symbols s;
+    struct instant now = timeline_now(tr->t);
+    if ((!tr->have_symbols || !instant_equal(tr->symbols_at, now)) &&
+        guest_symbols_read(&s, timeline_machine(tr->t), &ignored) == 0) {
+        if (tr->have_symbols)
+            symbols_free(&tr->symbols);
+        tr->symbols = s;
         tr->have_symbols = true;
+    }
+    tr->symbols_at = now; /* where there are none, no others are looked for either */
     return tr->have_symbols ? &tr->symbols : NULL;
+}
+
+const struct symbols *travel_symbols(struct travel *tr)
+{
+    return tr->have_symbols ? &tr->symbols : travel_symbols_here(tr);
+}
+
+const struct symbols *travel_symbols_at(struct travel *tr, u64 address)
+{
+    const struct symbols *s = travel_symbols(tr);
+    bool module = s && symbols_in_kernel(s, address) && !symbols_find(s, address, NULL);
+    /* All ranges are modules', one of which may lie where another one did. */
+    for (u32 i = 0; s && !module && i < s->nranges; i++)
+        module = address >= s->ranges[i].start && address < s->ranges[i].end;
+    return module ? travel_symbols_here(tr) : s;
+}
+
+unsigned travel_backtrace(struct travel *tr, struct backtrace_frame frame[BACKTRACE_MAX])
+{
+    struct machine *m = timeline_machine(tr->t);
+    const struct symbols *s = travel_symbols(tr);
+    unsigned n = backtrace_read(m, s, frame);
+    struct instant before = tr->symbols_at;
+    for (unsigned i = 0; i < n && !frame[i].user; i++) {
+        travel_symbols_at(tr, frame[i].address);
+        if (!instant_equal(tr->symbols_at, before))
+            return backtrace_read(m, travel_symbols(tr), frame);
+    }
+    return n;
 }
 
 void travel_process(struct travel *tr, struct process *out)

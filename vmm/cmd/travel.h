@@ -13,6 +13,7 @@
 #include "cmd/way.h"
 #include "host/output_file.h"
 #include "replay/point.h"
+#include "inspect/backtrace.h"
 #include "inspect/guest_file.h"
 #include "inspect/process.h"
 #include "inspect/symbols.h"
@@ -25,6 +26,7 @@ struct travel {
     enum timeline_verdict (*holds)(void *opaque, unsigned point, enum timeline_side side);
     struct symbols symbols;
     bool have_symbols;
+    struct instant symbols_at;    /* where they were read */
     struct process_layout layout; /* travel_process's */
     struct replay_screen *screen; /* NULL: never looked at */
     struct history *history;      /* NULL: points in processes' lives are refused */
@@ -72,6 +74,13 @@ void travel_quiet(struct travel *tr);
 
 /* The guest's kernel symbols, read once; NULL if there are none (yet). */
 const struct symbols *travel_symbols(struct travel *tr);
+/* The same with the modules that are loaded here: read anew, but once at an instant. Names that
+ * were found before are no longer valid. */
+const struct symbols *travel_symbols_here(struct travel *tr);
+/* ... read anew if `address` is of the kernel's and may be a module's. */
+const struct symbols *travel_symbols_at(struct travel *tr, u64 address);
+/* backtrace_read() of here, through modules. */
+unsigned travel_backtrace(struct travel *tr, struct backtrace_frame frame[BACKTRACE_MAX]);
 
 /* Which process runs here, as far as can be known. */
 void travel_process(struct travel *tr, struct process *out);

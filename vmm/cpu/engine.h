@@ -86,9 +86,10 @@ struct engine_paranoid {
  * (board/description.h). 2: an interrupt pushes RF as it is; a far CALL between 64-bit and
  * compatibility mode pushes to the stack as the new code has it. (3: nothing of the vCPU's.) 4:
  * what the manuals leave undefined is the same on every host (x86/canon.h), where positions are
- * instructions. (5: what INIT leaves, of which the machine sees to.)
+ * instructions. (5: what INIT leaves, of which the machine sees to. 6: nothing of
+ * the vCPU's.) 7: CPUID leaf 4 counts cores, and AMD's leaf 1 CPUs, as the other leaves do.
  */
-#define ENGINE_REVISION 6
+#define ENGINE_REVISION 7
 
 struct engine_config {
     enum cpu_model model;
@@ -104,8 +105,8 @@ struct engine_config {
     /* Of a machine with several vCPUs: which one, of how many, and another one's engine (NULL: it
      * is the first), with which it shares what is the machine's. Only dbt, UNIT_INSN, not paranoid.
      */
-    u32 id, cpus;
-    u32 cores, threads; /* as CPUID shows them (struct cpuid_live) */
+    u32 id;
+    struct cpu_parts parts;
     struct engine *sibling;
     u64 code_cache; /* bytes, CODE_CACHE_MIN to CODE_CACHE_MAX; 0: CODE_CACHE_DEFAULT */
     struct engine_paranoid paranoid;

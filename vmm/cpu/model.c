@@ -88,13 +88,14 @@ u32 cpu_xsave_size(u64 xcr0)
 
 static u32 threads(const struct cpuid_live *live)
 {
-    return live->cores ? live->threads : 1;
+    return live->parts.cores ? live->parts.threads : 1;
 }
 
 /* CPUs of a package. */
 static u32 package(const struct cpuid_live *live)
 {
-    return live->cores ? live->cores * live->threads : MAX(1u, live->cpus);
+    const struct cpu_parts *p = &live->parts;
+    return p->cores ? p->cores * p->threads : MAX(1u, p->cpus);
 }
 
 static u32 bits_of(u32 n)
@@ -105,12 +106,28 @@ static u32 bits_of(u32 n)
 /* Bits of an APIC id that tell a package's CPUs apart, and how many ids those are. */
 static u32 id_bits(const struct cpuid_live *live)
 {
-    return bits_of(package(live));
+    const struct cpu_parts *p = &live->parts;
+    return p->cores ? bits_of(p->cores) + bits_of(p->threads) : bits_of(package(live));
 }
 
 static u32 ids(const struct cpuid_live *live)
 {
     return 1u << id_bits(live);
+}
+
+/* Of these, ids of cores. Before revision 7 of the machine leaf 4 had all of them. */
+static u32 core_ids(const struct cpuid_live *live)
+{
+    return live->revision >= 7 ? ids(live) >> bits_of(threads(live)) : ids(live);
+}
+
+u32 cpu_apic_id(const struct cpu_parts *p, u32 cpu)
+{
+    if (!p->cores)
+        return cpu;
+    u32 core = cpu / p->threads;
+    u32 id = core / p->cores << bits_of(p->cores) | core % p->cores;
+    return id << bits_of(p->threads) | cpu % p->threads;
 }
 
 /* Deterministic cache parameters, leaf 4 of Intel's and 8000001D of AMD's. Only software tuning
@@ -123,9 +140,7 @@ static void cache_leaf(const struct model *m, u32 subleaf, const struct cpuid_li
     const struct model_cache *c = &m->caches[subleaf];
     out->eax = c->type | (u32)c->level << 5 | BIT(8); /* self-initialising */
     /* The package's; the others are a core's own. */
-    out->eax |= (c->level == 3 ? ids(live) - 1 : threads(live) - 1) << 14;
-    if (live->cores && !has(m, FEAT_AMD))
-        out->eax |= (live->cores - 1) << 26;
+    out->eax |= ((c->level == 3 ? ids(live) : BIT(bits_of(threads(live)))) - 1) << 14;
     out->ebx = (c->ways - 1u) << 22 | 63; /* 64-byte lines */
     out->ecx = c->sets - 1;
     out->edx = c->inclusive ? BIT(1) : 0;
@@ -201,7 +216,7 @@ static void intel(const struct model *m, u32 leaf, u32 subleaf, const struct cpu
         break;
     case 0x4:
         cache_leaf(m, subleaf, live, out);
-        out->eax |= out->eax ? (ids(live) - 1) << 26 : 0;
+        out->eax |= out->eax ? (core_ids(live) - 1) << 26 : 0;
         break;
     case 0x15: /* TSC = crystal * ebx / eax */
         *out = (struct cpuid_result){1, (u32)(TSC_HZ / APIC_HZ), (u32)APIC_HZ, 0};
@@ -225,7 +240,9 @@ static void basic(const struct model *m, u32 leaf, u32 subleaf, const struct cpu
         break;
     case 0x1:
         out->eax = m->signature;
-        out->ebx = live->apic_id << 24 | ids(live) << 16 | 8 << 8; /* CLFLUSH line of 8 quadwords */
+        out->ebx = live->apic_id << 24 | 8 << 8; /* CLFLUSH line of 8 quadwords */
+        /* Intel: how many ids there may be; AMD: how many CPUs there are. */
+        out->ebx |= (has(m, FEAT_AMD) && live->revision >= 7 ? package(live) : ids(live)) << 16;
         out->edx |= package(live) > 1 ? L1D_HTT : 0;
         out->ecx |= live->cr4 & CR4_OSXSAVE ? L1C_OSXSAVE : 0;
         out->ecx |= live->pmu && !has(m, FEAT_AMD) ? L1C_PDCM : 0;
@@ -288,7 +305,7 @@ static void amd(const struct model *m, u32 leaf, u32 subleaf, const struct cpuid
     case 0x8000001e: /* the core, its threads; a node a package */
         out->eax = live->apic_id;
         out->ebx = (threads(live) - 1) << 8 | (live->apic_id >> bits_of(threads(live)) & 0xff);
-        out->ecx = live->cores ? live->apic_id >> id_bits(live) : 0;
+        out->ecx = live->parts.cores ? live->apic_id >> id_bits(live) : 0;
         break;
     }
 }

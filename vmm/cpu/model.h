@@ -58,6 +58,16 @@ struct cpuid_result {
     u32 eax, ebx, ecx, edx;
 };
 
+/* What the CPUs of a machine, numbered from 0, are parts of: packages of so many cores of so many
+ * threads. No cores: each CPU is one, of one package. */
+struct cpu_parts {
+    u32 cpus, cores, threads; /* cpus: 0 is one */
+};
+
+/* SDM vol. 3, 9.9.1: in an APIC id thread, core and package have fields of their own, as wide as
+ * their numbers need. So where cores or threads are no power of two there are gaps. */
+u32 cpu_apic_id(const struct cpu_parts *p, u32 cpu);
+
 /* What the few live bits of CPUID depend on, and what was turned on and off (features.h). */
 struct cpuid_live {
     const u32 *words; /* of the CPU; NULL: its model's */
@@ -65,9 +75,8 @@ struct cpuid_live {
     u64 xcr0;
     bool apic_enabled; /* IA32_APIC_BASE bit 11 */
     u32 apic_id;
-    u32 cpus; /* of the machine, numbered from 0; 0: one */
-    /* Of a package, and of a core; powers of two. No cores: each CPU is one of one package. */
-    u32 cores, threads;
+    u32 revision; /* of the machine: before 7 leaf 4 counted threads as cores */
+    struct cpu_parts parts;
     bool pmu; /* its counters are shown */
 };
 

@@ -90,9 +90,9 @@ enum dev_event {
     DEV_RESET, /* the guest asked for a reset (port 0xcf9, ACPI RESET_REG, keyboard controller) */
     DEV_POWEROFF, /* ACPI S5 */
     DEV_EXIT,     /* debug-exit port; arg is the byte (or dword) written */
-    DEV_NMI,      /* an NMI for the CPU `arg` (LAPIC LINT1, ICR, IO-APIC) */
-    DEV_INIT,     /* INIT for the CPU `arg` */
-    DEV_SIPI,     /* start-up IPI; arg is the CPU << 8 | the vector */
+    DEV_NMI,      /* an NMI for the CPU whose APIC id is `arg` (LAPIC LINT1, ICR, IO-APIC) */
+    DEV_INIT,     /* INIT, likewise */
+    DEV_SIPI,     /* start-up IPI; arg is the APIC id << 8 | the vector */
 };
 
 struct lapic_message;
@@ -106,7 +106,8 @@ struct dev_env {
     void (*irq)(void *machine, unsigned gsi, bool level);
     /* A message-signalled interrupt (SDM 11.11): IO-APIC entries and PCI devices send these. */
     void (*msi)(void *machine, u64 address, u32 data);
-    /* Local APIC only: an interrupt for all but the APIC `but`. NULL: there are no others. */
+    /* Local APIC only: an interrupt for all but the one with id `but`. NULL: there are no others.
+     */
     void (*ipi)(void *machine, const struct lapic_message *msg, u32 but);
     /* Local APIC only: end of interrupt broadcast of a level-triggered vector. */
     void (*eoi)(void *machine, u8 vector);

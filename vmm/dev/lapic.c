@@ -312,6 +312,12 @@ void lapic_set_cr8(struct device *dev, u64 value)
     dev_changed(dev);
 }
 
+u32 lapic_id(const struct device *dev)
+{
+    const struct lapic_state *s = dev->state;
+    return s->apic_id;
+}
+
 bool lapic_enabled(const struct device *dev)
 {
     const struct lapic_state *s = dev->state;
@@ -375,7 +381,8 @@ int make_lapic(struct device *dev, const struct making *w, struct err *err)
     int r = lapic_create(dev, w->env, err);
     if (!r && w->unit) {
         struct lapic_state *s = dev->state;
-        s->apic_id = w->unit;
+        const struct cpu_parts parts = description_cpu_parts(w->is);
+        s->apic_id = cpu_apic_id(&parts, w->unit);
         s->base &= ~BASE_BSP;
         if (w->is->revision >= 5) /* before, all had the same name */
             snprintf(dev->name, sizeof(dev->name), "lapic%u", w->unit);

@@ -56,6 +56,8 @@ void lapic_pmi(struct device *dev, bool mask);
 
 /* IA32_APIC_BASE's enable bit: CPUID.1:EDX.APIC follows it. */
 bool lapic_enabled(const struct device *dev);
+/* Its APIC id, as an x2APIC's 32 bits. */
+u32 lapic_id(const struct device *dev);
 /* The xAPIC window answers at `gpa`. */
 bool lapic_mmio_active(const struct device *dev, gpa_t gpa);
 

@@ -72,11 +72,6 @@ static u64 count(const xmlNode *node, const char *name)
     return *text && xml_number(text, &n) ? n : 1;
 }
 
-static bool power_of_two(u64 n)
-{
-    return n && !(n & (n - 1));
-}
-
 /* ",cores=N,threads=N" of --cpus, or why not. */
 static void take_topology(struct plan *p, u64 cpus, u64 most, char *out, size_t size)
 {
@@ -87,15 +82,14 @@ static void take_topology(struct plan *p, u64 cpus, u64 most, char *out, size_t 
     snprintf(out, size, ",cores=1"); /* as QEMU has it: a package each */
     if (!t)
         return;
-    bool good = power_of_two(cores) && power_of_two(threads) && power_of_two(dies) &&
-                power_of_two(clusters);
+    bool good = true;
     for (size_t i = 0; i < ARRAY_SIZE(parts); i++)
         if (__builtin_mul_overflow(all, parts[i], &all))
             good = false;
     if (!good || all != most || cpus != most) {
         out[0] = 0;
         plan_otherwise(p, "<topology>", "all CPUs are cores of one package",
-                       "--cpus N,cores=N,threads=N, in powers of two");
+                       "--cpus N,cores=N,threads=N: whole packages");
         return;
     }
     if (dies > 1 || clusters > 1)

@@ -80,9 +80,7 @@ static int create_cpus(struct machine *m, const struct machine_config *config, s
                                          .pmu = !strcmp(config->is->pmu, "on"),
                                          .guest_tsc = config->is->guest_tsc,
                                          .id = i,
-                                         .cpus = m->ncpus,
-                                         .cores = config->is->cores,
-                                         .threads = config->is->threads,
+                                         .parts = description_cpu_parts(config->is),
                                          .sibling = i ? m->cpu[0].engine : NULL,
                                          .code_cache = config->code_cache};
         r = engine_create(&m->cpu[i].engine, &ec, err);
@@ -95,6 +93,7 @@ static int load_kernel(struct machine *m, const struct machine_config *config, s
 {
     struct boot_state boot;
     u8 generation[ACPI_GENERATION_SIZE];
+    const struct cpu_parts parts = description_cpu_parts(config->is);
     acpi_generation(config->is->seed, generation);
     m->generation = config->is->revision >= 3;
     struct boot_config bc = {.protocol = config->is->protocol,
@@ -108,7 +107,7 @@ static int load_kernel(struct machine *m, const struct machine_config *config, s
                              .seed = config->is->seed,
                              .bios_data = config->is->revision >= 2,
                              .acpi_rsdp =
-                                 acpi_build(&m->ram, m->ncpus, m->generation ? generation : NULL)};
+                                 acpi_build(&m->ram, &parts, m->generation ? generation : NULL)};
     int r = boot_load(&m->ram, &bc, &boot, err);
     if (r)
         return r;

@@ -58,21 +58,31 @@ static void dev_irq(void *opaque, unsigned gsi, bool level)
     wires_pic(m);
 }
 
+/* The CPU whose local APIC has the id; m->ncpus: none. */
+static unsigned cpu_of(const struct machine *m, u32 apic_id)
+{
+    unsigned i = 0;
+    while (i < m->ncpus && lapic_id(m->cpu[i].lapic) != apic_id)
+        i++;
+    return i;
+}
+
 /* Every local APIC sees the message and knows whether it is meant; of several one of which is to
  * take it, the first of the lowest priority does. */
 static void dev_ipi(void *opaque, const struct lapic_message *msg, u32 but)
 {
     struct machine *m = opaque;
     unsigned taker = m->ncpus;
+    const unsigned skip = cpu_of(m, but);
     u32 priority, lowest = 0;
     for (unsigned i = 0; i < m->ncpus; i++)
-        if (i != but && lapic_may_take(m->cpu[i].lapic, msg, &priority) &&
+        if (i != skip && lapic_may_take(m->cpu[i].lapic, msg, &priority) &&
             (taker == m->ncpus || priority < lowest)) {
             taker = i;
             lowest = priority;
         }
     for (unsigned i = 0; i < m->ncpus; i++)
-        if (i != but && (taker == m->ncpus || i == taker))
+        if (i != skip && (taker == m->ncpus || i == taker))
             lapic_take(m->cpu[i].lapic, msg);
     bus_attention(m);
 }
@@ -124,9 +134,9 @@ static void dev_event(void *opaque, enum dev_event event, u32 arg)
 {
     struct machine *m = opaque;
     switch (event) {
-    case DEV_NMI: schedule_nmi(m, arg, true); break;
-    case DEV_INIT: schedule_init(m, arg); break;
-    case DEV_SIPI: schedule_start(m, arg >> 8, (u8)arg); break;
+    case DEV_NMI: schedule_nmi(m, cpu_of(m, arg), true); break;
+    case DEV_INIT: schedule_init(m, cpu_of(m, arg)); break;
+    case DEV_SIPI: schedule_start(m, cpu_of(m, arg >> 8), (u8)arg); break;
     case DEV_RESET:
     case DEV_POWEROFF:
     case DEV_EXIT:

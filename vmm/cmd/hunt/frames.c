@@ -224,8 +224,8 @@ static void say_kernel(struct travel *tr, const char *what, struct words *w)
 {
     struct machine *m = timeline_machine(tr->t);
     struct backtrace_frame frame[BACKTRACE_MAX];
+    unsigned n = travel_backtrace(tr, frame), said = 0;
     const struct symbols *s = travel_symbols(tr);
-    unsigned n = backtrace_read(m, s, frame), said = 0;
     bool faulted = false;
     add(w, "%s", what);
     for (unsigned i = 0; s && i < n && said <= CALLERS && !frame[i].user; i++) {

@@ -88,11 +88,9 @@ static double parse_time(struct argp_state *state, const char *arg, const char *
     return option_seconds(state, arg, what);
 }
 
-static void parse_stop(struct argp_state *state, const char *arg, struct hunt_args *a)
+struct hunt_stop hunt_stop_parse(struct argp_state *state, const char *arg)
 {
     struct hunt_stop s = {.kind = STOP_TEXT, .text = arg};
-    if (a->nstops == HUNT_STOPS)
-        argp_error(state, "--stop-on: at most %u of them", HUNT_STOPS);
     if (!strcmp(arg, "panic")) {
         s.kind = STOP_PANIC;
     } else if (!strcmp(arg, "crash")) {
@@ -101,8 +99,7 @@ static void parse_stop(struct argp_state *state, const char *arg, struct hunt_ar
         s.kind = STOP_HANG;
     } else if (!strncmp(arg, "hang:", 5)) {
         s.kind = STOP_HANG;
-        double seconds = parse_time(state, arg + 5, "--stop-on hang:");
-        a->limit = a->limit > 0 ? MIN(a->limit, seconds) : seconds;
+        s.seconds = parse_time(state, arg + 5, "--stop-on hang:");
     } else if (!strncmp(arg, "exit", 4) &&
                (!arg[4] || arg[4] == '=' || !strncmp(arg + 4, "!=", 2))) {
         s.kind = STOP_EXIT;
@@ -117,6 +114,16 @@ static void parse_stop(struct argp_state *state, const char *arg, struct hunt_ar
     }
     if (s.kind == STOP_TEXT && !*s.text)
         argp_error(state, "--stop-on: the text is empty");
+    return s;
+}
+
+static void parse_stop(struct argp_state *state, const char *arg, struct hunt_args *a)
+{
+    const struct hunt_stop s = hunt_stop_parse(state, arg);
+    if (a->nstops == HUNT_STOPS)
+        argp_error(state, "--stop-on: at most %u of them", HUNT_STOPS);
+    if (s.seconds > 0)
+        a->limit = a->limit > 0 ? MIN(a->limit, s.seconds) : s.seconds;
     a->stops[a->nstops++] = s;
 }
 

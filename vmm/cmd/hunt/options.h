@@ -12,6 +12,7 @@ struct hunt_stop {
     const char *text;  /* STOP_TEXT */
     bool any, unequal; /* STOP_EXIT: whatever the status; one that is not it */
     u32 status;        /* STOP_EXIT */
+    double seconds;    /* STOP_HANG; 0: as --limit says */
 };
 
 struct hunt_args {
@@ -43,5 +44,8 @@ void hunt_options(int argc, char **argv, struct hunt_args *out);
 /* The command, without what may change when it goes on; one line, malloc'ed. NULL: no memory. */
 char *hunt_what(const struct hunt_args *a);
 const struct hunt_stop *hunt_stop_of(const struct hunt_args *a, int kind);
+
+/* An argument of --stop-on. What is none ends the program, as argp_error() does. */
+struct hunt_stop hunt_stop_parse(struct argp_state *state, const char *arg);
 
 #endif

@@ -57,10 +57,10 @@ static void line_around(int fd, u64 at, size_t len, char out[HUNT_TEXT])
     snprintf(out, HUNT_TEXT, "%.*s", (int)MIN(end - begin, HUNT_TEXT - 1), buf + begin);
 }
 
-static bool find_text(int fd, const char *text, char out[HUNT_TEXT])
+bool outcome_find_text(int fd, u64 from, const char *text, u64 *found_at, char out[HUNT_TEXT])
 {
     size_t len = strlen(text), kept = 0;
-    u64 at = 0; /* of buf */
+    u64 at = from; /* of buf */
     char *buf = malloc(CHUNK + len);
     bool found = false;
     while (buf && !found) {
@@ -70,7 +70,8 @@ static bool find_text(int fd, const char *text, char out[HUNT_TEXT])
         size_t have = kept + (size_t)n;
         const char *hit = memmem(buf, have, text, len);
         if (hit) {
-            line_around(fd, at + (u64)(hit - buf), len, out);
+            *found_at = at + (u64)(hit - buf);
+            line_around(fd, *found_at, len, out);
             found = true;
         }
         size_t keep = MIN(have, len - 1);
@@ -86,9 +87,10 @@ static bool printed(const struct hunt_run *r, const char *text, char out[HUNT_TE
 {
     static const char *const names[] = {"out", "err"};
     bool found = false;
+    u64 at;
     for (unsigned i = 0; i < ARRAY_SIZE(names) && !found; i++) {
         int fd = openat(r->dir, names[i], O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-        found = fd >= 0 && find_text(fd, text, out);
+        found = fd >= 0 && outcome_find_text(fd, 0, text, &at, out);
         if (fd >= 0)
             close(fd);
     }

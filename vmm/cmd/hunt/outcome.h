@@ -23,4 +23,7 @@ struct hunt_outcome {
 /* A look that fails is said in the kind. */
 void hunt_outcome(const struct hunt_args *a, const struct hunt_run *r, struct hunt_outcome *out);
 
+/* The first place of a file from `from` on where `text` (not empty) is, and the line around it. */
+bool outcome_find_text(int fd, u64 from, const char *text, u64 *found_at, char out[HUNT_TEXT]);
+
 #endif

@@ -6,29 +6,32 @@
  * Input, 2002). What runs and reads recordings are processes that lock themselves in; this one
  * handles files of turns, and directories of its own beside -o.
  */
-#define _GNU_SOURCE /* asprintf */
+#define _GNU_SOURCE /* asprintf, memfd_create */
 #include <argp.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file_io.h"
 #include "cmd/apart.h"
 #include "cmd/cmd.h"
+#include "cmd/hunt/outcome.h"
 #include "cmd/hunt/simplify.h"
 #include "host/outside.h"
 #include "replay/recording.h"
 
-enum { O_SHARE = 256, O_RUNS };
+enum { O_SHARE = 256, O_RUNS, O_STOP };
 
 /* clang-format off */
 static const struct argp_option options[] = {
     {"output", 'o', "DIR", 0, "The new recording (required)", 0},
     {"share", O_SHARE, "DIR", 0, "A directory that the machine reads, as in `reprise record`; of what `reprise run` recorded it is /", 0},
     {"runs", O_RUNS, "N", 0, "Most runs (default 2000)", 0},
+    {"stop-on", O_STOP, "TEXT", 0, "What the failure prints, however it ends (text:TEXT, as in `reprise hunt`); default: how the recording ends, by reason, status and panic, says what the failure is", 0},
     {0},
 };
 /* clang-format on */
@@ -37,6 +40,17 @@ static const char doc[] =
     "Finds out which turns of CPUs a failure needs that was recorded with --chaos: makes a "
     "recording that ends in the same way with as few of them as can be found, and prints each, "
     "with what ran before and after it.";
+
+static const char *parse_text(struct argp_state *state, const char *arg)
+{
+    const struct hunt_stop s = hunt_stop_parse(state, arg);
+    if (s.kind != STOP_TEXT)
+        argp_error(state,
+                   "--stop-on: without it the recording's own end says what is looked for, '%s' "
+                   "too; the word is text:%s",
+                   arg, arg);
+    return s.text;
+}
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
@@ -49,6 +63,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         s->share[s->nshares++] = arg;
         break;
     case O_RUNS: s->most = option_number(state, arg, "--runs"); break;
+    case O_STOP: s->stop_on = parse_text(state, arg); break;
     case ARGP_KEY_ARG: option_recording(state, arg, &s->dir); break;
     case ARGP_KEY_END:
         option_need_recording(state, &s->dir);
@@ -113,6 +128,33 @@ static int list_write(const struct turn_list *l, size_t first, size_t count, con
 
 /* ---- runs ---- */
 
+/* Is the text in what the guest printed? Lines of ours begin with our name. */
+static bool holds_text(int fd, const char *text)
+{
+    char line[HUNT_TEXT];
+    for (u64 at = 0; outcome_find_text(fd, at, text, &at, line); at++)
+        if (strncmp(line, "reprise: ", 9) != 0)
+            return true;
+    return false;
+}
+
+/* What it printed a replay says. */
+static int prints(const struct simplify *s, const char *dir, bool *does, struct err *err)
+{
+    const char *const argv[] = {"reprise replay", dir, NULL};
+    int out = memfd_create("out", MFD_CLOEXEC), errors = memfd_create("errors", MFD_CLOEXEC);
+    int code = 0;
+    if (out < 0 || errors < 0 || apart_replay(argv, out, errors) < 0)
+        code = err_errno(err, "cannot start a replay");
+    else
+        *does = holds_text(out, s->stop_on) || holds_text(errors, s->stop_on);
+    if (out >= 0)
+        close(out);
+    if (errors >= 0)
+        close(errors);
+    return code;
+}
+
 int simplify_run(struct simplify *s, const char *chaos, bool turns, bool *same, struct err *err)
 {
     const char *argv[24 + 2 * SIMPLIFY_SHARES], **a = argv;
@@ -138,8 +180,10 @@ int simplify_run(struct simplify *s, const char *chaos, bool turns, bool *same, 
     if (access(s->rec, F_OK))
         return err_set(err, -ENOENT, "nothing can begin in %s there", s->dir);
     int code = hunt_look_end(s->rec, &end, err);
-    *same = !code && end.known && end.reason == s->end.reason && end.arg == s->end.arg &&
-            !strcmp(end.panic, s->end.panic);
+    if (!code && s->stop_on && end.known)
+        return prints(s, s->rec, same, err);
+    *same = !code && !s->stop_on && end.known && end.reason == s->end.reason &&
+            end.arg == s->end.arg && !strcmp(end.panic, s->end.panic);
     return code;
 }
 
@@ -282,7 +326,7 @@ static int show(const struct simplify *s, const struct turn_list *l, const char 
         for (unsigned k = 0; k < 2 && !code; k++) {
             printf("%s\n", k ? "to" : "from");
             snprintf(to, sizeof(to), "insn:%" PRIu64, end.turn[i] - 1 + 2 * k);
-            if (apart_replay(argv) < 0)
+            if (apart_replay(argv, -1, -1) < 0)
                 code = err_errno(err, "cannot start a process");
         }
     }
@@ -300,6 +344,11 @@ static int prepare(struct simplify *s, struct err *err)
         return err_set(err, -EINVAL, "%s has no chaos of turns", s->dir);
     if (!access(s->output, F_OK))
         return err_set(err, -EEXIST, "%s exists", s->output);
+    bool does = true;
+    if (s->stop_on && (code = prints(s, s->dir, &does, err)))
+        return code;
+    if (!does)
+        return err_set(err, -EINVAL, "%s does not print '%s'", s->dir, s->stop_on);
     snprintf(s->at, sizeof(s->at), "event:%" PRIu64, s->end.chaos_event);
     snprintf(s->chaos, sizeof(s->chaos), "--chaos=%" PRIu64, s->end.chaos);
     if (asprintf(&s->work, "%s.XXXXXX", s->output) < 0)

@@ -13,6 +13,7 @@
 
 struct simplify {
     const char *dir;
+    const char *stop_on; /* what is printed where it fails; NULL: how it ends says it */
     const char *output, *share[SIMPLIFY_SHARES];
     unsigned nshares;
     u64 most, runs; /* runs, and how many there were */
@@ -29,7 +30,7 @@ struct turn_list {
 };
 
 /* Runs it again, without chaos where `chaos` says so, with the turns of s->turns if `turns`: s->rec
- * is the recording. *same: it ended as the one that is made simpler did. */
+ * is the recording. *same: it failed as the one that is made simpler did. */
 int simplify_run(struct simplify *s, const char *chaos, bool turns, bool *same, struct err *err);
 /* s->rec goes. */
 int simplify_drop(struct simplify *s, struct err *err);

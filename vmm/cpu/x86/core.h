@@ -257,8 +257,8 @@ struct core {
     u32 revision;   /* ENGINE_REVISION, or what it was when the recording was made */
     u32 rules;      /* RULE_ of insn.h: how its instructions are read */
     u8 other_maker; /* enum other_maker (canon.h) */
-    u32 id, cpus;   /* which one of how many */
-    u32 cores, threads;
+    u32 id;         /* which one of them */
+    struct cpu_parts parts;
     u32 words[CPU_WORDS];   /* its features: core_has() */
     u32 missing[CPU_WORDS]; /* of these what this host does not execute, */
     bool host_lacks;        /* if there is anything */

@@ -96,9 +96,7 @@ int core_init(struct core *d, const struct engine_config *config, struct err *er
     d->model = config->model;
     d->revision = config->revision;
     d->id = config->id;
-    d->cpus = MAX(1u, config->cpus);
-    d->cores = config->cores;
-    d->threads = config->threads;
+    d->parts = config->parts;
     d->sibling = d;
     if (config->sibling) {
         struct core *other = core_of(config->sibling);

@@ -494,10 +494,9 @@ HELPER(cpuid)
         debug_mark(d);
     struct cpuid_live live = {.cr4 = d->cpu.cr4,
                               .xcr0 = d->cpu.xcr0,
-                              .apic_id = d->id,
-                              .cpus = d->cpus,
-                              .cores = d->cores,
-                              .threads = d->threads,
+                              .apic_id = cpu_apic_id(&d->parts, d->id),
+                              .revision = d->revision,
+                              .parts = d->parts,
                               .words = d->words,
                               .pmu = d->pmu.kind->kind != PMU_KIND_NONE};
     struct cpuid_result out;
