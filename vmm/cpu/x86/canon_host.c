@@ -28,8 +28,8 @@ static bool same(const struct approx *a, u32 x)
     return host_reciprocal(x) == approx_reciprocal(a, x) && host_root(x) == approx_root(a, x);
 }
 
-/* Are the approximations those of approx.h? All entries of the tables, and what is special. */
-static bool approximates_alike(const struct approx *a)
+/* All entries of the tables, and what is special. */
+bool canon_host_approximates(const struct approx *a)
 {
     static const u32 special[] = {0,          1,          0x007fffff, 0x7f800000, 0x7f800001,
                                   0x7fc12345, 0x7f7fffff, 0x7e7fffff, 0x7e800000, 0x00800000};
@@ -48,7 +48,7 @@ u32 canon_rules(u8 *other_maker, struct approx *a)
     const char *test = getenv("REPRISE_TEST_OTHER_MAKER");
     *other_maker = !test ? OTHER_NOT : strcmp(test, "raw") ? OTHER_FAKED : OTHER_RAW;
     approx_fill(a);
-    return RULE_CANONICAL | (*other_maker || !approximates_alike(a) ? RULE_APPROX : 0);
+    return RULE_CANONICAL | (*other_maker || !canon_host_approximates(a) ? RULE_APPROX : 0);
 }
 
 /* Flags after `text` on a and b, from flags `in`. */
