@@ -257,6 +257,11 @@ def packed(t):
     t.equal([p.name for p in (t.dir / "here").iterdir()], ["p.reprise"], "what is left")
     again = t.run(t.reprise, "replay", "--verify", t.dir / "here/p.reprise", timeout=300)
     t.equal(again.out, r.out, "standard output of the replay")
+    # What gdb wants of the program is in it, as it may be opened where these files are not.
+    pieces = {e["hash"]: e["size"] for e in t.events(t.dir / "here/p.reprise") if e["type"] in ("content", "kept")}
+    t.check(any(e["type"] == "kept" for e in t.events(t.dir / "here/p.reprise")), "nothing was kept")
+    t.run(t.reprise, "unpack", t.dir / "here/p.reprise", "-o", t.dir / "unpacked")
+    t.check((t.dir / "unpacked/contents").stat().st_size >= sum(pieces.values()), "pieces that the log names are there")
     before = (t.dir / "here/p.reprise").read_bytes()
     r = run(t, "echo", "out", options=("-o", "p.reprise"), code=OURS)
     t.has(r.error, r"p\.reprise exists already$")
