@@ -11,11 +11,15 @@ $(AML:%=$(B)/gen/%.h): $(B)/gen/%.h: vmm/board/%.asl mk/board.mk | $(B)/needs/re
 
 $(B)/vmm/board/acpi.o: $(AML:%=$(B)/gen/%.h)
 
-# The firmware of 16 bits: vmm/board/bios_image.S -> $(B)/gen/bios_image.h, 4 KiB that end at 1 MiB.
+# The firmware of 16 bits: vmm/board/bios_image.S -> $(B)/gen/bios_image.h, 4 KiB that end at 1 MiB. Recordings
+# have these bytes in their RAM, whoever built the program: another assembler's choices would be another machine.
+BIOS_SHA256 := 46f93c03bbdc26ef525a2e9e346f0eea61fbc63231550f35c51455d20ad09314
 $(B)/gen/bios_image.h: vmm/board/bios_image.S mk/board.mk | $(B)/needs/reprise
 	@mkdir -p $(@D)
 	@as --32 -o $(@D)/bios.o $<
 	@ld -m elf_i386 -Ttext 0xf000 --oformat binary -o $(@D)/bios.bin $(@D)/bios.o
+	@echo "$(BIOS_SHA256)  $(@D)/bios.bin" | sha256sum --check --status || { \
+	   echo "$<: its bytes are not those of the machine (BIOS_SHA256 in mk/board.mk)" >&2; exit 1; }
 	@{ echo '/* Generated from $<. */'; echo 'static const unsigned char bios_image[] = {'; \
 	   od -An -v -tx1 $(@D)/bios.bin | sed 's/ \([0-9a-f][0-9a-f]\)/0x\1,/g'; echo '};'; } >$@.tmp
 	@mv -f $@.tmp $@

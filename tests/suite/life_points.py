@@ -34,12 +34,16 @@ def broken_module(t):
         size, = struct.unpack_from(">I", data, len(data) - len(end) - 4)
         del data[len(data) - len(end) - 12 - size:]
     at, = struct.unpack_from("<Q", data, 40)
-    entry, n, names = struct.unpack_from("<HHH", data, 58)
-    section = [struct.unpack_from("<IIQQQQ", data, at + i * entry) for i in range(n)]
-    for s in section:
-        name = section[names][4] + s[0]
-        if data[name:data.index(b"\0", name)] == b".init.text":
-            data[s[4] + 5:s[4] + 7] = b"\x0f\x0b"  # after the call of __fentry__
+    entry, n = struct.unpack_from("<HH", data, 58)
+    section = [struct.unpack_from("<IIQQQQIIQQ", data, at + i * entry) for i in range(n)]
+    symbols = next(s for s in section if s[1] == 2)  # SHT_SYMTAB
+    names = section[symbols[6]][4]
+    for i in range(0, symbols[5], 24):
+        name, _, _, where, value, _ = struct.unpack_from("<IBBHQQ", data, symbols[4] + i)
+        if data[names + name:names + name + 12] == b"init_module\0":
+            begin = section[where][4] + value
+            begin += 4 if data[begin:begin + 4] == b"\xf3\x0f\x1e\xfa" else 0  # ENDBR64
+            data[begin + 5:begin + 7] = b"\x0f\x0b"  # after the call of __fentry__
     (t.dir / "oops.ko").write_bytes(data)
     return f"{t.dir / 'oops.ko'}:/oops.ko"
 

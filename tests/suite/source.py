@@ -1,11 +1,12 @@
 """The sources themselves: layers, headers, the engine's objects, generated documentation."""
+import fnmatch
 import os
 import re
 import shutil
 import subprocess
 
 from suite import golden
-from suite.harness import ROOT, host_has_avx2, test
+from suite.harness import ROOT, TESTS, host_has_avx2, test
 
 LAID_OUT_BY = 14  # other releases of clang-format have other ideas of some lines
 
@@ -393,6 +394,18 @@ def portable(t):
         if path.is_file() and not path.suffix in (".bin", "") and "corpus" not in name:
             text = path.read_bytes().decode("utf-8", "replace")
             t.lacks(text, r"/(home|root|work)/[a-z]+/[a-z]", name)
+
+
+@test("source/merged")
+def merged(t):
+    """What a merge left to decide was decided, and each line of tests/off names a test."""
+    marks = re.compile(rb"^(?:<{7} |>{7} |={7}$)", re.M)
+    t.equal([name for name in kept() if (ROOT / name).is_file() and marks.search((ROOT / name).read_bytes())], [],
+            "files that have two versions of something")
+    names = [test.name for test in TESTS]
+    stale = [line for line in (ROOT / "tests" / "off").read_text().splitlines() if line and not line.startswith("#")
+             and not (line.partition(" ")[2] and fnmatch.filter(names, line.partition(" ")[0]))]
+    t.equal(stale, [], "lines of tests/off without a test or a reason")
 
 
 # Files of other projects that comments name.

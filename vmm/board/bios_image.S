@@ -164,6 +164,8 @@ vectors:
         .endr
 vectors_end:
 
+        /* What aligns the table is the machine's as all else is here, and no assembler's choice. */
+        .byte   0x66, 0x90
         .balign 8
 gdt:    .quad   0, 0x00cf93000000ffff, 0x000093000000ffff
 gdt_pointer:
