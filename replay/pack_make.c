@@ -71,12 +71,15 @@ static int add_machine(struct maker *k, struct err *err)
         for (unsigned i = 0; i < DESCRIPTION_SHARES; i++)
             hide(d->share[i].path, sizeof(d->share[i].path));
         hide(d->from, sizeof(d->from));
+        for (unsigned i = 0; i < DESCRIPTION_NETS; i++)
+            hide(d->net[i].backend, sizeof(d->net[i].backend));
         for (unsigned i = 0; i < DESCRIPTION_PORTS; i++)
             hide(d->port[i].backend, sizeof(d->port[i].backend));
         code = description_write(d, k->machine, &k->machine_size, err);
         if (!code)
-            code = manifest_leave_out(pack_writer_manifest(k->w), err,
-                                      "names of the files and directories that it was made from");
+            code = manifest_leave_out(
+                pack_writer_manifest(k->w), err,
+                "names of the files, directories and networks that it was made from");
     }
     free(d);
     return code ? code : pack_add(k->w, "machine.dtb", k->machine, k->machine_size, err);
@@ -104,7 +107,14 @@ static void count(struct pack_kept *n, const struct record *rec)
     case REC_CONSOLE: n->typed += rec->console.data.len; break;
     case REC_EVENTS: n->events += rec->events.data.len / 8; break;
     case REC_PORT: n->port_bytes += rec->port.data.len; break;
-    case REC_CONTENT: n->pieces++; break;
+    case REC_SHARE: n->names += rec->share.data.len; break;
+    case REC_GPU: n->gpu_bytes += rec->gpu.data.len; break;
+    case REC_GENERATION:
+    case REC_RESEED: n->seeds++; break;
+    case REC_CONTENT:
+        n->pieces++;
+        n->content_bytes += rec->content.size;
+        break;
     case REC_PACKET:
         n->frames++;
         n->frame_bytes += rec->packet.data.len;
@@ -113,13 +123,16 @@ static void count(struct pack_kept *n, const struct record *rec)
     }
 }
 
-/* Without remarks, and of the machine as it goes in. */
+/* Without remarks and what a replay does not read, and of the machine as it goes in. */
 static int put_record(struct maker *k, struct log_writer *out, const struct record *rec,
                       struct err *err)
 {
     struct record copy = *rec;
-    if (rec->type == REC_NOTE || rec->type == REC_MARK || rec->type == REC_REACHED)
+    if (rec->type == REC_NOTE || rec->type == REC_MARK || rec->type == REC_REACHED ||
+        rec->type == REC_KEPT)
         return 0;
+    if (rec->type == REC_CUT)
+        copy.cut.why = (struct log_bytes){sizeof(REDACTED) - 1, (const u8 *)REDACTED};
     if (rec->type == REC_START)
         copy.start.machine = hash_bytes(k->machine, k->machine_size);
     return log_add(out, &copy, err);
@@ -135,6 +148,8 @@ static int each_record(struct maker *k, struct log_writer *out, struct err *err)
         count(k->kept, &rec);
         if (rec.type == REC_CONTENT)
             code = name_piece(k, &rec.content.hash, err);
+        else if (rec.type == REC_KEPT && !k->wish->redact)
+            code = name_piece(k, &rec.kept.hash, err);
         if (!code && out)
             code = put_record(k, out, &rec, err);
     }

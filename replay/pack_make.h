@@ -20,8 +20,23 @@ struct pack_wish {
 };
 
 /* What the log has of people and of others, which no replay can do without. */
+/* What was put in, by kind: row of this, its name in JSON, what it is for people. */
+#define PACK_KEPT(X)                                                                               \
+    X(typed, "typed", "bytes typed on the console")                                                \
+    X(events, "events", "events of keyboard and tablet")                                           \
+    X(port_bytes, "port_bytes", "bytes for ports")                                                 \
+    X(frames, "frames", "frames that networks received")                                           \
+    X(frame_bytes, "frame_bytes", "bytes in these")                                                \
+    X(names, "share_bytes", "bytes of what shares said of files: names, attributes, links")        \
+    X(pieces, "contents", "reads of shared files")                                                 \
+    X(content_bytes, "content_bytes", "bytes in these")                                            \
+    X(gpu_bytes, "gpu_bytes", "bytes that the renderer gave back")                                 \
+    X(seeds, "seeds", "seeds and IDs for its randomness")
+
 struct pack_kept {
-    u64 typed, events, frames, frame_bytes, port_bytes, pieces;
+#define X(field, name, what) u64 field;
+    PACK_KEPT(X)
+#undef X
     bool command_line; /* of the kernel */
 };
 

@@ -220,10 +220,14 @@ def redact(t):
     s.finish()
     typed = pack(t, "rec", "--redact")
     t.has(typed.text, "^left out: notes of the log: date, host, command; marks$")
-    t.has(typed.text, r"as its replay needs it: 8 bytes typed on the console")
+    t.has(typed.text, "^still in it: 8 bytes typed on the console$")
     t.equal(json.loads(pack(t, "rec", "--redact", "--force", "--json").text)["kept"]["typed"], 8, "typed, in JSON")
     guest(t, "share", MOUNT + "cat /mnt/one", d)
-    pack(t, "share", "--redact")
+    said = json.loads(pack(t, "share", "--redact", "--json").text)["kept"]
+    data = [e for e in t.events("share") if e["type"] in ("share", "content")]
+    t.equal(said["contents"], sum(e["type"] == "content" for e in data), "reads of shared files")
+    t.equal(said["content_bytes"], sum(e["size"] for e in data if e["type"] == "content"), "bytes in these")
+    t.check(said["share_bytes"] > 100, "what the share said of files")
     for name in ("rec.reprise", "share.reprise"):
         t.run(t.reprise, "verify", t.dir / name, timeout=300)
         info = t.run(t.reprise, "info", t.dir / name).text + t.run(t.reprise, "events", t.dir / name).text

@@ -247,6 +247,32 @@ def refused(t):
     t.has(run(t, "true", env={"XDG_DATA_HOME": "", "HOME": ""}, code=OURS).error, "neither XDG_DATA_HOME nor HOME")
 
 
+@test("run/packed", cost=6)
+def packed(t):
+    """`run -o FILE.reprise`: one file, which replays. Where the name is taken nothing is recorded; taken while the program ran
+    (by itself, with --write), the recording stays a directory, and that is the result."""
+    own(t)
+    r = run(t, "sh", "-c", "cat; exit 7", options=("-o", "p.reprise"), typed=b"typed\n", code=7)
+    t.equal(r.out, b"typed\n", "standard output")
+    t.equal([p.name for p in (t.dir / "here").iterdir()], ["p.reprise"], "what is left")
+    again = t.run(t.reprise, "replay", "--verify", t.dir / "here/p.reprise", timeout=300)
+    t.equal(again.out, r.out, "standard output of the replay")
+    # What gdb wants of the program is in it, as it may be opened where these files are not.
+    pieces = {e["hash"]: e["size"] for e in t.events(t.dir / "here/p.reprise") if e["type"] in ("content", "kept")}
+    t.check(any(e["type"] == "kept" for e in t.events(t.dir / "here/p.reprise")), "nothing was kept")
+    t.run(t.reprise, "unpack", t.dir / "here/p.reprise", "-o", t.dir / "unpacked")
+    t.check((t.dir / "unpacked/contents").stat().st_size >= sum(pieces.values()), "pieces that the log names are there")
+    before = (t.dir / "here/p.reprise").read_bytes()
+    r = run(t, "echo", "out", options=("-o", "p.reprise"), code=OURS)
+    t.has(r.error, r"p\.reprise exists already$")
+    t.equal((r.out, (t.dir / "here/p.reprise").read_bytes()), (b"", before), "what was there")
+    r = run(t, "sh", "-c", "echo mine >k.reprise; exit 3", options=("--write", ".", "-o", "k.reprise"), code=OURS)
+    t.has(r.error, r"not packed; the recording is k\.reprise\.recording, `reprise pack` packs it")
+    t.has(r.error, "without that the exit code were 3$")
+    t.equal((t.dir / "here/k.reprise").read_text(), "mine\n", "what was there")
+    t.run(t.reprise, "info", t.dir / "here/k.reprise.recording")
+
+
 @test("run/signals", cost=5)
 def signals(t):
     """Signals reach the program; the second of two SIGINT within a second ends the recording."""

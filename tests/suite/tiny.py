@@ -48,6 +48,15 @@ def other_maker(t):
     t.same("rec", t.tiny("faked", "undefined", env=fake), "--verify")
 
 
+@test("tiny/other-maker-dense")
+def other_maker_dense(t):
+    """Blocks full of approximations that are looked up, also with what tests put in between; what has no entry."""
+    t.need_model("v3")
+    r = t.tiny("rec", "approx", "--cpu", cpu("v3"))
+    for more in {}, {"REPRISE_TEST_CLOBBER": "1"}, {"REPRISE_TEST_HOT": "1", "REPRISE_TEST_NO_PEXT": "1"}:
+        t.same("rec", r, "--verify", env={"REPRISE_TEST_OTHER_MAKER": "1", **more})
+
+
 @test("tiny/maker-refused")
 def maker_refused(t):
     """Where positions are branches, what is undefined is the host's, and another maker's host refuses it."""

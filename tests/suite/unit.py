@@ -203,6 +203,21 @@ insn("v3", "canonical-v3", "--canonical")
 insn("zen2", "canonical-compat-zen2", "--canonical", "--code", 32)
 
 
+@test("insn/approximations", cost=3)
+def approximations(t):
+    """RCPPS and its like as they are where the host's own are none that were chosen, against a host's that are."""
+    t.need_model("v3")
+    if t.mode == "asan":
+        t.skip("the host's CPU cannot run the cases under the address sanitizer")
+    skipped = 0
+    for name in ("RCPPS", "RCPSS", "RSQRTPS", "RSQRTSS", "VRCPPS", "VRCPSS", "VRSQRTPS", "VRSQRTSS"):
+        r = t.run(t.build / "tests" / "insn" / "insn", "--model", "v3", "--canonical", "--only", name, "--cases", 2000,
+                  "--seed", 1, env={"REPRISE_TEST_OTHER_MAKER": "1", "REPRISE_TEST_CLOBBER": "1"}, timeout=100)
+        skipped += int(re.search(r"(\d+) skipped$", r.text.strip()).group(1))
+    if skipped > 8000:
+        t.skip("this host's CPU has other approximations: nothing to compare with")
+
+
 def programs(name, model, *options, env=None, cost=8):
     @test("insn/programs-" + name, cost=cost)
     def run(t):

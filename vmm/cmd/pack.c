@@ -26,7 +26,7 @@ static const struct argp_option options[] = {
     {"output", 'o', "FILE", 0, "The packed recording, by custom FILE.reprise (required)", 0},
     {"disks", O_DISKS, "WHAT", 0, "Of the disks' images: read, what the replay reads, which is found by replaying (default); all, so that others can go on in it; none, each replay needs the images", 0},
     {"checkpoints", O_CHECKPOINTS, NULL, 0, "With its checkpoints", 0},
-    {"redact", O_REDACT, NULL, 0, "Without what a replay can do without: notes (host, command, date), names of files and directories, marks, signature, checkpoints, gpu.log. Says what is still in it", 0},
+    {"redact", O_REDACT, NULL, 0, "Without what a replay can do without: notes (host, command, date), names of files, directories and networks, marks, signature, checkpoints, screens, gpu.log, files kept for gdb. What was typed, received and read stays, as without it the replay would be another; how much is said. What the guest sent and showed is in no pack, and each replay makes it again", 0},
     {"force", O_FORCE, NULL, 0, "Replace FILE", 0},
     {"json", O_JSON, NULL, 0, "What was packed, as JSON", 0},
     {0},
@@ -83,29 +83,22 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 static void say_kept(const struct pack_kept *k)
 {
-    char bytes[32];
-    fputs("What was put in is in it, as its replay needs it:", stdout);
-    const char *comma = " ";
     const struct {
         u64 n;
         const char *what;
-    } rows[] = {{k->typed, "bytes typed on the console"},
-                {k->events, "events of keyboard and tablet"},
-                {k->port_bytes, "bytes for ports"},
-                {k->pieces, "reads of shared files"}};
+    } rows[] = {
+#define X(field, name, what) {k->field, what},
+        PACK_KEPT(X)
+#undef X
+    };
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
-        if (rows[i].n) {
-            printf("%s%" PRIu64 " %s", comma, rows[i].n, rows[i].what);
-            comma = "; ";
-        }
-    if (k->frames) {
-        printf("%s%" PRIu64 " frames of networks, %s", comma, k->frames,
-               text_bytes(k->frame_bytes, bytes));
-        comma = "; ";
-    }
+        if (rows[i].n)
+            printf("still in it: %" PRIu64 " %s\n", rows[i].n, rows[i].what);
     if (k->command_line)
-        printf("%sthe kernel's command line", comma);
-    puts("; kernel and initrd, with what was added to it.");
+        puts("still in it: the kernel's command line");
+    puts("still in it: kernel and initrd, with what was added to it; the clock it began by, the "
+         "seed");
+    puts("Its replay needs these, and shows again all that the guest put out.");
 }
 
 static void say(const struct pack_args *a, const struct manifest *m, const struct pack_kept *kept,
@@ -142,11 +135,11 @@ static void say(const struct pack_args *a, const struct manifest *m, const struc
         fputs(comma, stdout);
         json_text(stdout, line);
     }
-    printf("],\"kept\":{\"typed\":%" PRIu64 ",\"events\":%" PRIu64 ",\"frames\":%" PRIu64
-           ",\"frame_bytes\":%" PRIu64 ",\"port_bytes\":%" PRIu64 ",\"contents\":%" PRIu64
-           ",\"command_line\":%s}}\n",
-           kept->typed, kept->events, kept->frames, kept->frame_bytes, kept->port_bytes,
-           kept->pieces, kept->command_line ? "true" : "false");
+    fputs("],\"kept\":{", stdout);
+#define X(field, name, what) printf("\"" name "\":%" PRIu64 ",", kept->field);
+    PACK_KEPT(X)
+#undef X
+    printf("\"command_line\":%s}}\n", kept->command_line ? "true" : "false");
 }
 
 /* ---- packing ---- */

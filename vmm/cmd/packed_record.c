@@ -89,34 +89,34 @@ static int pack(void *opaque, const char *dir)
 }
 
 /* Before anything is recorded. */
-static int check_places(const char *output, const char *dir, bool force, struct err *err)
+static int check_places(const char *output, const char *dir, const bool *force, struct err *err)
 {
     struct stat st;
-    if (!lstat(output, &st) && (!force || !S_ISREG(st.st_mode)))
+    if (!lstat(output, &st) && (!force || !*force || !S_ISREG(st.st_mode)))
         return err_set(err, -EEXIST, "%s exists already%s", output,
-                       S_ISREG(st.st_mode) ? "; --force replaces it" : "");
+                       force && S_ISREG(st.st_mode) ? "; --force replaces it" : "");
     if (!lstat(dir, &st))
         return err_set(err, -EEXIST,
                        "%s exists: a recording that was not packed? `reprise pack` packs it", dir);
     return 0;
 }
 
-int packed_record(const char *output, bool force, int (*record)(void *opaque, const char *dir),
-                  void *opaque)
+int packed_record(const char *output, const bool *force,
+                  int (*record)(void *opaque, const char *dir), void *opaque, int failed)
 {
     struct err err = {0};
-    struct packing packing = {output, force};
+    struct packing packing = {output, force && *force};
     char *dir;
     if (asprintf(&dir, "%s" BESIDE, output) < 0)
-        return cmd_fail((err_set(&err, -ENOMEM, "no memory"), &err));
+        return cmd_fail((err_set(&err, -ENOMEM, "no memory"), &err)), failed;
     int code = check_places(output, dir, force, &err);
     if (code) {
         free(dir);
-        return cmd_fail(&err);
+        return cmd_fail(&err), failed;
     }
     int status = apart(record, opaque, dir);
     bool ended = status >= 0 && WIFEXITED(status), there = !access(dir, F_OK);
-    int result = ended ? WEXITSTATUS(status) : EX_ERROR;
+    int result = ended ? WEXITSTATUS(status) : failed;
     if (!ended)
         fprintf(stderr, "reprise: the recorder ended too early%s%s\n",
                 there ? "; what it has is in " : "", there ? dir : "");
@@ -126,7 +126,9 @@ int packed_record(const char *output, bool force, int (*record)(void *opaque, co
         if (did != EX_FINE && did != EX_DAMAGE) {
             fprintf(stderr, "reprise: not packed; the recording is %s, `reprise pack` packs it\n",
                     dir);
-            result = EX_ERROR;
+            if (result != EX_FINE && result != failed)
+                fprintf(stderr, "reprise: without that the exit code were %d\n", result);
+            result = failed;
         } else if (recording_remove(dir, &err)) {
             fprintf(stderr, "reprise: packed, and %s stays: %s\n", dir, err.text);
         }

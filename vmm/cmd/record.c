@@ -312,7 +312,7 @@ int cmd_record(int argc, char **argv)
     int code;
     if (read_options(&job, &domain, &code))
         code = job.a.output && packed_name(job.a.output)
-                   ? packed_record(job.a.output, job.a.force, record_in, &job)
+                   ? packed_record(job.a.output, &job.a.force, record_in, &job, EX_ERROR)
                    : record(&job);
     domain_command_free(&domain);
     return code;

@@ -46,7 +46,7 @@ enum {
 
 /* clang-format off */
 static const struct argp_option options[] = {
-    {"output", 'o', "DIR", 0, "The new recording (default: PROGRAM-N in ~/.local/share/reprise, and `latest` names it)", 0},
+    {"output", 'o', "DIR", 0, "The new recording (default: PROGRAM-N in ~/.local/share/reprise, and `latest` names it). DIR.reprise: one file, packed when it has ended", 0},
     {"write", O_WRITE, "DIR", 0, "What it writes, changes and removes beneath DIR is done here when it has ended; may be repeated", 0},
     {"net", O_NET, "user,OPTION...", OPTION_ARG_OPTIONAL, "It has a network, as `reprise record --net user` (--net=user,restrict=on and so on)", 0},
     {"gpu", O_GPU, "WIDTHxHEIGHT", OPTION_ARG_OPTIONAL, "It has OpenGL and a display of that size (default 1280x800), as with `reprise record --gpu virgl`; drawn by software", 0},
@@ -70,6 +70,7 @@ static const char doc[] =
     "command's. Its exit status is this command's; 125 is for what is not the program's doing.";
 
 struct run_args {
+    const char *packed; /* what `output` is to become, or NULL */
     const char *output, *seed, *checkpoint_every, *net, *turns;
     bool unruly; /* --chaos was given */
     struct chaos chaos;
@@ -99,11 +100,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     struct run_args *a = state->input;
     struct cpu_choice cpu;
     switch (key) {
-    case 'o':
-        if (packed_name(arg))
-            argp_error(state, "-o %s: record into a directory; `reprise pack` packs it", arg);
-        a->output = arg;
-        break;
+    case 'o': a->output = arg; break;
     case O_NET: a->net = arg ? arg : "user"; break;
     case O_GPU:
         parse_gpu(state, arg ? arg : "1280x800", a->machine.gpu, sizeof(a->machine.gpu));
@@ -271,29 +268,49 @@ void run_said(int argc, char **argv, struct run_said *out)
     *out = (struct run_said){a.output, a.seed, a.writes, a.program_at};
 }
 
+static int run(struct run_args *a, struct run_outcome *out);
+
+static int run_in(void *opaque, const char *dir)
+{
+    struct run_args *a = opaque;
+    struct run_outcome ignored;
+    a->packed = a->output;
+    a->output = dir;
+    return run(a, &ignored);
+}
+
 int cmd_run(int argc, char **argv)
 {
+    struct run_args a;
     struct run_outcome ignored;
-    return run_with(argc, argv, NULL, &ignored);
+    read_options(argc, argv, &a);
+    if (a.output && packed_name(a.output))
+        return packed_record(a.output, NULL, run_in, &a, OURS);
+    return run(&a, &ignored);
 }
 
 int run_with(int argc, char **argv, char *const *more, struct run_outcome *out)
 {
     struct run_args a;
+    read_options(argc, argv, &a);
+    a.more = more;
+    return run(&a, out);
+}
+
+static int run(struct run_args *a, struct run_outcome *out)
+{
     struct err err = {0};
     struct attempt done = {0};
     *out = (struct run_outcome){0};
-    read_options(argc, argv, &a);
-    a.more = more;
     int lock = -1;
-    if (read_network(a.net, &a.network, &err))
+    if (read_network(a->net, &a->network, &err))
         return cmd_fail(&err), OURS;
-    char *output = a.output ? strdup(a.output) : run_place_new(a.program[0], &lock, &err);
+    char *output = a->output ? strdup(a->output) : run_place_new(a->program[0], &lock, &err);
     if (!output)
         return cmd_fail(&err), OURS;
-    int code = record_program(&a, output, &done, &err);
+    int code = record_program(a, output, &done, &err);
     run_place_taken(output, lock);
-    if (!code && done.result != RUN_GONE && !a.output)
+    if (!code && done.result != RUN_GONE && !a->output)
         code = run_place_latest(output, &err);
     if (code)
         cmd_fail(&err);
@@ -301,8 +318,8 @@ int run_with(int argc, char **argv, char *const *more, struct run_outcome *out)
         fprintf(stderr, "reprise: %s\n", done.err.text);
     else if (done.result == RUN_GONE)
         fprintf(stderr, "reprise: the program's end is not known: its machine has ended\n");
-    if (!code && (a.verbose || isatty(STDERR_FILENO)) && done.result == RUN_ENDED)
-        fprintf(stderr, "reprise: recorded in %s\n", output);
+    if (!code && (a->verbose || isatty(STDERR_FILENO)) && done.result == RUN_ENDED)
+        fprintf(stderr, "reprise: recorded in %s\n", a->packed ? a->packed : output);
     free(output);
     *out = (struct run_outcome){!code, done.result, done.status};
     if (code || done.result == RUN_GONE)

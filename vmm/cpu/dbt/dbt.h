@@ -158,6 +158,7 @@ struct code {
     u32 gen;   /* of the last region that was begun */
     u32 exit_common, slow_common, ind_miss, enter, unwind;
     u32 second[IDX_COUNT]; /* the jump cache's second look; then ind_miss */
+    u32 approx;            /* calls slow_approx */
     u32 slow_r10;          /* slow_common, of the address in r10, back to r11 */
     /* Another page of the stack (put_stack_stub): by TLB, log2 of the size, write, live flags. */
     u32 stack[STACK_TLBS][STACK_SIZES][2][2];
@@ -224,6 +225,12 @@ struct jc_known {
     u32 page;  /* of its target: the number's low bits */
 };
 
+/* What put_approx.c asks of each element: the same number eight times. */
+struct approx_slots {
+    u32 places[8], base[8], least[8], most[8];
+};
+#define SLOW_ROOT 0x10u /* what slow_approx is told besides the number of elements */
+
 struct dbt {
     struct core c;
     struct code *code;
@@ -245,6 +252,10 @@ struct dbt {
     u32 favoured;          /* the part that has most of a short budget */
     i64 sti_budget;        /* budget right after an inlined STI that opened a shadow */
     u32 exit_id, ind_id;
+    struct {
+        u32 in[8], place[8], less[8], out[8], rest[8];
+        struct approx_slots reciprocal, root;
+    } approx __attribute__((aligned(32)));
     u64 sregs[16]; /* host registers at a slow path or signal */
     u64 sflags;    /* and flags */
 
@@ -252,6 +263,7 @@ struct dbt {
     pos_t by_hand;  /* no translated code before this position: a guard failed */
     bool signalled, fsgsbase;
     bool bmi2;         /* the host's CPU has it */
+    bool avx2;         /* the host's CPU has it */
     bool pext;         /* the host's CPU has it, and it is fast */
     u8 hot_at;         /* heat of a block that is translated again */
     bool test_clobber; /* scratch registers and dead flags get other values (put_clobber) */

@@ -2,6 +2,7 @@
 #include "paranoid.h"
 
 #include "cache.h"
+#include "tr.h"
 #include "translate.h"
 #include "code_log.h"
 #include "host.h"
@@ -89,6 +90,7 @@ int core_create(struct core **out, const struct engine_config *config, struct er
         return ret;
     }
     d->self = d;
+    approx_slots_fill(d);
     if (d->code->users == 1)
         translate_common(d);
     cache_begin(d);

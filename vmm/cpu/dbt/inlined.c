@@ -1,7 +1,7 @@
 /*
  * Helpers short enough to be inlined: flags of RFLAGS, SWAPGS, PUSHF, the BT family with a register
- * index. Each does what its help_ function does, and leaves to it whatever is rare. To add one: its
- * put_ function, and its line in INLINED.
+ * index; RCPPS and its like (put_approx.c). Each does what its help_ function does, and leaves to
+ * it whatever is rare. To add one: its put_ function, and its line in INLINED.
  */
 #include "tr.h"
 
@@ -276,7 +276,8 @@ static bool shows_position(const struct dbt *d, const struct insn *in)
     X(mov_system, reads_selector, false)                                                           \
     X(rdtsc, shows_position, false)                                                                \
     X(pushf, is_wide, false)                                                                       \
-    X(bits, has_flat_operand, false)
+    X(bits, has_flat_operand, false)                                                               \
+    X(approx, has_approx, false)
 
 #define X(name, when, ends) extern helper_fn help_##name;
 INLINED(X)

@@ -1,4 +1,5 @@
-/* Loads and stores of translated code that missed the soft TLB. */
+/* What translated code calls: loads and stores that missed the soft TLB; approximations of numbers
+ * that have no place in the tables. */
 #include "slow.h"
 
 #include "cpu/x86/debug.h"
@@ -60,4 +61,12 @@ u64 slow_mem(struct dbt *d)
         return 0;
     d->sregs[d->tmp2 >> SLOW_REG_SHIFT & 15] = d->tmp2 & SLOW_ADD ? host - va : host;
     return host;
+}
+
+/* Always 1: it goes on. */
+u64 slow_approx(struct dbt *d)
+{
+    for (unsigned i = 0; i < (d->tmp2 & 15); i++)
+        d->approx.out[i] = approx_of(&d->c.approx, d->tmp2 & SLOW_ROOT, d->approx.in[i]);
+    return 1;
 }

@@ -149,6 +149,56 @@ static void put_second(struct dbt *d, struct emit *e, unsigned idx)
     e_modrm(e, 4, NOREG, R11, 8, (i32)(at + offsetof(struct jc_second, entry)));
 }
 
+/* Keeps every register, calls fn, and goes on where `resume` says; returns a jump for when it
+ * returned 0. */
+static u8 *put_c_call(struct emit *e, u64 (*fn)(struct dbt *d))
+{
+    for (int r = 0; r < 16; r++)
+        e_store(e, r, OFF(sregs) + 8 * (size_t)r);
+    e_load(e, RSP, OFF(host_rsp));
+    e1(e, 0x9c);
+    e1(e, 0x65);
+    e1(e, 0x8f);
+    e_modrm(e, 0, NOREG, NOREG, 1, (i32)OFF(sflags));
+    e_load(e, RDI, OFF(self)); /* of several vCPUs, the one that runs */
+    e_movi(e, RAX, (u64)(uintptr_t)fn);
+    e1(e, 0x48); /* sub rsp, 8: the six pushes leave it misaligned by 8 */
+    e1(e, 0x83);
+    e1(e, 0xec);
+    e1(e, 8);
+    e1(e, 0xff); /* call rax */
+    e1(e, 0xd0);
+    e1(e, 0x48); /* test rax, rax */
+    e1(e, 0x85);
+    e1(e, 0xc0);
+    u8 *fail = e_jcc(e, 4);
+    for (int r = 0; r < 16; r++)
+        e_load(e, r, OFF(sregs) + 8 * (size_t)r);
+    e1(e, 0x65);
+    e1(e, 0xff);
+    e_modrm(e, 4, NOREG, NOREG, 1, (i32)OFF(resume));
+    return fail;
+}
+
+/* A TLB miss; and what else C does (slow.c). */
+static void put_slow(struct dbt *d, struct emit *e)
+{
+    e->p = (u8 *)(((uintptr_t)e->p + 63) & ~63ull);
+    d->code->slow_r10 = (u32)(e->p - d->code->rw);
+    e_store(e, R10, OFF(slow_ea));
+    e_store(e, R11, OFF(resume));
+    d->code->slow_common = (u32)(e->p - d->code->rw);
+    u8 *fail = put_c_call(e, slow_mem);
+    e_fix(fail, e->p);
+    /* Also where signals go: the registers are in sregs already. */
+    d->code->unwind = (u32)(e->p - d->code->rw);
+    e_load(e, RSP, OFF(host_rsp));
+    put_return(e, 1);
+    e->p = (u8 *)(((uintptr_t)e->p + 63) & ~63ull);
+    d->code->approx = (u32)(e->p - d->code->rw);
+    e_fix(put_c_call(e, slow_approx), d->code->rw + d->code->unwind);
+}
+
 void translate_common(struct dbt *d)
 {
     struct emit e = {d->code->rw + 64};
@@ -204,41 +254,7 @@ void translate_common(struct dbt *d)
         put_second(d, &e, idx);
     }
 
-    /* A TLB miss: keeps every register, calls slow_mem. */
-    e.p = (u8 *)(((uintptr_t)e.p + 63) & ~63ull);
-    d->code->slow_r10 = (u32)(e.p - d->code->rw);
-    e_store(&e, R10, OFF(slow_ea));
-    e_store(&e, R11, OFF(resume));
-    d->code->slow_common = (u32)(e.p - d->code->rw);
-    for (int r = 0; r < 16; r++)
-        e_store(&e, r, OFF(sregs) + 8 * (size_t)r);
-    e_load(&e, RSP, OFF(host_rsp));
-    e1(&e, 0x9c);
-    e1(&e, 0x65);
-    e1(&e, 0x8f);
-    e_modrm(&e, 0, NOREG, NOREG, 1, (i32)OFF(sflags));
-    e_load(&e, RDI, OFF(self)); /* of several vCPUs, the one that runs */
-    e_movi(&e, RAX, (u64)(uintptr_t)slow_mem);
-    e1(&e, 0x48); /* sub rsp, 8: the six pushes leave it misaligned by 8 */
-    e1(&e, 0x83);
-    e1(&e, 0xec);
-    e1(&e, 8);
-    e1(&e, 0xff); /* call rax */
-    e1(&e, 0xd0);
-    e1(&e, 0x48); /* test rax, rax */
-    e1(&e, 0x85);
-    e1(&e, 0xc0);
-    u8 *fail = e_jcc(&e, 4);
-    for (int r = 0; r < 16; r++)
-        e_load(&e, r, OFF(sregs) + 8 * (size_t)r);
-    e1(&e, 0x65);
-    e1(&e, 0xff);
-    e_modrm(&e, 4, NOREG, NOREG, 1, (i32)OFF(resume));
-    e_fix(fail, e.p);
-    /* Also where signals go: the registers are in sregs already. */
-    d->code->unwind = (u32)(e.p - d->code->rw);
-    e_load(&e, RSP, OFF(host_rsp));
-    put_return(&e, 1);
+    put_slow(d, &e);
 
     for (unsigned tlb = 0; tlb < STACK_TLBS; tlb++)
         for (unsigned log = 0; log < STACK_SIZES; log++)

@@ -20,6 +20,15 @@ enum cold_kind {
     COLD_LEAVE,      /* a branch the other way than the path, in the middle */
     COLD_PLAIN,      /* a guard failed */
     COLD_MIDDLE,     /* ... that is not in front of the block */
+    COLD_MISS,         /* of the TLB */
+    COLD_BUDGET,       /* a stop is near */
+    COLD_BUDGET_SAVED, /* ... with saved flags */
+    COLD_LINK,         /* a direct branch that is not linked */
+    COLD_STACK,        /* another page of the stack */
+    COLD_LEAVE,        /* a branch the other way than the path, in the middle */
+    COLD_PLAIN,        /* a guard failed */
+    COLD_MIDDLE,       /* ... that is not in front of the block */
+    COLD_APPROX,       /* of an operand without an entry */
 };
 
 struct cold {
@@ -31,7 +40,7 @@ struct cold {
     int s1, s2, index;
     u8 kind;       /* enum cold_kind */
     bool add;      /* COLD_MISS: s2 makes a host address of s1 */
-    i8 base, kept; /* COLD_STACK: of the operand; what has RCX, or NOREG */
+    i8 base, kept; /* COLD_STACK: of the operand; and COLD_APPROX: what has RCX, or NOREG */
     bool live;     /* ... flags; of guards: they are saved */
     i32 disp;
 };
@@ -237,6 +246,12 @@ bool guards_at(const struct tr *t, unsigned i);
 void put_middle_guards(struct tr *t, unsigned i);
 void put_guard_cold(struct tr *t, const struct cold *c);
 void put_middle_cold(struct tr *t, const struct cold *c);
+
+/* put_approx.c */
+bool has_approx(const struct dbt *d, const struct insn *in);
+void put_approx(struct tr *t, unsigned i);
+void put_approx_cold(struct tr *t, const struct cold *c);
+void approx_slots_fill(struct dbt *d);
 
 /* path.c */
 /* The budget was taken for all of the block; its first n instructions were run. Clobbers s1; flags

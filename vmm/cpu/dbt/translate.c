@@ -318,6 +318,7 @@ static void put_cold(struct tr *t, const struct cold *c)
     case COLD_LEAVE: put_leave_cold(t, c); break;
     case COLD_PLAIN: put_guard_cold(t, c); break;
     case COLD_MIDDLE: put_middle_cold(t, c); break;
+    case COLD_APPROX: put_approx_cold(t, c); break;
     case COLD_LINK:
         t->b->link_exit[EXIT_INDEX(c->id)] = (u32)(e->p - d->code->rw);
         /* fall through */

@@ -8,6 +8,7 @@
 #define REPRISE_X86_CANON_H
 
 #include "base/err.h"
+#include "cpu/x86/approx.h"
 #include "cpu/x86/insn.h"
 
 /*
@@ -17,8 +18,11 @@
  */
 enum other_maker { OTHER_NOT, OTHER_FAKED, OTHER_RAW };
 
-/* The rules that instructions of a canonical machine are read by on this host. */
-u32 canon_rules(u8 *other_maker);
+/* The rules that instructions of a canonical machine are read by on this host, and the tables of
+ * approximations. */
+u32 canon_rules(u8 *other_maker, struct approx *a);
+/* Are this host's approximations those of approx.h? */
+bool canon_host_approximates(const struct approx *a);
 /* Part of insn_decode(): what of a decoded instruction is undefined. */
 void canon_take(struct insn *in);
 /* Flags that an instruction with a `canon` leaves undefined, from what RCX was before it. */

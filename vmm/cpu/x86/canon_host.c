@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "cpu/vcpu.h"
-#include "cpu/x86/approx.h"
 
 static u32 host_reciprocal(u32 x)
 {
@@ -24,31 +23,32 @@ static u32 host_root(u32 x)
         _mm_castps_si128(_mm_rsqrt_ss(_mm_castsi128_ps(_mm_cvtsi32_si128((i32)x)))));
 }
 
-static bool same(u32 x)
+static bool same(const struct approx *a, u32 x)
 {
-    return host_reciprocal(x) == approx_reciprocal(x) && host_root(x) == approx_root(x);
+    return host_reciprocal(x) == approx_reciprocal(a, x) && host_root(x) == approx_root(a, x);
 }
 
-/* Are the approximations those of approx.h? All entries of the tables, and what is special. */
-static bool approximates_alike(void)
+/* All entries of the tables, and what is special. */
+bool canon_host_approximates(const struct approx *a)
 {
     static const u32 special[] = {0,          1,          0x007fffff, 0x7f800000, 0x7f800001,
                                   0x7fc12345, 0x7f7fffff, 0x7e7fffff, 0x7e800000, 0x00800000};
     for (unsigned i = 0; i < ARRAY_SIZE(special); i++)
-        if (!same(special[i]) || !same(special[i] | 0x80000000u))
+        if (!same(a, special[i]) || !same(a, special[i] | 0x80000000u))
             return false;
     /* Both ends of each interval, of an odd and an even exponent. */
     for (u32 x = 0x3f800000; x < 0x40800000; x += 0x800)
-        if (!same(x) || !same(x | 0x7ff))
+        if (!same(a, x) || !same(a, x | 0x7ff))
             return false;
     return true;
 }
 
-u32 canon_rules(u8 *other_maker)
+u32 canon_rules(u8 *other_maker, struct approx *a)
 {
     const char *test = getenv("REPRISE_TEST_OTHER_MAKER");
     *other_maker = !test ? OTHER_NOT : strcmp(test, "raw") ? OTHER_FAKED : OTHER_RAW;
-    return RULE_CANONICAL | (*other_maker || !approximates_alike() ? RULE_APPROX : 0);
+    approx_fill(a);
+    return RULE_CANONICAL | (*other_maker || !canon_host_approximates(a) ? RULE_APPROX : 0);
 }
 
 /* Flags after `text` on a and b, from flags `in`. */

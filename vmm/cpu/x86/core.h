@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "board/ram.h"
 #include "cpu/engine_ops.h"
+#include "cpu/x86/approx.h"
 
 #define TLB_BITS  14
 #define TLB_SIZE  (1u << TLB_BITS)
@@ -283,6 +284,7 @@ struct core {
     struct err err;
     void *xs_park; /* 64-byte aligned host XSAVE area */
     u8 bounce_raw[256] __attribute__((aligned(64)));
+    struct approx approx; /* read where RULE_APPROX holds */
 
     struct stack_page stack[2]; /* of CPL 3; of CPL < 3 */
     u16 *writer;                /* of each RAM page, as above */

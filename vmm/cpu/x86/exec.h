@@ -23,4 +23,14 @@ void exec_x87_pointers(struct core *d, struct insn *in);
     helper_fn help_##name;                                                                         \
     int help_##name(struct core *d, struct insn *in)
 
+/* RCPPS, RSQRTPS and their like as they are written. */
+struct approx_form {
+    bool vex; /* zeros above what is written */
+    bool root;
+    u8 n;        /* elements */
+    u8 dst, src; /* src: unless it is in memory */
+    u8 rest;     /* of one element: where the others of 128 bits come from */
+};
+struct approx_form approx_form(const struct insn *in);
+
 #endif

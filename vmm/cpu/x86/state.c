@@ -117,8 +117,10 @@ int core_init(struct core *d, const struct engine_config *config, struct err *er
     if (d->sibling != d) {
         d->rules = d->sibling->rules;
         d->other_maker = d->sibling->other_maker;
+        if (d->rules & RULE_APPROX)
+            approx_fill(&d->approx);
     } else if (d->revision >= 4 && d->unit == UNIT_INSN) {
-        d->rules = canon_rules(&d->other_maker);
+        d->rules = canon_rules(&d->other_maker, &d->approx);
     }
     struct cpuid_live live = {.words = d->words};
     struct cpuid_result r;

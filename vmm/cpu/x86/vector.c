@@ -179,39 +179,52 @@ HELPER(vzero)
     return DONE;
 }
 
-/* RCPPS, RSQRTPS and their like by our own tables (approx.h). Scalar forms take the rest from the
- * destination, with VEX from its second operand; VEX makes zeros of what is above. */
-HELPER(approx)
+struct approx_form approx_form(const struct insn *in)
 {
-    bool vex = in->encoding != 0, root = in->opcode == 0x52;
+    struct approx_form f = {.vex = in->encoding != 0,
+                            .root = in->opcode == 0x52,
+                            .dst = in->reg,
+                            .rest = in->reg,
+                            .src = in->rm};
     bool scalar = in->mnemonic == ZYDIS_MNEMONIC_RCPSS || in->mnemonic == ZYDIS_MNEMONIC_VRCPSS ||
                   in->mnemonic == ZYDIS_MNEMONIC_RSQRTSS || in->mnemonic == ZYDIS_MNEMONIC_VRSQRTSS;
-    struct vex v = vex ? vex_fields(in) : (struct vex){0};
-    unsigned n = scalar ? 1 : v.l ? 8 : 4, dst = vex ? vex_reg(in) : in->reg, src = in->rm;
-    const u8 *b = in->bytes + in->opcode_off;
-    u32 x[8];
-    if (vex && b[0] == 0xc4 && !(b[1] & 0x20))
-        src += 8;
-    if (!is_64bit(d)) {
-        dst &= 7;
-        src &= 7;
-        v.vvvv &= 7;
+    struct vex v = {0};
+    if (f.vex) {
+        const u8 *b = in->bytes + in->opcode_off;
+        v = vex_fields(in);
+        f.dst = (u8)vex_reg(in);
+        f.rest = v.vvvv;
+        if (b[0] == 0xc4 && !(b[1] & 0x20))
+            f.src += 8;
     }
+    f.n = scalar ? 1 : v.l ? 8 : 4;
+    if (in->code != CODE_64) {
+        f.dst &= 7;
+        f.rest &= 7;
+        f.src &= 7;
+    }
+    return f;
+}
+
+/* By our own tables (approx.h). */
+HELPER(approx)
+{
+    struct approx_form f = approx_form(in);
+    u32 x[8];
     if (in->mem) {
         if (in->align && (insn_linear(d, in) & (in->align - 1u)))
             return raise_error(d, EXC_GP, 0);
-        TRY(mem_read(d, in->seg, insn_offset(d, in), 4 * n, x));
+        TRY(mem_read(d, in->seg, insn_offset(d, in), 4 * f.n, x));
     }
     core_park(d);
     if (!in->mem)
-        for (unsigned i = 0; i < n; i++)
-            x[i] = *(const u32 *)(const void *)ymm(d, src, 4 * i);
-    if (scalar && vex)
-        for (unsigned i = 4; i < 16; i += 4)
-            *(u32 *)(void *)ymm(d, dst, i) = *(const u32 *)(const void *)ymm(d, v.vvvv, i);
-    for (unsigned i = 0; i < n; i++)
-        *(u32 *)(void *)ymm(d, dst, 4 * i) = root ? approx_root(x[i]) : approx_reciprocal(x[i]);
-    for (unsigned i = n > 4 ? 32 : 16; vex && i < 32; i += 4)
-        *(u32 *)(void *)ymm(d, dst, i) = 0;
+        for (unsigned i = 0; i < f.n; i++)
+            x[i] = *(const u32 *)(const void *)ymm(d, f.src, 4 * i);
+    for (unsigned i = 4; f.n == 1 && i < 16; i += 4)
+        *(u32 *)(void *)ymm(d, f.dst, i) = *(const u32 *)(const void *)ymm(d, f.rest, i);
+    for (unsigned i = 0; i < f.n; i++)
+        *(u32 *)(void *)ymm(d, f.dst, 4 * i) = approx_of(&d->approx, f.root, x[i]);
+    for (unsigned i = f.n > 4 ? 32 : 16; f.vex && i < 32; i += 4)
+        *(u32 *)(void *)ymm(d, f.dst, i) = 0;
     return DONE;
 }
