@@ -28,16 +28,11 @@ enum engine_kind engine_best(struct err *why)
 
 int engine_create(struct engine **out, const struct engine_config *config, struct err *err)
 {
-    if (config->cpus > 1 && (config->unit == UNIT_BRANCH || config->paranoid.on))
+    if (config->parts.cpus > 1 && (config->unit == UNIT_BRANCH || config->paranoid.on))
         return err_set(
             err, -ENOTSUP,
             "a machine with %u CPUs runs with the engine dbt, not with paranoid, or with "
             "kvm and the counter step",
-            config->cpus);
-    if (config->parts.cpus > 1 && (config->kind == ENGINE_KVM || config->paranoid.on))
-        return err_set(
-            err, -ENOTSUP,
-            "a machine with %u CPUs runs with the engine dbt only, and not with paranoid",
             config->parts.cpus);
     return config->kind == ENGINE_KVM ? engine_kvm_create(out, config, core_create, err)
                                       : engine_dbt_create(out, config, err);

@@ -256,7 +256,7 @@ static int enter_block(struct dbt *d, u32 code)
      * more, as a loop of several parts comes near to its end in few entries then. */
     i64 left = d->c.budget - DBT_SLACK, each = left / BUDGET_PARTS;
     if (left < BUDGET_SHORT)
-        each = left < BUDGET_LEAST || d->c.cpus == 1 ? 0 : each / 2;
+        each = left < BUDGET_LEAST || d->c.parts.cpus == 1 ? 0 : each / 2;
     for (unsigned k = 0; k < BUDGET_PARTS; k++)
         d->part[k] = each;
     d->part[d->favoured] = left - each * (BUDGET_PARTS - 1);

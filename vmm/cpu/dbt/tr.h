@@ -20,15 +20,7 @@ enum cold_kind {
     COLD_LEAVE,      /* a branch the other way than the path, in the middle */
     COLD_PLAIN,      /* a guard failed */
     COLD_MIDDLE,     /* ... that is not in front of the block */
-    COLD_MISS,         /* of the TLB */
-    COLD_BUDGET,       /* a stop is near */
-    COLD_BUDGET_SAVED, /* ... with saved flags */
-    COLD_LINK,         /* a direct branch that is not linked */
-    COLD_STACK,        /* another page of the stack */
-    COLD_LEAVE,        /* a branch the other way than the path, in the middle */
-    COLD_PLAIN,        /* a guard failed */
-    COLD_MIDDLE,       /* ... that is not in front of the block */
-    COLD_APPROX,       /* of an operand without an entry */
+    COLD_APPROX,     /* of an operand without an entry */
 };
 
 struct cold {

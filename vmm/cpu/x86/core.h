@@ -259,6 +259,7 @@ struct core {
     u32 rules;      /* RULE_ of insn.h: how its instructions are read */
     u8 other_maker; /* enum other_maker (canon.h) */
     u32 id;         /* which one of them */
+    u32 apic_id;
     struct cpu_parts parts;
     u32 words[CPU_WORDS];   /* its features: core_has() */
     u32 missing[CPU_WORDS]; /* of these what this host does not execute, */

@@ -97,6 +97,7 @@ int core_init(struct core *d, const struct engine_config *config, struct err *er
     d->revision = config->revision;
     d->id = config->id;
     d->parts = config->parts;
+    d->apic_id = cpu_apic_id(&d->parts, d->id);
     d->sibling = d;
     if (config->sibling) {
         struct core *other = core_of(config->sibling);

@@ -494,7 +494,7 @@ HELPER(cpuid)
         debug_mark(d);
     struct cpuid_live live = {.cr4 = d->cpu.cr4,
                               .xcr0 = d->cpu.xcr0,
-                              .apic_id = cpu_apic_id(&d->parts, d->id),
+                              .apic_id = d->apic_id,
                               .revision = d->revision,
                               .parts = d->parts,
                               .words = d->words,
