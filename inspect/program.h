@@ -33,8 +33,9 @@ struct program_layout {
     bool has_signal; /* members of struct ksignal */
     u32 signal_number, signal_info, signal_flags;
     /* Of its file: program_file.h. */
-    bool has_auxv, has_file, has_directory;
+    bool has_auxv, has_file, has_directory, has_backing;
     u32 directory_mount, directory_entry;
+    u32 file_mode, backing_mount, backing_entry; /* of files that others stand behind */
     u32 auxv, exe_file, file_mount, file_entry, fs, root_mount, root_entry;
     u32 entry_parent, entry_name, entry_len, mounted_root, mount, mount_parent, mount_point;
 };

@@ -13,6 +13,8 @@
 #define NOTES_ROOM    4096u
 #define DYNAMIC_MAX   256u
 #define LIBRARIES_MAX 4096u
+#define MODE_NOT_OWN                                                                               \
+    (1u << 29) /* FMODE_NOACCOUNT of Linux' fs.h: opened by the kernel for itself */
 
 void program_file_learn(struct program_layout *l, const struct btf *b)
 {
@@ -32,7 +34,11 @@ void program_file_learn(struct program_layout *l, const struct btf *b)
     l->has_auxv = btf_member(b, "mm_struct", "saved_auxv", &l->auxv, NULL);
     l->has_directory = btf_member(b, "fs_struct", "pwd.mnt", &l->directory_mount, NULL) &&
                        btf_member(b, "fs_struct", "pwd.dentry", &l->directory_entry, NULL);
+    const struct btf_place backing[] = {{"file", "f_mode", &l->file_mode},
+                                        {"backing_file", "user_path.mnt", &l->backing_mount},
+                                        {"backing_file", "user_path.dentry", &l->backing_entry}};
     l->has_file = btf_members(b, members, ARRAY_SIZE(members));
+    l->has_backing = btf_members(b, backing, ARRAY_SIZE(backing));
 }
 
 /* ---- the auxiliary vector ---- */
@@ -139,12 +145,28 @@ static bool path_of(const struct program *p, const struct program_layout *l, str
     return false;
 }
 
+/* Since 6.5 what is mapped of an overlay is a file below, which the process cannot reach by a path;
+ * it knows by what path it was opened. (Which bit says so is not the same in all of them.) */
+static bool opened_as(const struct program *p, const struct program_layout *l, struct machine *m,
+                      u64 file, char out[PROGRAM_PATH_MAX])
+{
+    u32 mode;
+    u64 mount, entry;
+    return l->has_backing &&
+           process_kernel_bytes(&l->current, m, file + l->file_mode, &mode, sizeof(mode)) &&
+           mode & MODE_NOT_OWN && program_word(l, m, file + l->backing_mount, &mount) &&
+           program_word(l, m, file + l->backing_entry, &entry) &&
+           path_of(p, l, m, mount, entry, out);
+}
+
 bool program_path(const struct program *p, const struct program_layout *l, struct machine *m,
                   u64 file, char out[PROGRAM_PATH_MAX])
 {
     u64 mount, entry;
-    return l->has_file && program_word(l, m, file + l->file_mount, &mount) &&
-           program_word(l, m, file + l->file_entry, &entry) && path_of(p, l, m, mount, entry, out);
+    return l->has_file && ((program_word(l, m, file + l->file_mount, &mount) &&
+                            program_word(l, m, file + l->file_entry, &entry) &&
+                            path_of(p, l, m, mount, entry, out)) ||
+                           opened_as(p, l, m, file, out));
 }
 
 bool program_file_path(const struct program *p, const struct program_layout *l, struct machine *m,
