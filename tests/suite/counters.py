@@ -103,7 +103,8 @@ def perf_test(t):
     r = counters(t, "rec", f"perf test {' '.join(map(str, numbers))} 2>&1\n")
     said = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", r.text)  # newer ones write a line again, in colours
     for number in numbers:
-        t.has(said, rf"^\W*{number}[:.].*: +Ok|^\W*{number}: .*:\s*$", f"perf's test {number}")
+        # Another perf has other tests of that number: of hardware that is not there.
+        t.has(said, rf"^\W*{number}[:.].*: +Ok|^\W*{number}: .*:\s*$|^\W*{number}: (AMD|CoreSight) .*: Skip", f"perf's test {number}")
     t.lacks(r.text, "FAILED", "perf test")
     t.same("rec", r)
     return f"{len(re.findall(': Ok', r.text))} good"

@@ -180,7 +180,7 @@ def disks(t):
     t.check((t.dir / "x").read_bytes() == data, "all of the image is in the other")
     (t.dir / "x").unlink()
     # Without its blocks.
-    t.has(t.replay("none.reprise", code=ERROR).error, "--disk \d=FILE, or --disk-path DIR")
+    t.has(t.replay("none.reprise", code=ERROR).error, r"--disk \d=FILE, or --disk-path DIR")
     r = t.run(t.reprise, "replay", "--to", "insn:1000", "--disk-path", elsewhere, t.dir / "none.reprise")
     t.has(r.error, r"disk 0: .*/another-name, found by what is in it")
     r = t.replay("none.reprise", "--disk", f"0={elsewhere}/changed", code=ERROR)
