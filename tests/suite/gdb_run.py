@@ -98,7 +98,8 @@ def events(t):
              r"hit Breakpoint 1, child_work \(n=", r"(?m)^#1 .*\bmain \(", r"hit Catchpoint 2 \(exec'd .*/its/p\)",
              r"hit Breakpoint 1, child_work \(n=2\)", r"(?m)^#1 .*\bmain \(", r"(?m)^\* .*Thread (\d+)\.\1 \"p\"",
              r"ends here, with status 14\.")
-    out = show(t, "monitor kernel", "backtrace", "printf \"pid %d\\n\", $pid", "monitor process p", "backtrace",
+    # Of that name the child of vfork() may still be on its way out.
+    out = show(t, "monitor kernel", "backtrace", "printf \"pid %d\\n\", $pid", "monitor process p#1", "backtrace",
                "catch syscall exit_group", "monitor kernel", "info threads")
     in_order(t, out, r"gdb is shown the machine", r"(?m)^#0 .*\bdo_coredump \(", r"(?m)^#1 .*get_signal", r"(?m)^pid \d+$",
              r"gdb is shown the process", r"(?m)^#0 .*\bcrash \(at=0x8\) at ", r"gdb is shown the machine", r"CPU 0")
