@@ -200,8 +200,8 @@ def fuzz(t, rnd):
     name = rnd.choice(unit.TARGETS)
     program = ROOT / "build/asan/tests/fuzz" / ("fuzz_" + name)
     if program.exists():
-        t.run(program, ROOT / "tests/fuzz/corpus" / name, timeout=600,
-              env={"FUZZ_SEED": rnd.getrandbits(31), "FUZZ_RUNS": unit.SLOW.get(name, 20000),
+        t.run(program, ROOT / "tests/fuzz/corpus" / name, timeout=1800,
+              env={"FUZZ_SEED": rnd.getrandbits(31), "FUZZ_RUNS": 5 * unit.SLOW.get(name, 20000),
                    "FUZZ_RENDERER": t.build / "reprise-gpu"})
 
 

@@ -147,7 +147,6 @@ def usage(t):
     unpack(t, "rec.reprise", "rec", "--force")
     said = json.loads(pack(t, "rec", "--force", "--json").text)
     t.equal(said["bytes"], (t.dir / "rec.reprise").stat().st_size, "bytes, as JSON says")
-    t.has(t.run(t.reprise, "run", "-o", t.dir / "x.reprise", "true", code=(USAGE, 125)).error, "`reprise pack` packs it")
 
 
 @test("pack/disks", cost=25)
