@@ -61,7 +61,9 @@ def run_and_harm(t, rnd, how):
                      "--max-insns", power_off(t.reprise, t.dir / "short") + FRAMES], stdout=out, stderr=out)
     frame = b"frame %d\r\n" % rnd.randrange(1, 40) if rnd.random() < 0.8 else b""
     began, pid = time.monotonic(), None
-    while child.poll() is None and (not pid or frame not in (t.dir / "out").read_bytes()):
+    # A renderer that dies before it has begun is another matter: there is no recording then.
+    while child.poll() is None and (not pid or not (t.dir / "rec" / "log").exists()
+                                    or frame not in (t.dir / "out").read_bytes()):
         t.check(time.monotonic() - began < 120 * t.slow, "the recording does not begin")
         pid = pid or renderer_of(child)
         time.sleep(0.01)
