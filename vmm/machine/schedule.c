@@ -174,8 +174,13 @@ void schedule_sync(struct machine_cpu *c)
 void schedule_settle(struct machine *m)
 {
     pos_t here = machine_position(m);
-    if (here > m->st.turn_end)
+    if (here > m->st.turn_end) {
         m->st.turn_end += (here - m->st.turn_end + TURN - 1) / TURN * TURN;
+        /* As where a run stops at a turn's end. Before, it was what the last look that was in one
+         * had seen, so it followed from where runs stop. */
+        if (m->revision >= 7)
+            m->st.spin = 0;
+    }
     if (m->st.chaos && here > m->st.chaos_end)
         m->st.chaos_end = chaos_settled(m, here);
 }
