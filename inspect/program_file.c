@@ -145,27 +145,31 @@ static bool path_of(const struct program *p, const struct program_layout *l, str
     return false;
 }
 
+/* Of a `struct path`, whose members are there. */
+static bool path_at(const struct program *p, const struct program_layout *l, struct machine *m,
+                    u64 mount_at, u64 entry_at, char out[PROGRAM_PATH_MAX])
+{
+    u64 mount, entry;
+    return program_word(l, m, mount_at, &mount) && program_word(l, m, entry_at, &entry) &&
+           path_of(p, l, m, mount, entry, out);
+}
+
 /* Since 6.5 what is mapped of an overlay is a file below, which the process cannot reach by a path;
  * it knows by what path it was opened. (Which bit says so is not the same in all of them.) */
 static bool opened_as(const struct program *p, const struct program_layout *l, struct machine *m,
                       u64 file, char out[PROGRAM_PATH_MAX])
 {
     u32 mode;
-    u64 mount, entry;
     return l->has_backing &&
            process_kernel_bytes(&l->current, m, file + l->file_mode, &mode, sizeof(mode)) &&
-           mode & MODE_NOT_OWN && program_word(l, m, file + l->backing_mount, &mount) &&
-           program_word(l, m, file + l->backing_entry, &entry) &&
-           path_of(p, l, m, mount, entry, out);
+           mode & MODE_NOT_OWN &&
+           path_at(p, l, m, file + l->backing_mount, file + l->backing_entry, out);
 }
 
 bool program_path(const struct program *p, const struct program_layout *l, struct machine *m,
                   u64 file, char out[PROGRAM_PATH_MAX])
 {
-    u64 mount, entry;
-    return l->has_file && ((program_word(l, m, file + l->file_mount, &mount) &&
-                            program_word(l, m, file + l->file_entry, &entry) &&
-                            path_of(p, l, m, mount, entry, out)) ||
+    return l->has_file && (path_at(p, l, m, file + l->file_mount, file + l->file_entry, out) ||
                            opened_as(p, l, m, file, out));
 }
 
@@ -180,11 +184,9 @@ bool program_file_path(const struct program *p, const struct program_layout *l, 
 bool program_directory(const struct program *p, const struct program_layout *l, struct machine *m,
                        char out[PROGRAM_PATH_MAX])
 {
-    u64 fs, mount, entry;
+    u64 fs;
     return l->has_directory && program_word(l, m, p->task + l->fs, &fs) &&
-           program_word(l, m, fs + l->directory_mount, &mount) &&
-           program_word(l, m, fs + l->directory_entry, &entry) &&
-           path_of(p, l, m, mount, entry, out);
+           path_at(p, l, m, fs + l->directory_mount, fs + l->directory_entry, out);
 }
 
 /* ---- the build ID ---- */

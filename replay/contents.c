@@ -289,11 +289,18 @@ static int get_at(struct contents *c, u64 offset, const struct hash128 *hash, u3
                    (unsigned long long)offset);
 }
 
-int contents_get(struct contents *c, const struct hash128 *hash, u32 len, u8 *out, struct err *err)
+/* All that was put is in the file, and the index says where. */
+static int settle(struct contents *c, struct err *err)
 {
     int code = contents_wait(c, err);
-    if (!code)
-        code = c->indexed ? place_written(c, err) : look_through(c, err);
+    if (code)
+        return code;
+    return c->indexed ? place_written(c, err) : look_through(c, err);
+}
+
+int contents_get(struct contents *c, const struct hash128 *hash, u32 len, u8 *out, struct err *err)
+{
+    int code = settle(c, err);
     if (code)
         return code;
     const struct place *p = find(c, hash);
@@ -311,9 +318,7 @@ int contents_copy(struct contents *c, bool (*wanted)(void *opaque, const struct 
 {
     const struct chunk_file_header file = chunk_file_begin(&format);
     struct piece_header h;
-    int code = contents_wait(c, err);
-    if (!code && !c->indexed)
-        code = look_through(c, err);
+    int code = settle(c, err);
     if (!code)
         code = put(opaque, &file, sizeof(file), err);
     *left = 0;
@@ -338,9 +343,7 @@ int contents_check(struct contents *c, bool whole, struct err *err)
     struct piece_header h;
     int code = out ? 0 : err_set(err, -ENOMEM, "no memory");
     if (!code)
-        code = contents_wait(c, err);
-    if (!code && !c->indexed)
-        code = look_through(c, err);
+        code = settle(c, err);
     for (u64 at = sizeof(struct chunk_file_header); !code && at < c->end;
          at += sizeof(h) + h.packed)
         code = blob_read_at(&c->blob, &h, sizeof(h), at) && plausible(&h)

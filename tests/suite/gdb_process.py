@@ -196,7 +196,7 @@ stepi
 printf "then %x\\n", $cs
 """, program)
     t.equal((marked(out, "eax"), marked(out, "then")), (["-38 cs 23"], ["23"]), "the registers")
-    t.has(out, r"(?m)^#\d+ .*fast_call \((?s:.*)\bstart \(", "the backtrace")
+    t.has(out, r"(?m)^#\d+ .*fast_call \((?:[^)]*, )?c=(?s:.*)\bstart \(", "the backtrace")
     if (IMAGES / "linux-686" / "vmlinuz").exists():
         t.linux("rec686", image="linux-686", append="quiet", script="true")
         r = t.run(t.reprise, "gdb", "--process", "1", t.dir / "rec686", code=ERROR)

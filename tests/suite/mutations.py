@@ -90,7 +90,7 @@ MUTATIONS = (
      "return in->addrsize == 4 && (d->c.mode & mode_open(in->seg));", "return in->addrsize == 4;"),
     ("code of 32 bits is translated whatever its segments are", DBT + "run.c",
      "(c->mode & (MODE_CODE | MODE_FLAT)) == flat", "((c->mode | MODE_FLAT) & (MODE_CODE | MODE_FLAT)) == flat"),
-    ("what INC and DEC of 32-bit code are to 64-bit code", DBT + "put.c",
+    ("what INC and DEC of 32-bit code are to 64-bit code", DBT + "put_bytes.c",
      "in->code != CODE_64 && (op & 0xf0) == 0x40 && in->map == 0", "false"),
     ("code of another mode is found by its address", "vmm/cpu/x86/tlb.c",
      "if (now != *looked_up || inner || d->was_inner) {", "if (inner || d->was_inner) {"),

@@ -239,6 +239,12 @@ void put_middle_guards(struct tr *t, unsigned i);
 void put_guard_cold(struct tr *t, const struct cold *c);
 void put_middle_cold(struct tr *t, const struct cold *c);
 
+/* put_bytes.c: as it is; with its memory operand at [base + index + disp], index NOREG: none; at
+ * [base]. */
+void put_copy(struct emit *e, const struct insn *in);
+void put_patched_at(struct emit *e, const struct insn *in, int base, int index, i32 disp);
+void put_patched(struct emit *e, const struct insn *in, int base);
+
 /* put_approx.c */
 bool has_approx(const struct dbt *d, const struct insn *in);
 void put_approx(struct tr *t, unsigned i);
@@ -262,8 +268,6 @@ void put_leave_cold(struct tr *t, const struct cold *c);
 
 /* put.c: prefixes `put_` append host code for one guest instruction or a part of it. `i` is the
  * instruction's index in the block; s1 and s2 are clobbered. */
-void put_copy(struct emit *e, const struct insn *in);
-void put_patched(struct emit *e, const struct insn *in, int base);
 void put_prologue(struct emit *e, u16 loaded, u16 spilled);
 void put_epilogue(struct emit *e, u16 loaded_written, u16 spilled);
 void put_block_epilogue(struct tr *t);

@@ -119,7 +119,7 @@ int core_init(struct core *d, const struct engine_config *config, struct err *er
         d->rules = d->sibling->rules;
         d->other_maker = d->sibling->other_maker;
         if (d->rules & RULE_APPROX)
-            approx_fill(&d->approx);
+            d->approx = d->sibling->approx;
     } else if (d->revision >= 4 && d->unit == UNIT_INSN) {
         d->rules = canon_rules(&d->other_maker, &d->approx);
     }
