@@ -410,6 +410,34 @@ def make(t):
     t.has(out, r"(?m)^#0 .*f(open|close)\w* \(")
 
 
+SAME_NAME = """mkfifo fifo
+(read x <fifo; exec sleep 0.2) &
+(exec sleep 0.3) &
+until [ "$(cat /proc/$!/comm)" = sleep ]; do :; done
+echo go >fifo
+wait
+"""
+
+
+@test("daily/same-name", cost=5)
+def same_name(t):
+    """Two of one name that began in the other order: at exec:NAME#K the process NAME#K is the one that begins there. While
+    its kernel still makes it, its file is known as well."""
+    need(t)
+    write(t, race_sh=SAME_NAME)
+    run(t, "sh", "race.sh")
+    pids = [int(re.search(rf"(?m)^ *(\d+) .*sleep {sleeps}$", t.run(t.reprise, "ps").text)[1]) for sleeps in ("0.2", "0.3")]
+    t.equal(pids, sorted(pids), "the order in which they were forked")
+    for process in ("sleep", "sleep#2", str(pids[0])):
+        out = show(t, "gdb", "--to", "exec:sleep#2", "--process", process, lines=("info proc cmdline",))
+        t.has(out, "(?m)^cmdline = 'sleep 0.2'$")
+    t.has(show(t, "gdb", "--to", "exec:sleep#2", "--process", "sleep#1", lines=("info proc",)), f"process {pids[0]}")
+    out = show(t, "gdb", "--to", "exec:sleep#2", lines=("break __set_task_comm", "reverse-continue", "finish", "monitor when"))
+    at = re.search(r"(?m)^position +(\d+)", out)[1]
+    out = show(t, "gdb", "--to", f"insn:{at}", "--process", str(pids[0]), lines=("info proc exe",))
+    t.has(out, r"gdb reads /\S*/sleep, the build that the guest runs")
+
+
 @test("daily/sqlite", cost=6)
 def sqlite(t):
     """sqlite3 with a database on the host's disk: the statement that fails, met from the end."""

@@ -220,6 +220,19 @@ int debug_process_seek(struct travel *tr, const char *spec, char now[16], struct
     return 0;
 }
 
+void debug_process_begun(struct travel *tr, const struct point *to, const char *spec, char now[16])
+{
+    struct process there;
+    char name[sizeof(to->text)];
+    i32 pid;
+    u32 k;
+    if (to->kind != POINT_EXEC || !parse(spec, &pid, name, sizeof(name), &k) || pid ||
+        strcmp(name, to->text) != 0 || (k && k != to->n))
+        return;
+    travel_process(tr, &there);
+    snprintf(now, 16, "%d", there.tgid);
+}
+
 /* Learns the kernel and finds the process. <0 with a text: *out is empty. */
 static int find_process(struct debug_session *s, const char *spec, struct program_layout *layout,
                         struct program *out, struct err *err)
@@ -332,42 +345,64 @@ void debug_process_close(struct debug_session *s)
     s->shown.calls = NULL;
 }
 
+/* Where its own code begins. While its kernel still sets it up that is not known: the place where
+ * it has done so. False: not known. */
+static bool begins_at(struct debug_session *s, u64 *address)
+{
+    u8 auxv[PROGRAM_AUXV_MAX];
+    bool narrow = false;
+    const struct symbols *symbols = travel_symbols(s->tr);
+    size_t size =
+        program_auxv(look(s), &s->shown.layout, timeline_machine(s->tr->t), auxv, &narrow);
+    return program_auxv_value(auxv, size, narrow, AT_ENTRY, address) ||
+           (symbols && symbols_address(symbols, "finalize_exec", address));
+}
+
+/* Goes on to its next stop at one of them: its own code's beginning, its end. *ends: none is left.
+ */
+static int next_place(struct debug_session *s, struct debug_point points[2], bool pass, bool *ends,
+                      struct err *err)
+{
+    struct process now;
+    enum timeline_stop stop;
+    if (!begins_at(s, &points[0].address)) {
+        *ends = true;
+        return 0;
+    }
+    int code = timeline_set_points(s->tr->t, points, 2, err);
+    do {
+        if (code)
+            return code;
+        code = timeline_forward(s->tr->t, (struct instant){NEVER, 0}, pass, &stop, err);
+        pass = true;
+        travel_process(s->tr, &now);
+        *ends = code || stop != TIMELINE_HIT;
+    } while (!*ends && !debug_process_is(s, &now));
+    if (!*ends)
+        *ends = timeline_hit(s->tr->t)->point == 1;
+    return code;
+}
+
 /* To where the program's first page is in its memory: where its own code begins, and after that
  * where it ends. */
 static int find_id(struct debug_session *s, struct elf_id *id, bool *found, struct err *err)
 {
-    u8 auxv[PROGRAM_AUXV_MAX];
-    u64 entry = 0;
-    bool narrow = false;
     struct travel_aside aside;
-    struct process now;
-    enum timeline_stop stop;
     struct instant from = timeline_now(s->tr->t);
     const struct symbols *symbols = travel_symbols(s->tr);
     struct debug_point points[2];
     memset(points, 0, sizeof(points));
     points[0].kind = points[1].kind = DEBUG_EXEC;
     points[0].length = points[1].length = 1;
-    size_t size =
-        program_auxv(look(s), &s->shown.layout, timeline_machine(s->tr->t), auxv, &narrow);
-    if (!program_auxv_value(auxv, size, narrow, AT_ENTRY, &entry) || !symbols ||
-        !symbols_address(symbols, "do_exit", &points[1].address))
+    if (!symbols || !symbols_address(symbols, "do_exit", &points[1].address))
         return 0;
-    points[0].address = entry;
     int code = travel_put_aside(s->tr, &aside, err);
     if (code)
         return code;
-    code = timeline_set_points(s->tr->t, points, 2, err);
-    for (bool pass = false; !code && !*found; pass = true) {
-        code = timeline_forward(s->tr->t, (struct instant){NEVER, 0}, pass, &stop, err);
-        if (code || stop != TIMELINE_HIT)
-            break;
-        travel_process(s->tr, &now);
-        if (!debug_process_is(s, &now))
-            continue;
-        *found = program_file_id(look(s), &s->shown.layout, timeline_machine(s->tr->t), id);
-        if (timeline_hit(s->tr->t)->point == 1)
-            break;
+    for (bool pass = false, ends = false; !code && !*found && !ends; pass = true) {
+        code = next_place(s, points, pass, &ends, err);
+        if (!code)
+            *found = program_file_id(look(s), &s->shown.layout, timeline_machine(s->tr->t), id);
     }
     if (!code)
         code = timeline_return(s->tr->t, from, err);

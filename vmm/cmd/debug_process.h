@@ -14,6 +14,9 @@ void debug_process_serve(struct gdb_target *t);
  * program begins (exec:NAME#K; of a number its last program) and puts its number to *now; else
  * *now is "". Says on stderr where that is. */
 int debug_process_seek(struct travel *tr, const char *spec, char now[16], struct err *err);
+/* --process NAME or NAME#K at --to exec:NAME#K: the one that begins there, whose number goes to
+ * *now. Other words: *now is as it was. */
+void debug_process_begun(struct travel *tr, const struct point *to, const char *spec, char now[16]);
 /* "PID" or "NAME[#K]", where the machine stands. <0 with a text. */
 int debug_process_open(struct debug_session *s, const char *spec, struct err *err);
 /* `monitor process SPEC`, "" for `monitor kernel`: gdb has to come again for it. <0 with a text. */

@@ -453,6 +453,8 @@ static int session(struct gdb_args args, const char *what, int argc, char **argv
         code = check_symbols(&tr, a.symbols, &err);
     if (!code && a.process && !a.has_to && !a.finds)
         code = debug_process_seek(&tr, a.process, process, &err);
+    if (!code && a.process && a.has_to)
+        debug_process_begun(&tr, &a.to, a.process, process);
     if (!code)
         code = debug_start(&tr, s, *process ? process : a.process, &err);
     else
