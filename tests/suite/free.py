@@ -5,6 +5,7 @@ import time
 
 from suite.harness import DAMAGE, ERROR, FINE, IMAGES, ROOT, USAGE, Session, rnd, test
 from suite.imitation import imitation, tiny
+from suite.run_program import own, replayed
 
 GUESTS = ("interrupts", "msr", "rep", "exceptions", "paging", "smc", "fpu", "mmio", "portstrings")
 BRANCHES = {"REPRISE_TEST_BRANCH": "1"}  # for dbt
@@ -352,6 +353,20 @@ def auto(t):
                   "--memory", "16M", "--seed", 1, timeout=100, env=behave(what))
         t.has(r.error, sentence)
         t.equal(t.info("rec")["engine"], engine or "dbt", "the engine")
+
+
+@test("free/run", cost=12)
+def by_run(t):
+    """Where auto is kvm with pmu: `run`'s machine counts instructions, as what begins in it does."""
+    own(t)
+    for program in ("reprise-fs", "reprise-net"):
+        (t.dir / program).symlink_to(t.build / program)
+    shutil.copy(imitation(t), t.dir / "reprise")
+    r = t.run(t.dir / "reprise", "run", "--", "sh", "-c", "echo seen; exit 3", cwd=t.dir, code=3, timeout=200,
+              env={**behave("skid=40"), "XDG_CACHE_HOME": str(t.dir / "cache"), "REPRISE_IMAGES": str(IMAGES)})
+    t.equal(r.out, b"seen\n", "what it printed")
+    t.has(r.error, "making the machine")
+    replayed(t, r)
 
 
 @test("free/guest-tsc", cost=15)

@@ -73,6 +73,8 @@ static int make(const struct run_machine *m, const char *image, const char *path
                           "--force",
                           "-o",
                           fresh,
+                          "--engine", /* whoever begins in it counts instructions */
+                          "dbt",
                           "--kernel",
                           kernel,
                           "--initrd",
