@@ -226,7 +226,7 @@ int player_check_progress(struct player *p, struct machine *m, struct err *err)
 
 static u64 cpu_digest(const struct player *p, struct machine *m)
 {
-    return p->config.by_branch ? machine_branch_digest(m, 0) : machine_cpu_digest(m);
+    return machine_cpu_digest(m, p->config.by_branch);
 }
 
 /* The vCPU, or all of them, whose digest is one: then whose turn it is. */

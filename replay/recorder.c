@@ -21,6 +21,8 @@
 
 /* About what has passed on the host when the engine asks for a place. */
 #define PLACE_NS 20000000u
+/* ... while another vCPU waits for its turn. */
+#define PLACE_TURN_NS 100000u
 
 struct recorder {
     struct input_source src;
@@ -90,7 +92,7 @@ static int keep_tail(struct recorder *r, struct machine *m, u64 now)
     struct record rec = {.type = REC_REACHED};
     rec.position = r->kept = machine_position(m);
     rec.time = machine_now(m);
-    rec.reached.cpu = machine_cpu_digest(m);
+    rec.reached.cpu = machine_cpu_digest(m, false);
     rec.reached.console = machine_output_digest(m, OUT_CONSOLE, &rec.reached.console_bytes);
     r->kept_ns = now;
     lost(r, m);
@@ -180,7 +182,7 @@ static int take(struct input_source *src, struct machine *m, struct input *in, s
         keep(r, m, host_ns_coarse());
     if (code == 1) {
         struct record rec = {.position = machine_position(m), .time = machine_now(m)};
-        record_from_input(&rec, in, machine_cpu_digest(m));
+        record_from_input(&rec, in, machine_cpu_digest(m, false));
         if (keep_contents(r, in, &rec)) {
             if (r->failed.code != -ENOSPC)
                 return give_up(r, in);
@@ -228,7 +230,7 @@ static int between(struct input_source *src, struct machine *m, struct input *in
         return 0;
     machine_place(m, &r->place);
     *in = (struct input){.kind = INPUT_PLACE,
-                         .arg = PLACE_NS,
+                         .arg = machine_waited_for(m) ? PLACE_TURN_NS : PLACE_NS,
                          .len = sizeof(r->place),
                          .data = (const u8 *)&r->place};
     struct record rec = {.position = machine_position(m), .time = machine_now(m)};
@@ -347,7 +349,7 @@ int recorder_quit(struct recorder *r, struct machine *m, u32 why, struct err *er
 {
     const struct input in = {.kind = INPUT_QUIT, .arg = why};
     struct record rec = {.position = machine_position(m), .time = machine_now(m)};
-    record_from_input(&rec, &in, machine_cpu_digest(m));
+    record_from_input(&rec, &in, machine_cpu_digest(m, false));
     r->inputs++;
     int code = add(r, m, &rec);
     if (code)

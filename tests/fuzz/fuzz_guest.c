@@ -5,11 +5,13 @@
  * With several vCPUs that is also so where it is stopped at random places, goes back to one, or
  * goes on in another machine.
  *
- *     fuzz_guest [--modes] [--cpus N] [--cases N] [--seed S] [--insns N] [--write FILE]
+ *     fuzz_guest [--modes] [--cpus N] [--unit U] [--cases N] [--seed S] [--insns N] [--write FILE]
  *
+ * U is insn, branch or both: what positions are (cpu/unit.h).
  * A failing case prints the command that repeats it; --write leaves the first case's kernel.
  */
 #include <elf.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +26,9 @@
 extern const u8 stub_start[], stub_end[], stub32_start[], stub32_end[];
 static bool modes, features;
 static unsigned cpus_most; /* 0: one vCPU */
+static enum position_unit unit = UNIT_INSN;
+static const char *const units[] = {
+    [UNIT_INSN] = "insn", [UNIT_BRANCH] = "branch", [UNIT_BOTH] = "both"};
 
 #define MEMORY      (16ull << 20)
 #define RANDOM_SIZE (1u << 20)
@@ -46,7 +51,14 @@ static int skip_idle(struct input_source *s, struct machine *m, vns_t deadline, 
     return deadline > ASLEEP;
 }
 
-static const struct input_source_ops no_ops = {no_position, no_input, skip_idle, NULL, NULL};
+/* The guest goes on for ever without anything that counts: where in its loop it is now nobody
+ * knows. */
+static int stuck(struct input_source *s, struct machine *m, struct input *in, struct err *err)
+{
+    return err_set(err, -EBUSY, "without a branch");
+}
+
+static const struct input_source_ops no_ops = {no_position, no_input, skip_idle, stuck, NULL};
 
 u64 guest_random(u64 *s)
 {
@@ -191,6 +203,13 @@ static struct machine *create(const struct guest *g)
     cpu_changes_text(&g->cpu, is.cpu_features);
     is.seed = 1;
     is.wall_clock = 1700000000;
+    if (unit != UNIT_INSN) {
+        if (unit == UNIT_BRANCH)
+            snprintf(is.position_unit, sizeof(is.position_unit), "branch");
+        is.branch_ns = MACHINE_BRANCH_NS;
+        is.event_ns = MACHINE_EVENT_NS;
+        is.tsc_step = MACHINE_TSC_STEP;
+    }
     struct machine_config mc = {.is = &is, .kernel = g->elf, .kernel_size = g->size};
     struct machine *m;
     if (!machine_create(&m, &mc, &err))
@@ -212,6 +231,8 @@ static void look(struct machine *m, u64 slice, struct outcome *o)
 {
     o->position = machine_position(m);
     u64 d = 0;
+    if (o->end.reason == RUN_ERROR)
+        return;
     for (unsigned i = 0; i < machine_components(m); i++)
         d = d * 31 + machine_component_digest(m, i);
     gpa_t gpa;
@@ -370,6 +391,14 @@ static int write_kernel(const struct guest *g, const char *path)
     return 1;
 }
 
+static enum position_unit find_unit(const char *name)
+{
+    for (size_t i = 1; i < ARRAY_SIZE(units); i++)
+        if (!strcmp(name, units[i]))
+            return (enum position_unit)i;
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     u64 cases = 20, seed = 1, insns = 3000000;
@@ -392,6 +421,8 @@ int main(int argc, char **argv)
             cpus_most = (unsigned)v;
         else if (!strcmp(argv[i], "--features") && v <= 1)
             features = v;
+        else if (!strcmp(argv[i], "--unit") && find_unit(argv[i + 1]))
+            unit = find_unit(argv[i + 1]);
         else if (!strcmp(argv[i], "--write"))
             to = argv[i + 1];
         else
@@ -412,12 +443,12 @@ int main(int argc, char **argv)
         ends[a.end.reason & 15]++;
         passed += good;
         if (!good)
-            printf("repeat with: %s%s%s%.0u%s --seed %llu --cases 1 --insns %llu\n", argv[0],
-                   modes ? " --modes" : "", cpus_most ? " --cpus " : "", cpus_most,
-                   features ? " --features 1" : "", (unsigned long long)g.seed,
+            printf("repeat with: %s%s%s%.0u%s --unit %s --seed %llu --cases 1 --insns %llu\n",
+                   argv[0], modes ? " --modes" : "", cpus_most ? " --cpus " : "", cpus_most,
+                   features ? " --features 1" : "", units[unit], (unsigned long long)g.seed,
                    (unsigned long long)insns);
     }
-    printf("fuzz_guest: %llu instructions; ends:", (unsigned long long)total);
+    printf("fuzz_guest: %llu positions; ends:", (unsigned long long)total);
     for (unsigned i = 0; i < 16; i++)
         if (ends[i])
             printf(" %u:%llu", i, (unsigned long long)ends[i]);

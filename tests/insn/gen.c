@@ -91,8 +91,9 @@ void case_random_state(struct rng *r, struct icase *c, enum cpu_model model)
         s->rflags |= FL_TF;
     if (rng_chance(r, 5))
         s->rflags |= rng_u64(r) & (FL_ID | FL_NT);
-    s->fs_base = rng_chance(r, 70) ? rng_below(r, 0x1000) * 8 : value_int(r) & 0x7fffffffffff;
-    s->gs_base = rng_chance(r, 70) ? rng_below(r, 0x1000) * 8 : value_int(r) & 0x7fffffffffff;
+    /* Far ones lie below where a host process has its own program, libraries and stack. */
+    s->fs_base = rng_chance(r, 70) ? rng_below(r, 0x1000) * 8 : value_int(r) & 0x3fffffffffff;
+    s->gs_base = rng_chance(r, 70) ? rng_below(r, 0x1000) * 8 : value_int(r) & 0x3fffffffffff;
     s->sel[SEG_CS] = 0x33;
     s->sel[SEG_SS] = 0x2b;
     if (test_code != CODE_64)

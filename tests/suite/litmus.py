@@ -65,6 +65,6 @@ def chaos(t):
     """Turns of all lengths, so that most of what may be seen is seen."""
     r = record(t, "rec", 400, "--chaos=6", "--seed", 1, "--wall-clock", "2026-11-25T00:00:00Z")
     found, there_are = outcomes(t, r.text)
-    t.check(found > there_are // 2, f"{found} outcomes of {there_are}: too few accesses came between others'")
+    t.check(found > there_are // 3, f"{found} outcomes of {there_are}: too few accesses came between others'")
     t.same("rec", r)
     return f"{found} outcomes of the {there_are} that there may be"

@@ -3,8 +3,11 @@ import json
 import re
 
 from suite import gdb_record
+from suite.free import BRANCHES, PMU, behave, convert
+from suite.free import record as record_free
 from suite.gdb import gdb, need_gdb
-from suite.harness import CRASH, IMAGES, USAGE, test
+from suite.harness import CRASH, IMAGES, USAGE, rnd, test
+from suite.imitation import imitation
 from suite.kvm import KVM, STEP, need_kvm
 
 CPUS = IMAGES / "guest" / "cpus"
@@ -214,15 +217,15 @@ def refused(t):
     kernel = ("--kernel", IMAGES / "tiny" / "rep.elf", "--memory", "16M")
     for n in ("0", "33", "-1", "two"):
         t.run(t.reprise, "record", "-o", t.dir / "rec", f"--cpus={n}", *kernel, code=USAGE)
-    for engine in (("--counter", "pmu"), ("--engine", "dbt,paranoid")):
-        r = t.run(t.reprise, "record", "-o", t.dir / "rec", "--cpus", 2, *engine, *kernel, code=None)
-        t.check(r.code != 0 and not (t.dir / "rec").exists(), f"{engine}: code {r.code}")
-        t.has(r.error, "a machine with 2 CPUs runs with the engine dbt, not with paranoid, or with kvm and the counter step")
+    told = "--paranoid follows one CPU, and the machine has 2"
+    r = t.run(t.reprise, "record", "-o", t.dir / "rec", "--cpus", 2, "--engine", "dbt,paranoid", *kernel, code=None)
+    t.check(r.code != 0 and not (t.dir / "rec").exists(), f"code {r.code}")
+    t.has(r.error, told)
     r = t.tiny("rec", "rep", "--cpus", "2", "-v")
-    t.has(r.error, "the engine is dbt, and not kvm: several CPUs take turns by instructions")
+    t.has(r.error, "the engine is dbt, and not kvm: the turns of several CPUs")
     r = t.run(t.reprise, "replay", "--engine", "dbt,paranoid", t.dir / "rec", code=None)
     t.check(r.code, "it is replayed by paranoid")
-    t.has(r.error, "not with paranoid")
+    t.has(r.error, told)
 
 
 @test("smp/kvm", cost=15)
@@ -234,3 +237,44 @@ def by_kvm(t):
     t.same("kvm", r)
     r = t.tiny("dbt", "startup", "--cpus", 4, "--chaos=7")
     t.same("dbt", r, *KVM)
+
+
+@test("smp/branches", cost=18)
+def branches(t):
+    """Turns that are branches, as dbt counts them: in other slices, and with instructions besides. One that waits
+    without a branch ends its turn by an input."""
+    t.tiny("tiny", "startup", "--cpus", 4, code=None, env=BRANCHES)
+    t.check(any(e["type"] == "place" for e in t.events("tiny")), "no place between two branches")
+    where = IMAGES / "linux"
+    chaos = f"--chaos={rnd.getrandbits(31)}"
+    r = t.run(t.reprise, "record", "-o", t.dir / "rec", "--kernel", where / "vmlinuz", "--initrd", where / "initrd", "--append",
+              "-- nproc; seq 300 | md5sum", "--no-realtime", "--timeout", 120, "--cpus", 4, chaos, timeout=200, env=BRANCHES)
+    t.has(r.text, "(?m)^4\r?$")
+    t.same("rec", r, timeout=200)
+    t.run(t.reprise, "replay", "--verify", t.dir / "tiny", env={"REPRISE_TEST_SLICE": str(rnd.choice((997, 9973, 99991)))})
+    convert(t, "tiny", "insn")
+    return chaos
+
+
+@test("smp/free", cost=25)
+def free(t):
+    """On an imitation of KVM and its counter: each vCPU in a KVM of its own, which has one counter; what they write is
+    the machine's, checkpoints say."""
+    r = record_free(t, "startup", "--cpus", 4, "--checkpoint-every", "0.02", name="tiny")
+    t.verify_checkpoints("tiny")
+    for _ in range(2):
+        again = t.run(imitation(t), "replay", "--engine", "kvm", "--verify", t.dir / "tiny", code=None, timeout=200, env=behave())
+        t.has(again.error, "replayed without a difference")
+    t.same("tiny", r)
+    end = t.info("tiny")["position"]
+    for position in sorted(rnd.sample(range(1, end), 4)):
+        at = [t.run(program, "replay", "--engine", engine, "--to", position, "--regs", "--json",
+                    t.dir / "tiny", timeout=100, env=behave()).out
+              for program, engine in ((imitation(t), "kvm"), (t.reprise, "dbt"))]
+        t.equal(at[0], at[1], f"position {position}")
+    where = IMAGES / "linux"
+    r = t.run(imitation(t), "record", "-o", t.dir / "rec", "--kernel", where / "vmlinuz", "--initrd", where / "initrd", "--append",
+              "-- nproc; seq 300 | md5sum", "--no-realtime", *PMU, "--cpus", 2, timeout=300, env=behave("skid=60,early=1/50,tlb"))
+    t.has(r.text, "(?m)^2\r?$")
+    t.same("rec", r, timeout=200)
+    return f"{t.info('rec')['position']} positions"

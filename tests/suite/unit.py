@@ -118,11 +118,13 @@ def fuzz_guest(t):
 @test("fuzz/cpus", cost=12)
 def fuzz_cpus(t):
     """Two to four vCPUs of which each changes what the others have, run, read and are: neither slices nor stops
-    show, nor steps, nor a way back, nor another machine to go on in."""
+    show, nor steps, nor a way back, nor another machine to go on in; also where turns are branches."""
     program = t.build / "tests" / "fuzz" / "fuzz_guest"
     # A look at a loop that waits, kept over turns in which no other could run.
     t.run(program, "--cpus", 8, "--seed", 121083918, "--cases", 1, "--insns", 300000, timeout=600)
-    r = t.run(program, "--cpus", 4, "--cases", 60 if t.mode == "rel" else 10, "--seed", 1, "--insns", 300000, timeout=600)
+    for unit in ("branch", "both"):
+        t.run(program, "--cpus", 4, "--unit", unit, "--cases", 12, "--seed", 1, "--insns", 300000, timeout=600)
+    r = t.run(program, "--cpus", 4, "--cases", 50 if t.mode == "rel" else 10, "--seed", 1, "--insns", 300000, timeout=600)
     return r.text.strip().splitlines()[-1]
 
 

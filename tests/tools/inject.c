@@ -267,7 +267,7 @@ static void look(struct machine *m, bool ram, struct sample *s)
     *s = (struct sample){.position = machine_position(m),
                          .time = machine_now(m),
                          .rip = machine_vcpu(m)->rip,
-                         .cpu = machine_cpu_digest(m),
+                         .cpu = machine_cpu_digest(m, false),
                          .all = XXH3_64bits_digest(&h)};
     for (unsigned i = 0; ram && i < machine_ram_regions(m); i++) {
         gpa_t gpa;

@@ -122,7 +122,7 @@ static void look(struct machine *m, bool ram, struct stop *s)
     *s = (struct stop){.position = machine_position(m),
                        .time = machine_now(m),
                        .rip = machine_vcpu(m)->rip,
-                       .cpu = machine_cpu_digest(m),
+                       .cpu = machine_cpu_digest(m, false),
                        .all = XXH3_64bits_digest(&h)};
     for (unsigned i = 0; ram && i < machine_ram_regions(m); i++)
         s->ram = s->ram * 31 + machine_ram_region_digest(m, i, &gpa);

@@ -85,7 +85,7 @@ static void look(struct machine *m, bool ram, struct place *p)
     const struct vcpu *c = machine_vcpu(m);
     *p = (struct place){.position = machine_position(m),
                         .time = machine_now(m),
-                        .cpu = machine_cpu_digest(m),
+                        .cpu = machine_cpu_digest(m, false),
                         .all = digest(m),
                         .ram = ram ? ram_hash(m) : 0,
                         .rip = c->rip,

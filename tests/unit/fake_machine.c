@@ -171,6 +171,11 @@ bool machine_disk_failing(struct machine *m, struct input *in)
 }
 
 /* Its positions are instructions: nothing comes between them, and each takes a nanosecond. */
+bool machine_waited_for(const struct machine *m)
+{
+    return false;
+}
+
 void machine_place(struct machine *m, struct engine_place *out)
 {
     /* With `arg` its registers change, else it looks the same each time. */
@@ -270,7 +275,7 @@ void machine_look_at(struct machine *m, unsigned cpu)
     (void)cpu;
 }
 
-u64 machine_cpu_digest(struct machine *m)
+u64 machine_cpu_digest(struct machine *m, bool by_branch)
 {
     return machine_component_digest(m, 0);
 }

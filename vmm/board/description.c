@@ -367,8 +367,11 @@ static int check_sense(const struct machine_description *d, struct err *err)
             err, -EINVAL,
             "%u CPUs do not make whole packages of %u cores with %u threads: %u, %u and so on do",
             d->cpus, d->cores, d->threads, package, 2 * package);
-    if (d->cpus > 1 && d->branch_ns)
-        return err_set(err, -EINVAL, "several CPUs whose branches are counted make no sense");
+    if (d->cpus > 1 && d->branch_ns && d->revision < 7)
+        return err_set(err, -EINVAL,
+                       "several CPUs whose branches are counted are there from revision 7 of the "
+                       "machine on, and this is %u",
+                       d->revision);
     if (d->counter[0] && !strcmp(d->engine, "dbt"))
         return err_set(err, -EINVAL, "there is no engine \"dbt\" with counter \"%s\"", d->counter);
     return 0;

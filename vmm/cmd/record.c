@@ -210,8 +210,8 @@ static int check_place(const struct record_args *a, struct err *err)
     return 0;
 }
 
-/* Why the guest cannot run freely here, counted by the CPU; NULL: nothing of the machine forbids
- * it. */
+/* Why auto does not have the guest run freely, counted by the CPU; NULL: nothing of the machine
+ * forbids it. */
 static const char *not_free(const struct record_args *a, const struct guest_config *c)
 {
     struct err ignored;
@@ -219,7 +219,8 @@ static const char *not_free(const struct record_args *a, const struct guest_conf
     if (a->gdb)
         return "gdb stops at each instruction, and the counter pmu counts branches";
     if (c->is.cpus > 1)
-        return "several CPUs take turns by instructions, and the counter pmu counts branches";
+        return "the turns of several CPUs stop the counter pmu often, and what that costs was "
+               "measured on no CPU (--engine=kvm --counter=pmu)";
     return !a->from && !description_cpu(&c->is, &cpu, &ignored) ? cpu_not_free(&cpu) : NULL;
 }
 

@@ -103,8 +103,7 @@ struct engine_config {
     bool pmu;                /* the model's performance counters are there */
     bool guest_tsc;          /* kvm, UNIT_BRANCH: it may run freely once MSR_GUEST_TSC says so */
     /* Of a machine with several vCPUs: which one, of how many, and another one's engine (NULL: it
-     * is the first), with which it shares what is the machine's. Only dbt, UNIT_INSN, not paranoid.
-     */
+     * is the first), with which it shares what is the machine's. Not paranoid. */
     u32 id;
     struct cpu_parts parts;
     struct engine *sibling;
@@ -181,8 +180,8 @@ bool engine_can_nmi(const struct engine *e);
 /* While set, engine_run returns ENGINE_WINDOW at the first boundary with engine_can_interrupt()
  * (for NMI: engine_can_nmi()). */
 void engine_want_window(struct engine *e, bool interrupt, bool nmi);
-/* Is engine_env.pause to be called? If not it may be left out until the next run ends: which costs
- * nothing. It is, as long as nobody says otherwise. */
+/* Can another vCPU run, so that engine_env.pause is to be called? If not it may be left out until
+ * the next run ends: which costs nothing. It is, as long as nobody says otherwise. */
 void engine_want_pause(struct engine *e, bool told);
 /* Delivers through the IDT; counts one position; leaves HLT. May shut down: ENGINE_SHUTDOWN, else
  * 0. */

@@ -161,6 +161,7 @@ static void cpu_sync(void *opaque)
 
 void bus_sync(struct machine *m, bool on)
 {
+    on = on && schedule_hears(m);
     for (unsigned i = 0; i < m->ncpus; i++) {
         struct machine_cpu *c = &m->cpu[i];
         if (!c->env.sync == !on)

@@ -161,7 +161,7 @@ static struct machine_cpu *any_other(struct machine *m, pos_t here)
 
 struct machine_cpu *chaos_choose(struct machine *m, struct machine_cpu *plain, bool over)
 {
-    pos_t here = machine_position(m);
+    pos_t here = clock_turns(m);
     enum kind kind = kind_of(m, here);
     bool early = here >= m->st.chaos_end;
     struct machine_cpu *to = over ? plain : m->turn;
@@ -182,14 +182,14 @@ void chaos_begin(struct machine *m, u64 seed, enum chaos_part part)
     m->st.delays = part != CHAOS_TURNS ? seed : 0;
     bus_sync(m, m->st.chaos);
     m->st.era = NEVER;
-    pos_t here = machine_position(m);
+    pos_t here = clock_turns(m);
     m->st.chaos_end = m->st.chaos ? end_of(m, kind_of(m, here), here) : 0;
 }
 
 /* Who waits for others in a loop would do so for ever. */
 void chaos_pause(struct machine_cpu *c)
 {
-    pos_t here = machine_position(c->m);
+    pos_t here = clock_turns(c->m);
     if (has_ranks(c->m, kind_of(c->m, here), here))
         lower(c->m, c);
 }
@@ -198,7 +198,7 @@ void chaos_pause(struct machine_cpu *c)
 bool chaos_sync(struct machine_cpu *c)
 {
     struct machine *m = c->m;
-    pos_t here = machine_position(m);
+    pos_t here = clock_turns(m);
     u64 drawn = draw(m, OF_SYNC, here, 0);
     unsigned of;
     switch (kind_of(m, here)) {
@@ -219,6 +219,6 @@ bool chaos_sync(struct machine_cpu *c)
 /* One in four, by 1 us to a millisecond. */
 vns_t chaos_delay(const struct machine *m, vns_t due)
 {
-    u64 drawn = draw_by(m->st.delays, OF_DELAY, machine_position(m), due);
+    u64 drawn = draw_by(m->st.delays, OF_DELAY, clock_turns(m), due);
     return drawn % 4 ? due : due + length(drawn, 10, 20);
 }

@@ -24,6 +24,11 @@ pos_t machine_position(const struct machine *m)
     return sum;
 }
 
+pos_t clock_turns(const struct machine *m)
+{
+    return m->unit == UNIT_BOTH ? machine_branches(m) : machine_position(m);
+}
+
 pos_t machine_branches(const struct machine *m)
 {
     pos_t sum = 0;

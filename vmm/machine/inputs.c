@@ -31,12 +31,13 @@ static struct device *receiver(const struct machine *m, enum input_kind kind, u3
 
 static void apply_place(struct machine *m, const struct input *in)
 {
-    struct machine_cpu *c = m->turn;
     struct engine_place to;
     memcpy(&to, in->data, sizeof(to));
-    if (engine_reach(c->engine, &to, &m->failed))
+    if (machine_settle(m, &to, &m->failed))
         return;
-    engine_count_event(c->engine);
+    engine_count_event(m->turn->engine);
+    if (m->ncpus > 1)
+        schedule_end(m);
     clock_pass(m, in->arg);
     clock_move_tsc(m);
     devices_expire(m);
@@ -103,7 +104,14 @@ void machine_place(struct machine *m, struct engine_place *out)
     engine_place(m->turn->engine, out);
 }
 
+bool machine_waited_for(const struct machine *m)
+{
+    return m->ncpus > 1 && !schedule_alone(m->turn);
+}
+
 int machine_settle(struct machine *m, const struct engine_place *to, struct err *err)
 {
+    if (m->ncpus > 1)
+        schedule_turn(m); /* it is on the way of who has the turn from here on */
     return engine_reach(m->turn->engine, to, err);
 }

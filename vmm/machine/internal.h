@@ -46,12 +46,20 @@ enum device_kind {
 /* ... from revision 6 on. */
 #define MACHINE_SPIN_STATE(F, A) F(u64, spin) /* of the registers, where the turn was looked at */
 
+/* ... whose turns are branches: it may come to a position more than once. */
+#define MACHINE_LOOK_STATE(F, A) F(u64, looked) /* where it was looked at last */
+
+/* ... that counts branches besides: `branches` is their sum. */
+#define MACHINE_EACH_STATE(F, A) A(u64, each, MACHINE_CPUS_MAX)
+
 struct machine_state {
     MACHINE_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
     MACHINE_BRANCH_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
     MACHINE_BOTH_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
     MACHINE_SMP_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
     MACHINE_SPIN_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
+    MACHINE_LOOK_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
+    MACHINE_EACH_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
 };
 
 /* A vCPU: what its engine's calls carry, so that they say who asks. */
@@ -186,12 +194,16 @@ void schedule_give(struct machine *m, unsigned cpu);
 void schedule_starts(struct machine *m);
 /* Turns that ended while no other vCPU could run went on, whether anybody looked then or not. */
 void schedule_settle(struct machine *m);
+/* It is over here: a vCPU waits in a loop that counts nothing. */
+void schedule_end(struct machine *m);
 /* Gives the turn on where it is over. */
 void schedule_turn(struct machine *m);
 /* Positions that the turn has left, after schedule_turn(); NEVER: it is nobody else's yet. */
 pos_t schedule_left(struct machine *m);
 /* May an interrupt or NMI end what all vCPUs wait in? */
 bool schedule_wakes(const struct machine *m);
+/* Do PAUSE, atomic operations and system calls say anything? */
+bool schedule_hears(const struct machine *m);
 /* Are turns looked at for loops that wait? */
 bool schedule_spins(const struct machine *m);
 /* Saved state was loaded. */
@@ -214,6 +226,8 @@ vns_t chaos_delay(const struct machine *m, vns_t due);
 /* clock.c: position, virtual time, TSC */
 void clock_create(struct machine *m, const struct machine_description *is);
 /* Virtual time at a position, with that saved state. */
+/* What turns are counted in: positions, of the recording's unit where this machine has another. */
+pos_t clock_turns(const struct machine *m);
 vns_t clock_time(const struct machine *m, const struct machine_state *st, pos_t position);
 /* What the TSC shows, before IA32_TSC_ADJUST. */
 vns_t clock_tsc(const struct machine *m);

@@ -151,7 +151,7 @@ void machine_destroy(struct machine *m)
         return;
     check_set_context(NULL, NULL);
     devices_destroy(m);
-    for (unsigned i = 0; i < m->ncpus; i++)
+    for (unsigned i = m->ncpus; i-- > 0;) /* the first has what others borrow */
         engine_destroy(m->cpu[i].engine);
     ram_destroy(&m->ram);
     free(m);

@@ -155,6 +155,8 @@ vns_t machine_now(const struct machine *m);
 void machine_place(struct machine *m, struct engine_place *out);
 /* Goes to where an INPUT_PLACE is, before it is taken. As engine_reach(). */
 int machine_settle(struct machine *m, const struct engine_place *to, struct err *err);
+/* Does another vCPU wait for its turn? */
+bool machine_waited_for(const struct machine *m);
 /* The position in branches and events, of a machine that counts them. */
 pos_t machine_branches(const struct machine *m);
 /* A component's digest as it is where positions are branches; of others the usual one. */
@@ -194,8 +196,9 @@ struct machine_component {
 /* Fills *c; the vCPU's state is made canonical first (engine registers stored, flags masked). */
 void machine_component(struct machine *m, unsigned index, struct machine_component *c);
 u64 machine_component_digest(struct machine *m, unsigned index);
-/* `cpu` in the record of an input: docs/determinism.md says what it is with several vCPUs. */
-u64 machine_cpu_digest(struct machine *m);
+/* `cpu` in the record of an input: docs/determinism.md says what it is with several vCPUs.
+ * `by_branch`: of a log whose positions are branches. */
+u64 machine_cpu_digest(struct machine *m, bool by_branch);
 
 /* Running XXH3 of all output bytes of a channel, and their number. */
 u64 machine_output_digest(const struct machine *m, enum dev_output channel, u64 *bytes);

@@ -131,7 +131,7 @@ static pos_t budget(struct machine *m, struct input_source *src, const struct ru
     if (limits->stop_time > now)
         stop = MAX(stop, pos + machine_positions(m, limits->stop_time - now));
     stop = MIN(stop, pos + (limits->slice ? limits->slice : DEFAULT_SLICE));
-    /* Of instructions there are as many at least as of branches. */
+    /* Of instructions there are as many at least as of branches; of turns as well. */
     if (m->unit != UNIT_INSN)
         stop = MIN(stop, pos + clock_tsc_distance(m));
     if (limits->pause_at)

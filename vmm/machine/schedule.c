@@ -4,6 +4,10 @@
  * it follows from the machine's state, so that nothing of it is in the log; the rule is part of
  * what a recording means (docs/determinism.md). Besides, an input may say whose turn it is, and
  * chaos (chaos.c) ends turns and gives them to others.
+ *
+ * Where positions are branches turns are so many of those (clock_turns()), and PAUSE says nothing:
+ * nobody sees it. Whoever waits in a loop is found by its registers, and where nothing in the loop
+ * counts an input ends the turn (INPUT_PLACE).
  */
 #include <stddef.h>
 #include <string.h>
@@ -156,11 +160,11 @@ bool schedule_alone(const struct machine_cpu *c)
 void schedule_pause(struct machine_cpu *c)
 {
     struct machine *m = c->m;
-    if (schedule_alone(c))
+    if (!schedule_hears(m) || schedule_alone(c))
         return;
     if (m->st.chaos)
         chaos_pause(c);
-    m->st.turn_end = machine_position(m) + 1; /* when it has retired */
+    m->st.turn_end = clock_turns(m) + 1; /* when it has retired */
     engine_attention(c->engine);
 }
 
@@ -171,9 +175,16 @@ void schedule_sync(struct machine_cpu *c)
         engine_attention(c->engine);
 }
 
+void schedule_end(struct machine *m)
+{
+    if (m->st.chaos && !schedule_alone(m->turn))
+        chaos_pause(m->turn);
+    m->st.turn_end = MIN(m->st.turn_end, clock_turns(m));
+}
+
 void schedule_settle(struct machine *m)
 {
-    pos_t here = machine_position(m);
+    pos_t here = clock_turns(m);
     if (here > m->st.turn_end) {
         m->st.turn_end += (here - m->st.turn_end + TURN - 1) / TURN * TURN;
         /* As where a run stops at a turn's end. Before, it was what the last look that was in one
@@ -183,6 +194,11 @@ void schedule_settle(struct machine *m)
     }
     if (m->st.chaos && here > m->st.chaos_end)
         m->st.chaos_end = chaos_settled(m, here);
+}
+
+bool schedule_hears(const struct machine *m)
+{
+    return m->unit == UNIT_INSN;
 }
 
 bool schedule_spins(const struct machine *m)
@@ -209,8 +225,9 @@ static bool is_spinning(struct machine *m, pos_t here)
     for (size_t i = 0; i < ARRAY_SIZE(looks); i++) {
         if (m->st.turn_end - TURN + looks[i] != here)
             continue;
-        if (next(m, m->turn) == m->turn)
+        if (next(m, m->turn) == m->turn || (!schedule_hears(m) && m->st.looked == here))
             return false;
+        m->st.looked = here;
         struct vcpu *v = engine_vcpu(m->turn->engine);
         engine_sync(m->turn->engine);
         u64 now = XXH3_64bits_withSeed(v->gpr, sizeof(v->gpr), v->rip);
@@ -228,7 +245,7 @@ static void give(struct machine *m, struct machine_cpu *to)
         engine_ram_writing(m->turn->engine);
     m->turn = to;
     m->st.turn = (u32)(to - m->cpu);
-    m->st.turn_end = machine_position(m) + TURN;
+    m->st.turn_end = clock_turns(m) + TURN;
     m->st.spin = 0;
 }
 
@@ -244,7 +261,7 @@ static void tell(const struct machine *m, const struct machine_cpu *to, bool pla
 
 void schedule_turn(struct machine *m)
 {
-    pos_t here = machine_position(m);
+    pos_t here = clock_turns(m);
     schedule_settle(m);
     bool over = here >= m->st.turn_end || !schedule_can_run(m->turn);
     if (!over && is_spinning(m, here)) {
@@ -278,7 +295,7 @@ pos_t schedule_left(struct machine *m)
 {
     if (schedule_alone(m->turn)) /* up to a deadline, an input, an interrupt that is sent */
         return NEVER;
-    pos_t here = machine_position(m), end = MIN(m->st.turn_end, next_look(m, here));
+    pos_t here = clock_turns(m), end = MIN(m->st.turn_end, next_look(m, here));
     return (m->st.chaos ? MIN(end, m->st.chaos_end) : end) - here;
 }
 

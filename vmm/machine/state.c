@@ -9,35 +9,36 @@
 #include "machine/internal.h"
 
 typedef struct machine_state state_here;
-#define ROWS(X) X(STATE_FIELD, STATE_FIELD_ARRAY)
-static const struct state_field machine_fields[] = {ROWS(MACHINE_STATE)},
-                                branch_fields[] = {ROWS(MACHINE_STATE) ROWS(MACHINE_BRANCH_STATE)},
-                                both_fields[] = {ROWS(MACHINE_STATE) ROWS(MACHINE_BRANCH_STATE)
-                                                     ROWS(MACHINE_BOTH_STATE)},
-                                smp_fields[] = {ROWS(MACHINE_STATE) ROWS(MACHINE_SMP_STATE)},
-                                spin_fields[] = {ROWS(MACHINE_STATE) ROWS(MACHINE_SMP_STATE)
-                                                     ROWS(MACHINE_SPIN_STATE)};
+#define ROWS(X)  X(STATE_FIELD, STATE_FIELD_ARRAY)
+#define ONE      ROWS(MACHINE_STATE)
+#define BRANCHES ROWS(MACHINE_BRANCH_STATE)
+#define BOTH     ROWS(MACHINE_BOTH_STATE)
+#define SMP      ROWS(MACHINE_SMP_STATE)
+#define SPIN     ROWS(MACHINE_SPIN_STATE)
+#define LOOK     ROWS(MACHINE_LOOK_STATE)
+#define EACH     ROWS(MACHINE_EACH_STATE)
+static const struct state_field machine_fields[] = {ONE}, branch_fields[] = {ONE BRANCHES},
+                                both_fields[] = {ONE BRANCHES BOTH}, smp_fields[] = {ONE SMP},
+                                spin_fields[] = {ONE SMP SPIN},
+                                branch_smp_fields[] = {ONE BRANCHES SMP SPIN LOOK},
+                                both_smp_fields[] = {ONE BRANCHES BOTH SMP SPIN LOOK EACH};
 #undef ROWS
-static const struct state_desc machine_desc = {"machine", machine_fields,
-                                               ARRAY_SIZE(machine_fields),
-                                               sizeof(struct machine_state)},
-                               branch_desc = {"machine", branch_fields, ARRAY_SIZE(branch_fields),
-                                              sizeof(struct machine_state)},
-                               smp_desc = {"machine", smp_fields, ARRAY_SIZE(smp_fields),
-                                           sizeof(struct machine_state)},
-                               spin_desc = {"machine", spin_fields, ARRAY_SIZE(spin_fields),
-                                            sizeof(struct machine_state)},
-                               both_desc = {"machine", both_fields, ARRAY_SIZE(both_fields),
-                                            sizeof(struct machine_state)};
+#define DESC(NAME)                                                                                 \
+    NAME##_desc = {"machine", NAME##_fields, ARRAY_SIZE(NAME##_fields),                            \
+                   sizeof(struct machine_state)}
+static const struct state_desc DESC(machine), DESC(branch), DESC(both), DESC(smp), DESC(spin),
+    DESC(branch_smp), DESC(both_smp);
+#undef DESC
 
-static const struct state_desc *own_desc(const struct machine *m)
+static const struct state_desc *own_desc(const struct machine *m, enum position_unit unit)
 {
-    switch (m->unit) {
-    case UNIT_BRANCH: return &branch_desc;
-    case UNIT_BOTH: return &both_desc;
+    bool one = m->ncpus == 1;
+    switch (unit) {
+    case UNIT_BRANCH: return one ? &branch_desc : &branch_smp_desc;
+    case UNIT_BOTH: return one ? &both_desc : &both_smp_desc;
     case UNIT_INSN: break;
     }
-    if (m->ncpus == 1)
+    if (one)
         return &machine_desc;
     return schedule_spins(m) ? &spin_desc : &smp_desc;
 }
@@ -61,9 +62,11 @@ void machine_component(struct machine *m, unsigned index, struct machine_compone
         *c = (struct machine_component){cpu->name, &vcpu_state_desc, engine_vcpu(cpu->engine)};
     } else if (index == m->ncpus) {
         m->st.branches = machine_branches(m);
+        for (unsigned i = 0; m->unit == UNIT_BOTH && i < m->ncpus; i++)
+            m->st.each[i] = engine_branches(m->cpu[i].engine);
         if (m->ncpus > 1)
             schedule_settle(m);
-        *c = (struct machine_component){"machine", own_desc(m), &m->st};
+        *c = (struct machine_component){"machine", own_desc(m, m->unit), &m->st};
     } else {
         const struct device *d = &m->dev[index - m->ncpus - 1];
         *c = (struct machine_component){d->name[0] ? d->name : d->ops->name, d->ops->state,
@@ -85,15 +88,15 @@ u64 machine_component_digest(struct machine *m, unsigned index)
     struct machine_component c;
     machine_component(m, index, &c);
     if (index < m->ncpus && m->unit != UNIT_INSN)
-        return free_cpu_digest(c.state, machine_position(m));
+        return free_cpu_digest(c.state, engine_count(m->cpu[index].engine));
     return state_hash(c.desc, c.state);
 }
 
-u64 machine_cpu_digest(struct machine *m)
+u64 machine_cpu_digest(struct machine *m, bool by_branch)
 {
     u64 digests[DESCRIPTION_CPUS_MAX];
     for (unsigned i = 0; i < m->ncpus; i++)
-        digests[i] = machine_component_digest(m, i);
+        digests[i] = by_branch ? machine_branch_digest(m, i) : machine_component_digest(m, i);
     return m->ncpus > 1 ? XXH3_64bits(digests, m->ncpus * sizeof(digests[0])) : digests[0];
 }
 
@@ -102,8 +105,8 @@ u64 machine_branch_digest(struct machine *m, unsigned index)
     struct machine_component c;
     machine_component(m, index, &c);
     if (index < m->ncpus)
-        return free_cpu_digest(c.state, machine_branches(m));
-    return state_hash(index == m->ncpus ? &branch_desc : c.desc, c.state);
+        return free_cpu_digest(c.state, engine_branches(m->cpu[index].engine));
+    return state_hash(index == m->ncpus ? own_desc(m, UNIT_BRANCH) : c.desc, c.state);
 }
 
 u64 machine_output_digest(const struct machine *m, enum dev_output channel, u64 *bytes)
@@ -142,7 +145,7 @@ u64 machine_ram_region_digest(struct machine *m, unsigned region, gpa_t *gpa)
 
 size_t machine_state_size(const struct machine *m)
 {
-    size_t n = m->ncpus * state_size(&vcpu_state_desc) + state_size(own_desc(m));
+    size_t n = m->ncpus * state_size(&vcpu_state_desc) + state_size(own_desc(m, m->unit));
     for (unsigned i = 0; i < m->ndev; i++)
         n += state_size(m->dev[i].ops->state);
     return n;
@@ -169,8 +172,22 @@ void machine_state_when(const struct machine *m, const u8 *in, pos_t *position, 
         in += state_size(&vcpu_state_desc);
         *position += cpu.position;
     }
-    state_load(own_desc(m), &st, in, state_size(own_desc(m)), &ignored);
+    state_load(own_desc(m, m->unit), &st, in, state_size(own_desc(m, m->unit)), &ignored);
     *time = clock_time(m, &st, *position);
+}
+
+/* Of branches no vCPU has more than of instructions, and their sum is the machine's. */
+static bool each_loaded(const struct machine *m)
+{
+    u64 sum = 0;
+    if (m->unit != UNIT_BOTH || m->ncpus == 1)
+        return true;
+    for (unsigned i = 0; i < m->ncpus; i++) {
+        if (m->st.each[i] > engine_vcpu(m->cpu[i].engine)->position)
+            return false;
+        sum += m->st.each[i];
+    }
+    return sum == m->st.branches;
 }
 
 /* Of what the machine keeps itself. Sums of these must not overflow. */
@@ -180,7 +197,7 @@ static int own_loaded(const struct machine *m, pos_t position, struct err *err)
     const char *what = NULL;
     if (position > TIME_END || st->idle_ns > TIME_END ||
         (m->unit != UNIT_INSN && st->tsc > clock_time(m, st, position)) ||
-        (m->unit == UNIT_BOTH && st->branches > position))
+        (m->unit == UNIT_BOTH && st->branches > position) || !each_loaded(m))
         what = "its times make no sense";
     else if (m->ncpus > 1 && (st->turn >= m->ncpus || st->turn_end > TIME_END || (st->nmi & 1) ||
                               (u64)st->nmi >> m->ncpus))
@@ -198,8 +215,8 @@ int machine_state_load(struct machine *m, const u8 *in, size_t len, struct err *
     const u8 *cpus = in;
     struct err ignored;
     in += m->ncpus * state_size(&vcpu_state_desc);
-    state_load(own_desc(m), &m->st, in, state_size(own_desc(m)), &ignored);
-    in += state_size(own_desc(m));
+    state_load(own_desc(m, m->unit), &m->st, in, state_size(own_desc(m, m->unit)), &ignored);
+    in += state_size(own_desc(m, m->unit));
     int r = 0;
     for (unsigned i = 0; i < m->ndev; i++) {
         const struct device *d = &m->dev[i];
@@ -231,8 +248,8 @@ int machine_state_load(struct machine *m, const u8 *in, size_t len, struct err *
     if (r)
         m->st = (struct machine_state){0};
     schedule_loaded(m);
-    if (m->unit == UNIT_BOTH)
-        engine_set_branches(m->cpu[0].engine, m->st.branches);
+    for (unsigned i = 0; m->unit == UNIT_BOTH && i < m->ncpus; i++)
+        engine_set_branches(m->cpu[i].engine, m->ncpus > 1 ? m->st.each[i] : m->st.branches);
     engine_debug_hit(m->cpu[0].engine, &m->debug_hit);
     m->debug_stopped = m->debug_pass = m->stop_requested = m->end_requested = false;
     return r;

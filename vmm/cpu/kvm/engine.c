@@ -93,7 +93,7 @@ static int start(struct kvm *k, const struct engine_config *config, struct err *
     if (!r)
         r = kvm_create_vcpu(&k->h, k->free, err);
     if (!r)
-        r = kvm_set_cpuid(&k->h, config->model, err);
+        r = kvm_set_cpuid(&k->h, config->model, k->core, err);
     if (!r)
         r = k->free ? free_open(k, config->guest_tsc, err) : prove_rings(k, err);
     return r;

@@ -30,13 +30,18 @@ static int by_core(struct kvm *k, pos_t stop_at)
     return (int)core_run(&d->base, stop_at, &d->err);
 }
 
+static u64 watch(const struct kvm *k)
+{
+    return core_waited_for(k->core) ? MIN(k->free->watch, PMU_WATCH_TURN_NS) : k->free->watch;
+}
+
 /* How the run ended: enum pmu_stop, or <0. */
 static int enter(struct kvm *k, struct err *err)
 {
     struct kvm_free *f = k->free;
     struct core *d = k->core;
     struct kvm_run *run = k->h.run;
-    u64 until = pmu_kvm_ops.now(&f->host) + f->watch, tick = NEVER;
+    u64 until = pmu_kvm_ops.now(&f->host) + watch(k), tick = NEVER;
     run->request_interrupt_window = d->want_int;
     run->cr8 = f->cr8 = d->env->get_cr8(d->env->cpu);
     if (f->still) {
@@ -73,7 +78,7 @@ static int by_kvm(struct kvm *k)
     free_take_cr8(k);
     f->idle =
         branches || stop != PMU_STOP_SIGNAL ? 0 : f->idle + (pmu_kvm_ops.now(&f->host) - began);
-    if (f->idle >= f->watch)
+    if (f->idle >= watch(k))
         return ENGINE_BETWEEN;
     return stop == PMU_STOP_SIGNAL ? 0 : free_exit(k);
 }
@@ -261,17 +266,19 @@ static void collect(struct kvm *k)
     f->dirty_at = f->entries;
 }
 
+/* Each vCPU has a KVM of its own, and what is written is the machine's. */
 static const u32 *free_written(const struct engine *e, size_t *n)
 {
-    struct kvm *k = kvm_of(e);
-    if (k->free->logs_dirty && k->free->dirty_at != k->free->entries)
-        collect(k);
+    EACH_CPU (c, kvm_of(e)->core) {
+        struct kvm *k = c->stepper_opaque;
+        if (k->free->logs_dirty && k->free->dirty_at != k->free->entries)
+            collect(k);
+    }
     return core_ops.written(e, n);
 }
 
-static int free_written_reset(struct engine *e)
+static int log_anew(struct kvm *k)
 {
-    struct kvm *k = kvm_of(e);
     struct kvm_free *f = k->free;
     struct err err;
     u64 most = 0;
@@ -284,7 +291,15 @@ static int free_written_reset(struct engine *e)
             return err.code;
     f->logs_dirty = true;
     collect(k); /* also empties KVM's */
-    return core_ops.written_reset(e);
+    return 0;
+}
+
+static int free_written_reset(struct engine *e)
+{
+    int r = 0;
+    EACH_CPU (c, kvm_of(e)->core)
+        r = r ? r : log_anew(c->stepper_opaque);
+    return r ? r : core_ops.written_reset(e);
 }
 
 void free_engine_ops(struct engine_ops *ops)
@@ -327,16 +342,28 @@ static int hold_tsc(struct kvm *k, struct err *err)
     return r;
 }
 
+/* Those of one machine run in one thread, one at a time. */
+static int open_counter(struct kvm *k, struct err *err)
+{
+    struct kvm_free *f = k->free;
+    const struct counter_config config = {.signal = SIGNAL};
+    f->ops = &counter_pmu;
+    f->borrows = k->core && k->core->sibling != k->core;
+    if (!f->borrows)
+        return f->ops->open(&f->counter, &config, err);
+    const struct kvm *other = k->core->sibling->stepper_opaque;
+    f->counter = other->free->counter;
+    return 0;
+}
+
 int free_open(struct kvm *k, bool guest_tsc, struct err *err)
 {
     struct kvm_free *f = k->free;
     struct pmu_cpu cpu;
     const char *watch = getenv("REPRISE_TEST_WATCH"); /* ns: tests want places everywhere */
     f->watch = watch ? strtoull(watch, NULL, 10) : PMU_WATCH_NS;
-    f->ops = &counter_pmu;
     f->host.perf.fd = -1;
-    const struct counter_config config = {.signal = SIGNAL};
-    int r = f->ops->open(&f->counter, &config, err);
+    int r = open_counter(k, err);
     if (r)
         return r;
     pmu_cpu_read(&cpu);
@@ -352,7 +379,7 @@ void free_close(struct kvm *k)
     struct kvm_free *f = k->free;
     if (!f)
         return;
-    if (f->counter)
+    if (f->counter && !f->borrows)
         f->ops->close(f->counter);
     if (f->opened)
         pmu_kvm_close(&f->host);

@@ -14,6 +14,7 @@
 struct kvm_free {
     const struct counter_ops *ops;
     struct counter *counter;
+    bool borrows; /* it is a sibling's: they run one at a time, and a CPU has few */
     struct pmu_kvm host;
     struct pmu_tsc tsc;
     bool still;  /* tsc is kept still by KVM; else the guest must not look at it (MSR_GUEST_TSC) */
@@ -48,7 +49,8 @@ void free_take_cr8(struct kvm *k);
 int free_exit(struct kvm *k);
 
 /* free.c */
-/* `guest_tsc`: the guest's TSC need not stand still (struct engine_config). */
+/* `guest_tsc`: the guest's TSC need not stand still (struct engine_config). k->core NULL: to see
+ * whether it can be. */
 int free_open(struct kvm *k, bool guest_tsc, struct err *err);
 void free_close(struct kvm *k);
 /* Replaces in k->ops what differs from the core's. */

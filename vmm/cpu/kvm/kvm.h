@@ -73,7 +73,8 @@ int kvm_add_memory(struct kvm_vm *h, u32 slot, gpa_t gpa, u64 size, void *host, 
 void kvm_close(struct kvm_vm *h);
 /* KVM notes which pages of a slot the guest writes, from now on. */
 int kvm_log_dirty(struct kvm *k, u32 slot, struct err *err);
-int kvm_set_cpuid(struct kvm_vm *h, enum cpu_model model, struct err *err);
+/* Of a machine's vCPU; `of` NULL: of one that is alone. */
+int kvm_set_cpuid(struct kvm_vm *h, enum cpu_model model, const struct core *of, struct err *err);
 
 /* ring.c: proves how a single step ends in each ring of this host, in a machine of its own, and
  * whether a triple fault leaves the registers as they were. */

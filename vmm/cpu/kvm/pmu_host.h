@@ -17,6 +17,8 @@ enum pmu_stop {
 /* If nothing was heard of the guest for that long, the count is looked at: overflows may be lost,
  * or the guest waits. */
 #define PMU_WATCH_NS 20000000u
+/* ... while another vCPU waits for its turn. */
+#define PMU_WATCH_TURN_NS 2000000u
 
 #define PMU_NO_PERIOD  0
 #define PMU_PERIOD_MAX (1ull << 40) /* counters have 48 bits, the kernel wants one to spare */

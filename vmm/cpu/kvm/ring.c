@@ -127,7 +127,7 @@ int kvm_prove_step(enum kvm_stop stop[4], bool *keeps, struct err *err)
     if (!r)
         r = kvm_create_vcpu(&h, false, err);
     if (!r)
-        r = kvm_set_cpuid(&h, CPU_X86_64_V2, err);
+        r = kvm_set_cpuid(&h, CPU_X86_64_V2, NULL, err);
     *keeps = true;
     for (unsigned cpl = 0; cpl < 4 && !r; cpl++)
         r = all_attempts(&h, cpl, ram, &stop[cpl], keeps, err);

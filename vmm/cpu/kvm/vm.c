@@ -155,8 +155,7 @@ void kvm_close(struct kvm_vm *h)
     *h = (struct kvm_vm){-1, -1, -1, NULL, 0};
 }
 
-/* The live bits (OSXSAVE, APIC, the XSAVE area's size) KVM keeps itself. */
-int kvm_set_cpuid(struct kvm_vm *h, enum cpu_model model, struct err *err)
+int kvm_set_cpuid(struct kvm_vm *h, enum cpu_model model, const struct core *of, struct err *err)
 {
     static const struct {
         u32 first, last, subleaves; /* 0: ECX does not matter */
@@ -179,7 +178,14 @@ int kvm_set_cpuid(struct kvm_vm *h, enum cpu_model model, struct err *err)
     struct kvm_cpuid2 *list = calloc(1, sizeof(*list) + MOST * sizeof(struct kvm_cpuid_entry2));
     if (!list)
         return err_set(err, -ENOMEM, "out of memory");
+    /* The other live bits (OSXSAVE, the XSAVE area's size) KVM keeps itself. */
     struct cpuid_live live = {.xcr0 = 1, .apic_enabled = true};
+    if (of) {
+        live.words = of->words;
+        live.apic_id = of->apic_id;
+        live.revision = of->revision;
+        live.parts = of->parts;
+    }
     for (size_t i = 0; i < ARRAY_SIZE(leaves); i++)
         for (u32 leaf = leaves[i].first; leaf <= leaves[i].last; leaf++)
             for (u32 sub = 0; sub == 0 || sub < leaves[i].subleaves; sub++) {

@@ -356,6 +356,12 @@ static inline pos_t branch_position(const struct core *d)
     return d->base_pos + d->branches + d->events;
 }
 
+/* Another vCPU can run. */
+static inline bool core_waited_for(const struct core *d)
+{
+    return d->parts.cpus > 1 && !d->alone;
+}
+
 /* As the rest of the world counts. */
 static inline pos_t unit_position(const struct core *d)
 {

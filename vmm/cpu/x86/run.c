@@ -7,6 +7,8 @@
 
 /* So many instructions and REP iterations without anything that counts are a guest that waits. */
 #define BETWEEN_INSNS (1u << 22)
+/* ... while another vCPU waits for its turn, which a loop without a branch never gives on. */
+#define BETWEEN_TURNS (1u << 17)
 
 static enum engine_exit run(struct core *d, u64 n, struct err *err)
 {
@@ -55,8 +57,9 @@ static enum engine_exit run_branches(struct core *d, pos_t stop_at, struct err *
 {
     enum engine_exit r = ENGINE_STOP;
     pos_t moved = position(d), at = unit_position(d);
+    u64 between = core_waited_for(d) ? BETWEEN_TURNS : BETWEEN_INSNS;
     while (r == ENGINE_STOP && unit_position(d) < stop_at) {
-        u64 n = MIN(stop_at - unit_position(d), BETWEEN_INSNS);
+        u64 n = MIN(stop_at - unit_position(d), between);
         pos_t until = position(d) + n;
         r = core_run_insns(d, n, err);
         CHECK(unit_position(d) >= at, "position %llu after %llu",
@@ -66,7 +69,7 @@ static enum engine_exit run_branches(struct core *d, pos_t stop_at, struct err *
         if (unit_position(d) != at) {
             at = unit_position(d);
             moved = position(d);
-        } else if (r == ENGINE_STOP && position(d) - moved >= BETWEEN_INSNS) {
+        } else if (r == ENGINE_STOP && position(d) - moved >= between) {
             return ENGINE_BETWEEN;
         }
     }
