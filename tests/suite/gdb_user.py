@@ -423,11 +423,7 @@ set var $eax = 0x87654321
 printf "eax %x\\n", $eax
 info registers rip
 """)
-    begin = go(t, "console:pusha")["position"]
-    for at in range(begin, begin + 4000000, 100000):
-        there = go(t, f"insn:{at}")
-        if there["cpl"] == 3 and there["process"]["comm"] == "compat":
-            break
+    at = go(t, "exec:compat")["position"]
     out = t.run(t.reprise, "gdb", "--to", f"insn:{at}", t.dir / "rec", "--", "-nx", "-batch", "-x", path,
                 program, stderr=subprocess.STDOUT, timeout=100, code=None).text
     t.equal([marked(out, x) for x in ("in", "size", "back", "signal", "before", "eax")],
