@@ -183,21 +183,25 @@ def linux_by_dbt(t):
     return f"{convert(t, 'rec', 'insn')} instructions"
 
 
+def alike(t, name, places):
+    """So many places of it are the same on both engines."""
+    for position in sorted(rnd.sample(range(1, t.info(name)["position"]), places)):
+        at = [t.run(program, "replay", "--engine", engine, "--to", position, "--regs", "--json",
+                    t.dir / name, timeout=100, env=behave()).out
+              for program, engine in ((imitation(t), "kvm"), (t.reprise, "dbt"))]
+        t.equal(at[0], at[1], f"position {position}")
+
+
 @test("free/seek", cost=10)
 def seek(t):
     """Checkpoints of a free run: places in it are the same on both engines, from either side."""
     record(t, "spin", "--checkpoint-every", "0.02", "--max-insns", 20000000)
     info = t.info("rec")
-    end = info["position"]
     t.check(info["checkpoints"] >= 3, f"{info['checkpoints']} checkpoints")
     t.verify_checkpoints("rec")
     t.run(t.build / "tests" / "tools" / "walk", t.dir / "rec", "--places", 10, "--moves", 15, "--seed",
           rnd.getrandbits(16), timeout=200)
-    for position in sorted(rnd.sample(range(1, end), 6)):
-        at = [t.run(program, "replay", "--engine", engine, "--to", position, "--regs", "--json",
-                    t.dir / "rec", timeout=100, env=behave()).out
-              for program, engine in ((imitation(t), "kvm"), (t.reprise, "dbt"))]
-        t.equal(at[0], at[1], f"position {position}")
+    alike(t, "rec", 6)
 
 
 @test("free/gdb", cost=5)

@@ -3,7 +3,7 @@ import json
 import re
 
 from suite import gdb_record
-from suite.free import BRANCHES, PMU, behave, convert
+from suite.free import BRANCHES, PMU, alike, behave, convert
 from suite.free import record as record_free
 from suite.gdb import gdb, need_gdb
 from suite.harness import CRASH, IMAGES, USAGE, rnd, test
@@ -266,12 +266,7 @@ def free(t):
         again = t.run(imitation(t), "replay", "--engine", "kvm", "--verify", t.dir / "tiny", code=None, timeout=200, env=behave())
         t.has(again.error, "replayed without a difference")
     t.same("tiny", r)
-    end = t.info("tiny")["position"]
-    for position in sorted(rnd.sample(range(1, end), 4)):
-        at = [t.run(program, "replay", "--engine", engine, "--to", position, "--regs", "--json",
-                    t.dir / "tiny", timeout=100, env=behave()).out
-              for program, engine in ((imitation(t), "kvm"), (t.reprise, "dbt"))]
-        t.equal(at[0], at[1], f"position {position}")
+    alike(t, "tiny", 4)
     where = IMAGES / "linux"
     r = t.run(imitation(t), "record", "-o", t.dir / "rec", "--kernel", where / "vmlinuz", "--initrd", where / "initrd", "--append",
               "-- nproc; seq 300 | md5sum", "--no-realtime", *PMU, "--cpus", 2, timeout=300, env=behave("skid=60,early=1/50,tlb"))

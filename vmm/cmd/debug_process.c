@@ -347,40 +347,14 @@ void debug_process_close(struct debug_session *s)
 
 /* Where its own code begins. While its kernel still sets it up that is not known: the place where
  * it has done so. False: not known. */
-static bool begins_at(struct debug_session *s, u64 *address)
+static bool begins_at(struct debug_session *s, const struct symbols *symbols, u64 *address)
 {
     u8 auxv[PROGRAM_AUXV_MAX];
     bool narrow = false;
-    const struct symbols *symbols = travel_symbols(s->tr);
     size_t size =
         program_auxv(look(s), &s->shown.layout, timeline_machine(s->tr->t), auxv, &narrow);
     return program_auxv_value(auxv, size, narrow, AT_ENTRY, address) ||
-           (symbols && symbols_address(symbols, "finalize_exec", address));
-}
-
-/* Goes on to its next stop at one of them: its own code's beginning, its end. *ends: none is left.
- */
-static int next_place(struct debug_session *s, struct debug_point points[2], bool pass, bool *ends,
-                      struct err *err)
-{
-    struct process now;
-    enum timeline_stop stop;
-    if (!begins_at(s, &points[0].address)) {
-        *ends = true;
-        return 0;
-    }
-    int code = timeline_set_points(s->tr->t, points, 2, err);
-    do {
-        if (code)
-            return code;
-        code = timeline_forward(s->tr->t, (struct instant){NEVER, 0}, pass, &stop, err);
-        pass = true;
-        travel_process(s->tr, &now);
-        *ends = code || stop != TIMELINE_HIT;
-    } while (!*ends && !debug_process_is(s, &now));
-    if (!*ends)
-        *ends = timeline_hit(s->tr->t)->point == 1;
-    return code;
+           symbols_address(symbols, "finalize_exec", address);
 }
 
 /* To where the program's first page is in its memory: where its own code begins, and after that
@@ -388,6 +362,8 @@ static int next_place(struct debug_session *s, struct debug_point points[2], boo
 static int find_id(struct debug_session *s, struct elf_id *id, bool *found, struct err *err)
 {
     struct travel_aside aside;
+    struct process now;
+    enum timeline_stop stop;
     struct instant from = timeline_now(s->tr->t);
     const struct symbols *symbols = travel_symbols(s->tr);
     struct debug_point points[2];
@@ -399,10 +375,20 @@ static int find_id(struct debug_session *s, struct elf_id *id, bool *found, stru
     int code = travel_put_aside(s->tr, &aside, err);
     if (code)
         return code;
-    for (bool pass = false, ends = false; !code && !*found && !ends; pass = true) {
-        code = next_place(s, points, pass, &ends, err);
+    for (bool pass = false; !code && !*found; pass = true) {
+        if (!begins_at(s, symbols, &points[0].address))
+            break;
+        code = timeline_set_points(s->tr->t, points, 2, err);
         if (!code)
-            *found = program_file_id(look(s), &s->shown.layout, timeline_machine(s->tr->t), id);
+            code = timeline_forward(s->tr->t, (struct instant){NEVER, 0}, pass, &stop, err);
+        if (code || stop != TIMELINE_HIT)
+            break;
+        travel_process(s->tr, &now);
+        if (!debug_process_is(s, &now))
+            continue;
+        *found = program_file_id(look(s), &s->shown.layout, timeline_machine(s->tr->t), id);
+        if (timeline_hit(s->tr->t)->point == 1)
+            break;
     }
     if (!code)
         code = timeline_return(s->tr->t, from, err);

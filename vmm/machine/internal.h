@@ -49,7 +49,7 @@ enum device_kind {
 /* ... whose turns are branches: it may come to a position more than once. */
 #define MACHINE_LOOK_STATE(F, A) F(u64, looked) /* where it was looked at last */
 
-/* ... that counts branches besides: `branches` is their sum. */
+/* ... that counts branches besides, in place of their sum. */
 #define MACHINE_EACH_STATE(F, A) A(u64, each, MACHINE_CPUS_MAX)
 
 struct machine_state {

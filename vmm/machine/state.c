@@ -21,7 +21,7 @@ static const struct state_field machine_fields[] = {ONE}, branch_fields[] = {ONE
                                 both_fields[] = {ONE BRANCHES BOTH}, smp_fields[] = {ONE SMP},
                                 spin_fields[] = {ONE SMP SPIN},
                                 branch_smp_fields[] = {ONE BRANCHES SMP SPIN LOOK},
-                                both_smp_fields[] = {ONE BRANCHES BOTH SMP SPIN LOOK EACH};
+                                both_smp_fields[] = {ONE BRANCHES SMP SPIN LOOK EACH};
 #undef ROWS
 #define DESC(NAME)                                                                                 \
     NAME##_desc = {"machine", NAME##_fields, ARRAY_SIZE(NAME##_fields),                            \
@@ -161,6 +161,19 @@ void machine_state_save(struct machine *m, u8 *out)
     }
 }
 
+/* What `in` has; of several vCPUs `branches` is what all of them have. */
+static void own_load(const struct machine *m, struct machine_state *st, const u8 *in)
+{
+    struct err ignored;
+    const struct state_desc *desc = own_desc(m, m->unit);
+    state_load(desc, st, in, state_size(desc), &ignored);
+    if (desc != &both_smp_desc)
+        return;
+    st->branches = 0;
+    for (unsigned i = 0; i < m->ncpus; i++)
+        st->branches += st->each[i];
+}
+
 void machine_state_when(const struct machine *m, const u8 *in, pos_t *position, vns_t *time)
 {
     struct vcpu cpu;
@@ -172,22 +185,17 @@ void machine_state_when(const struct machine *m, const u8 *in, pos_t *position, 
         in += state_size(&vcpu_state_desc);
         *position += cpu.position;
     }
-    state_load(own_desc(m, m->unit), &st, in, state_size(own_desc(m, m->unit)), &ignored);
+    own_load(m, &st, in);
     *time = clock_time(m, &st, *position);
 }
 
-/* Of branches no vCPU has more than of instructions, and their sum is the machine's. */
+/* Of branches no vCPU has more than of instructions. */
 static bool each_loaded(const struct machine *m)
 {
-    u64 sum = 0;
-    if (m->unit != UNIT_BOTH || m->ncpus == 1)
-        return true;
-    for (unsigned i = 0; i < m->ncpus; i++) {
+    for (unsigned i = 0; m->unit == UNIT_BOTH && m->ncpus > 1 && i < m->ncpus; i++)
         if (m->st.each[i] > engine_vcpu(m->cpu[i].engine)->position)
             return false;
-        sum += m->st.each[i];
-    }
-    return sum == m->st.branches;
+    return true;
 }
 
 /* Of what the machine keeps itself. Sums of these must not overflow. */
@@ -215,7 +223,7 @@ int machine_state_load(struct machine *m, const u8 *in, size_t len, struct err *
     const u8 *cpus = in;
     struct err ignored;
     in += m->ncpus * state_size(&vcpu_state_desc);
-    state_load(own_desc(m, m->unit), &m->st, in, state_size(own_desc(m, m->unit)), &ignored);
+    own_load(m, &m->st, in);
     in += state_size(own_desc(m, m->unit));
     int r = 0;
     for (unsigned i = 0; i < m->ndev; i++) {

@@ -178,14 +178,12 @@ int kvm_set_cpuid(struct kvm_vm *h, enum cpu_model model, const struct core *of,
     struct kvm_cpuid2 *list = calloc(1, sizeof(*list) + MOST * sizeof(struct kvm_cpuid_entry2));
     if (!list)
         return err_set(err, -ENOMEM, "out of memory");
-    /* The other live bits (OSXSAVE, the XSAVE area's size) KVM keeps itself. */
-    struct cpuid_live live = {.xcr0 = 1, .apic_enabled = true};
-    if (of) {
-        live.words = of->words;
-        live.apic_id = of->apic_id;
-        live.revision = of->revision;
-        live.parts = of->parts;
-    }
+    struct cpuid_live live = of ? core_cpuid_live(of) : (struct cpuid_live){0};
+    /* Live bits (OSXSAVE, the XSAVE area's size) KVM keeps itself; it counts for nobody. */
+    live.cr4 = 0;
+    live.xcr0 = 1;
+    live.apic_enabled = true;
+    live.pmu = false;
     for (size_t i = 0; i < ARRAY_SIZE(leaves); i++)
         for (u32 leaf = leaves[i].first; leaf <= leaves[i].last; leaf++)
             for (u32 sub = 0; sub == 0 || sub < leaves[i].subleaves; sub++) {

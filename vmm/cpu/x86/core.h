@@ -356,6 +356,18 @@ static inline pos_t branch_position(const struct core *d)
     return d->base_pos + d->branches + d->events;
 }
 
+/* What CPUID says of it besides its model. Whether its APIC is on its machine knows. */
+static inline struct cpuid_live core_cpuid_live(const struct core *d)
+{
+    return (struct cpuid_live){.cr4 = d->cpu.cr4,
+                               .xcr0 = d->cpu.xcr0,
+                               .apic_id = d->apic_id,
+                               .revision = d->revision,
+                               .parts = d->parts,
+                               .words = d->words,
+                               .pmu = d->pmu.kind->kind != PMU_KIND_NONE};
+}
+
 /* Another vCPU can run. */
 static inline bool core_waited_for(const struct core *d)
 {

@@ -492,13 +492,7 @@ HELPER(cpuid)
         return raise_error(d, EXC_GP, 0);
     if (UNLIKELY((u32)r[RAX] == REPRISE_MARK_LEAF && (u32)r[RCX] == REPRISE_MARK_WORD))
         debug_mark(d);
-    struct cpuid_live live = {.cr4 = d->cpu.cr4,
-                              .xcr0 = d->cpu.xcr0,
-                              .apic_id = d->apic_id,
-                              .revision = d->revision,
-                              .parts = d->parts,
-                              .words = d->words,
-                              .pmu = d->pmu.kind->kind != PMU_KIND_NONE};
+    struct cpuid_live live = core_cpuid_live(d);
     struct cpuid_result out;
     core_park(d);
     u64 base = 0;
