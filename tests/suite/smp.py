@@ -217,7 +217,7 @@ def refused(t):
     kernel = ("--kernel", IMAGES / "tiny" / "rep.elf", "--memory", "16M")
     for n in ("0", "33", "-1", "two"):
         t.run(t.reprise, "record", "-o", t.dir / "rec", f"--cpus={n}", *kernel, code=USAGE)
-    told = "--paranoid follows one CPU, and the machine has 2"
+    told = "dbt,paranoid follows one CPU, and the machine has 2"
     r = t.run(t.reprise, "record", "-o", t.dir / "rec", "--cpus", 2, "--engine", "dbt,paranoid", *kernel, code=None)
     t.check(r.code != 0 and not (t.dir / "rec").exists(), f"code {r.code}")
     t.has(r.error, told)

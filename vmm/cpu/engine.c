@@ -29,7 +29,7 @@ enum engine_kind engine_best(struct err *why)
 int engine_create(struct engine **out, const struct engine_config *config, struct err *err)
 {
     if (config->parts.cpus > 1 && config->paranoid.on)
-        return err_set(err, -ENOTSUP, "--paranoid follows one CPU, and the machine has %u",
+        return err_set(err, -ENOTSUP, "dbt,paranoid follows one CPU, and the machine has %u",
                        config->parts.cpus);
     return config->kind == ENGINE_KVM ? engine_kvm_create(out, config, core_create, err)
                                       : engine_dbt_create(out, config, err);
