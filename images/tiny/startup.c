@@ -1,7 +1,8 @@
 /*
  * Several vCPUs (record --cpus): INIT and start-up IPIs, what a CPU is after INIT (SDM vol. 3, table
  * 10-1), NMIs to all, one that never halts while others wait. The command line "triple" has one of
- * them shut down. Checks nothing where there is one CPU.
+ * them shut down; "long" has four of them measure turns by the TSC. Checks nothing where there is
+ * one CPU.
  */
 #include "tiny.h"
 
@@ -22,10 +23,18 @@ u8 cpu_stacks[MOST][4096] __attribute__((aligned(16)));
 u8 idt_pointer[10];
 u64 found_segments[3];
 
-enum job { WAIT, SPIN, DIRTY, INIT_SELF, SHUT_DOWN, HALT };
+enum job { WAIT, SPIN, DIRTY, INIT_SELF, SHUT_DOWN, HALT, SLEEP, WORK };
 static volatile u32 started[MOST], nmis[MOST], passed[MOST], told[MOST];
 static volatile u64 kept[MOST][32];
 static u32 cpus;
+
+/* How long others had the turn meanwhile: what a CPU that works found. */
+static volatile struct {
+    u64 least, most;
+    u32 times;
+} away[MOST];
+static volatile u64 until, called_at; /* TSC */
+static volatile u32 woken;
 
 /* From real mode at PLACE to on_cpu(). What INIT left is stored behind it. */
 __asm__(".pushsection .text\n"
@@ -118,6 +127,35 @@ static const struct {
             {0x201, 0x800}};
 #define MSRS COUNT(msrs)
 
+static bool on_call(struct frame *f)
+{
+    woken = (u32)(rdtsc() - called_at);
+    lapic_eoi();
+    return true;
+}
+
+/* Until the TSC says so; `call`: CPU 3, at half the time. */
+static void work(u32 id, bool call)
+{
+    u64 last = rdtsc(), half = (last + until) / 2;
+    away[id].least = ~0ull;
+    away[id].most = away[id].times = 0;
+    while (last < until) {
+        u64 now = rdtsc(), gap = now - last;
+        last = now;
+        if (gap > 10000) {
+            away[id].times++;
+            away[id].least = gap < away[id].least ? gap : away[id].least;
+            away[id].most = gap > away[id].most ? gap : away[id].most;
+        }
+        if (call && now >= half) {
+            call = false;
+            called_at = rdtsc();
+            send(3, 0x4040);
+        }
+    }
+}
+
 static void look_at_msrs(u32 id)
 {
     for (u32 i = 0; i < MSRS; i++)
@@ -174,6 +212,11 @@ void on_cpu(u32 id)
             __asm__ volatile("lidt %0\n\tud2" : : "m"(*(const u8(*)[10])found_segments));
             break;
         case HALT: __asm__ volatile("hlt"); break;
+        case SLEEP: sti_hlt_cli(); break;
+        case WORK:
+            work(id, false);
+            passed[id]++;
+            break;
         default: pause(1); break;
         }
     }
@@ -301,6 +344,41 @@ static void check_storm(void)
     check(all_started(1), "and start");
 }
 
+/* CPUs 0, 1 and 2 work for so long, with CPU 3 at that. */
+static void all_work(u64 positions, enum job third, bool call)
+{
+    for (u32 i = 1; i < 4; i++)
+        passed[i] = 0;
+    until = rdtsc() + positions;
+    told[3] = third;
+    told[1] = told[2] = WORK;
+    work(0, call);
+    check(becomes(&passed[1], 1) && becomes(&passed[2], 1), "all have worked");
+}
+
+static bool is_about(u64 x, u64 positions)
+{
+    return x + 5000 > positions && x < positions + 5000;
+}
+
+/* Machine revision 8 (docs/determinism.md). */
+static void check_turns(void)
+{
+    set_handler(0x40, on_call);
+    all_work(30000000, WORK, false);
+    print("others had %lu to %lu, %u times\n", away[1].least, away[1].most, away[1].times);
+    check(is_about(away[1].most, 6000000), "turns of those that work are long");
+    check(becomes(&passed[3], 1), "so is that of the last one");
+    all_work(5000000, WAIT, false);
+    print("others had %lu to %lu, %u times\n", away[1].least, away[1].most, away[1].times);
+    check(away[1].most < 310000, "and short while one waits");
+    all_work(20000000, SLEEP, true);
+    print("others had %lu to %lu, %u times; woken after %u\n", away[1].least, away[1].most,
+          away[1].times, woken);
+    check(is_about(away[1].most, 4000000), "but not while one sleeps");
+    check(woken && woken < 1600000, "which has its turn soon when it is woken");
+}
+
 void guest_main(void)
 {
     const char *line = (const char *)(u64) * (const u32 *)(zero_page + 0x228);
@@ -321,6 +399,10 @@ void guest_main(void)
         told[1] = SHUT_DOWN;
         for (;;)
             pause(1);
+    }
+    if (line && line[0] == 'l') {
+        check_turns();
+        exit_guest(0);
     }
     check_init();
     check_nmis();

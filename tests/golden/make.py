@@ -57,6 +57,7 @@ RECORDINGS = {
                             "a=out:/dev/null"], {"disks": [1 << 20]}),
     "several": ("startup", ["--cpus", "4,cores=2,threads=2", "--chaos=7"]),
     "turns": ("startup", [*PMU, "--cpus", "3", "--max-insns", "4000000"], {"env": FREE, "program": IMITATION}),
+    "longer": ("startup", ["--cpus", "4", "--append", "long"]),
     "branches": ("exceptions", [], {"env": BRANCH}),
     "places": ("waits", PMU, {"env": FREE, "program": IMITATION}),
     "quit": ("faultstorm", ["--max-insns", "30000", "--checkpoint-every", "0.001"], {"env": BRANCH}),

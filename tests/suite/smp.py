@@ -52,6 +52,19 @@ def spins(t):
     return f"{took} ns a turn"
 
 
+@test("smp/turns", cost=6)
+def turns(t):
+    """How long turns are, by the guest's TSC: long while all work, short while one waits, not for long when one is woken."""
+    r = t.tiny("rec", "startup", "--cpus", 4, "--append", "long")
+    t.lacks(r.text, "^FAIL")
+    t.has(r.text, r"(?m)^ok which has its turn soon when it is woken\r?$")
+    for slice in ("1009", "100003"):
+        t.same("rec", r, env={"REPRISE_TEST_SLICE": slice})
+    t.run(t.build / "tests" / "tools" / "walk", t.dir / "rec", "--seed", 5, "--places", 20, "--moves", 40, timeout=300)
+    t.run(t.reprise, "checkpoint", t.dir / "rec", timeout=200)
+    t.verify_checkpoints("rec")
+
+
 @test("smp/many", cost=12)
 def many(t):
     """As many as a machine may have."""

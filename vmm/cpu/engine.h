@@ -87,9 +87,10 @@ struct engine_paranoid {
  * compatibility mode pushes to the stack as the new code has it. (3: nothing of the vCPU's.) 4:
  * what the manuals leave undefined is the same on every host (x86/canon.h), where positions are
  * instructions. (5: what INIT leaves, of which the machine sees to. 6: nothing of
- * the vCPU's.) 7: CPUID leaf 4 counts cores, and AMD's leaf 1 CPUs, as the other leaves do.
+ * the vCPU's.) 7: CPUID leaf 4 counts cores, and AMD's leaf 1 CPUs, as the other leaves do. (8:
+ * nothing of the vCPU's.)
  */
-#define ENGINE_REVISION 7
+#define ENGINE_REVISION 8
 
 struct engine_config {
     enum cpu_model model;

@@ -46,6 +46,12 @@ enum device_kind {
 /* ... from revision 6 on. */
 #define MACHINE_SPIN_STATE(F, A) F(u64, spin) /* of the registers, where the turn was looked at */
 
+/* ... from revision 8 on, where turns are instructions. */
+#define SCHEDULE_LENGTHS 3 /* a turn may have */
+#define MACHINE_LONG_STATE(F, A)                                                                   \
+    F(u32, waits) /* for its turn since it said so, or was started, a bit for each vCPU */         \
+    F(u8, grown)  /* so often the turn has gone on */
+
 /* ... whose turns are branches: it may come to a position more than once. */
 #define MACHINE_LOOK_STATE(F, A) F(u64, looked) /* where it was looked at last */
 
@@ -58,6 +64,7 @@ struct machine_state {
     MACHINE_BOTH_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
     MACHINE_SMP_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
     MACHINE_SPIN_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
+    MACHINE_LONG_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
     MACHINE_LOOK_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
     MACHINE_EACH_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
 };
@@ -206,6 +213,8 @@ bool schedule_wakes(const struct machine *m);
 bool schedule_hears(const struct machine *m);
 /* Are turns looked at for loops that wait? */
 bool schedule_spins(const struct machine *m);
+/* Do turns go on while nobody waits for another one? */
+bool schedule_grows(const struct machine *m);
 /* Saved state was loaded. */
 void schedule_loaded(struct machine *m);
 

@@ -18,13 +18,20 @@
 #define TURN 100000u /* positions */
 
 /*
+ * From revision 8 on a turn goes on at its end: to the second length while nobody waits, to the
+ * last one while nobody is woken either. What is in the host's caches is of use for longer then.
+ */
+static const pos_t lengths[SCHEDULE_LENGTHS] = {TURN, 500000, 2000000};
+
+/*
  * A loop that waits without PAUSE: the general registers and RIP are twice the same, SPIN positions
  * apart, which is a multiple of the length of most short loops. It need not be true that nothing
  * else has changed: whoever is taken for one that waits gives the turn on, and has it again. So far
- * into a turn they are looked at, while another vCPU can run.
+ * into a turn they are looked at, while another vCPU can run; before revision 8 twice as often.
  */
 #define SPIN 2520u /* of 1 to 10, 12, 14, 15, 18, 20, 21 ... */
-static const pos_t looks[] = {2000, 2000 + SPIN, 30000, 30000 + SPIN};
+static const pos_t looks[] = {2000, 2000 + SPIN, 200000, 200000 + SPIN, 1000000, 1000000 + SPIN},
+                   looks_before[] = {2000, 2000 + SPIN, 30000, 30000 + SPIN};
 
 bool schedule_nmi_pending(const struct machine_cpu *c)
 {
@@ -39,6 +46,13 @@ void schedule_nmi(struct machine *m, unsigned cpu, bool pending)
         m->st.nmi_pending = pending;
     else if (cpu < m->ncpus)
         m->st.nmi = (m->st.nmi & ~(1u << cpu)) | (u32)pending << cpu;
+}
+
+/* Whoever has the turn gives it on, instead of going on for longer. */
+static void waits(const struct machine_cpu *c)
+{
+    if (schedule_grows(c->m))
+        c->m->st.waits |= 1u << (c - c->m->cpu);
 }
 
 /* INIT to the first one is ignored: there is no firmware that it would begin in. */
@@ -115,6 +129,7 @@ static void start(struct machine_cpu *c)
     v->seg_sel[SEG_CS] = (u16)(c->start_vector << 8);
     v->seg_base[SEG_CS] = (u64)c->start_vector << 12;
     engine_changed(c->engine);
+    waits(c);
 }
 
 void schedule_starts(struct machine *m)
@@ -129,15 +144,20 @@ void schedule_starts(struct machine *m)
     }
 }
 
+/* Is there something that it takes at once? */
+static bool is_called(const struct machine_cpu *c)
+{
+    return (schedule_nmi_pending(c) && engine_can_nmi(c->engine)) ||
+           (bus_interrupt(c) >= 0 && engine_can_interrupt(c->engine));
+}
+
 bool schedule_can_run(const struct machine_cpu *c)
 {
     switch (engine_vcpu(c->engine)->halted) {
     case 0: return true;
     case VCPU_WAITS_FOR_SIPI: return false;
-    default: break;
+    default: return is_called(c);
     }
-    return (schedule_nmi_pending(c) && engine_can_nmi(c->engine)) ||
-           (bus_interrupt(c) >= 0 && engine_can_interrupt(c->engine));
 }
 
 /* The next one after that which can run, itself last; NULL: none can. */
@@ -165,6 +185,8 @@ void schedule_pause(struct machine_cpu *c)
     if (m->st.chaos)
         chaos_pause(c);
     m->st.turn_end = clock_turns(m) + 1; /* when it has retired */
+    m->st.grown = 0;
+    waits(c);
     engine_attention(c->engine);
 }
 
@@ -191,6 +213,7 @@ void schedule_settle(struct machine *m)
          * had seen, so it followed from where runs stop. */
         if (m->revision >= 7)
             m->st.spin = 0;
+        m->st.grown = 0;
     }
     if (m->st.chaos && here > m->st.chaos_end)
         m->st.chaos_end = chaos_settled(m, here);
@@ -206,24 +229,45 @@ bool schedule_spins(const struct machine *m)
     return m->revision >= 6 && m->ncpus > 1;
 }
 
+bool schedule_grows(const struct machine *m)
+{
+    return m->revision >= 8 && m->ncpus > 1 && schedule_hears(m);
+}
+
+/* Where the turn is looked at, as far as it goes now. */
+struct looks {
+    pos_t began; /* the turn */
+    const pos_t *at;
+    size_t n;
+};
+
+static struct looks looks_of(const struct machine *m)
+{
+    pos_t length = lengths[m->st.grown];
+    if (!schedule_spins(m) || m->st.turn_end < length)
+        return (struct looks){0};
+    pos_t began = m->st.turn_end - length;
+    if (!schedule_grows(m))
+        return (struct looks){began, looks_before, ARRAY_SIZE(looks_before)};
+    return (struct looks){began, looks, 2 * (m->st.grown + 1u)};
+}
+
 /* The next look after `here`; NEVER: no more in this turn. */
 static pos_t next_look(const struct machine *m, pos_t here)
 {
-    if (!schedule_spins(m) || m->st.turn_end < TURN)
-        return NEVER;
-    for (size_t i = 0; i < ARRAY_SIZE(looks); i++)
-        if (m->st.turn_end - TURN + looks[i] > here)
-            return m->st.turn_end - TURN + looks[i];
+    struct looks l = looks_of(m);
+    for (size_t i = 0; i < l.n; i++)
+        if (l.began + l.at[i] > here)
+            return l.began + l.at[i];
     return NEVER;
 }
 
 /* Does the one whose turn it is wait in a loop for another one, which can run? */
 static bool is_spinning(struct machine *m, pos_t here)
 {
-    if (!schedule_spins(m) || m->st.turn_end < TURN)
-        return false;
-    for (size_t i = 0; i < ARRAY_SIZE(looks); i++) {
-        if (m->st.turn_end - TURN + looks[i] != here)
+    struct looks l = looks_of(m);
+    for (size_t i = 0; i < l.n; i++) {
+        if (l.began + l.at[i] != here)
             continue;
         if (next(m, m->turn) == m->turn || (!schedule_hears(m) && m->st.looked == here))
             return false;
@@ -247,6 +291,8 @@ static void give(struct machine *m, struct machine_cpu *to)
     m->st.turn = (u32)(to - m->cpu);
     m->st.turn_end = clock_turns(m) + TURN;
     m->st.spin = 0;
+    m->st.grown = 0;
+    m->st.waits &= ~(1u << m->st.turn);
 }
 
 static void tell(const struct machine *m, const struct machine_cpu *to, bool plain)
@@ -259,13 +305,54 @@ static void tell(const struct machine *m, const struct machine_cpu *to, bool pla
         m->switched(m->switched_opaque, &s);
 }
 
+/* One that can run waits for the turn. */
+static bool is_waited_for(const struct machine *m)
+{
+    for (unsigned i = 0; i < m->ncpus; i++)
+        if (m->st.waits >> i & 1 && schedule_can_run(&m->cpu[i]))
+            return true;
+    return false;
+}
+
+/* One that was halted has an interrupt to take. */
+static bool is_woken(const struct machine *m)
+{
+    for (unsigned i = 0; i < m->ncpus; i++)
+        if (engine_vcpu(m->cpu[i].engine)->halted && schedule_can_run(&m->cpu[i]))
+            return true;
+    return false;
+}
+
+/* At its end: does the turn go on? Nobody waits from now on in it, as nobody else runs. */
+static bool grows(struct machine *m, pos_t here)
+{
+    unsigned to = m->st.grown + 1u;
+    if (!schedule_grows(m) || to == SCHEDULE_LENGTHS || here != m->st.turn_end ||
+        !schedule_can_run(m->turn) || schedule_alone(m->turn) || is_waited_for(m) ||
+        (to > 1 && is_woken(m)))
+        return false;
+    m->st.turn_end += lengths[to] - lengths[m->st.grown];
+    m->st.grown = (u8)to;
+    return true;
+}
+
+/* Of a turn that would only go on while nobody is woken. One is where a run stops: it is sent an
+ * interrupt, or the machine takes an input. */
+static bool is_cut_short(const struct machine *m)
+{
+    return m->st.grown > 1 && is_woken(m);
+}
+
 void schedule_turn(struct machine *m)
 {
     pos_t here = clock_turns(m);
     schedule_settle(m);
     bool over = here >= m->st.turn_end || !schedule_can_run(m->turn);
+    if (over ? grows(m, here) : is_cut_short(m))
+        over = !over;
     if (!over && is_spinning(m, here)) {
         over = true;
+        waits(m->turn);
         if (m->st.chaos)
             chaos_pause(m->turn);
     }

@@ -15,11 +15,12 @@ typedef struct machine_state state_here;
 #define BOTH     ROWS(MACHINE_BOTH_STATE)
 #define SMP      ROWS(MACHINE_SMP_STATE)
 #define SPIN     ROWS(MACHINE_SPIN_STATE)
+#define LONG     ROWS(MACHINE_LONG_STATE)
 #define LOOK     ROWS(MACHINE_LOOK_STATE)
 #define EACH     ROWS(MACHINE_EACH_STATE)
 static const struct state_field machine_fields[] = {ONE}, branch_fields[] = {ONE BRANCHES},
                                 both_fields[] = {ONE BRANCHES BOTH}, smp_fields[] = {ONE SMP},
-                                spin_fields[] = {ONE SMP SPIN},
+                                spin_fields[] = {ONE SMP SPIN}, long_fields[] = {ONE SMP SPIN LONG},
                                 branch_smp_fields[] = {ONE BRANCHES SMP SPIN LOOK},
                                 both_smp_fields[] = {ONE BRANCHES SMP SPIN LOOK EACH};
 #undef ROWS
@@ -27,7 +28,7 @@ static const struct state_field machine_fields[] = {ONE}, branch_fields[] = {ONE
     NAME##_desc = {"machine", NAME##_fields, ARRAY_SIZE(NAME##_fields),                            \
                    sizeof(struct machine_state)}
 static const struct state_desc DESC(machine), DESC(branch), DESC(both), DESC(smp), DESC(spin),
-    DESC(branch_smp), DESC(both_smp);
+    DESC(long), DESC(branch_smp), DESC(both_smp);
 #undef DESC
 
 static const struct state_desc *own_desc(const struct machine *m, enum position_unit unit)
@@ -40,6 +41,8 @@ static const struct state_desc *own_desc(const struct machine *m, enum position_
     }
     if (one)
         return &machine_desc;
+    if (schedule_grows(m))
+        return &long_desc;
     return schedule_spins(m) ? &spin_desc : &smp_desc;
 }
 
@@ -208,9 +211,9 @@ static int own_loaded(const struct machine *m, pos_t position, struct err *err)
         (m->unit == UNIT_BOTH && st->branches > position) || !each_loaded(m))
         what = "its times make no sense";
     else if (m->ncpus > 1 && (st->turn >= m->ncpus || st->turn_end > TIME_END || (st->nmi & 1) ||
-                              (u64)st->nmi >> m->ncpus))
+                              (u64)(st->nmi | st->waits) >> m->ncpus))
         what = "nobody can have that turn";
-    else if (st->nmi_pending > 1)
+    else if (st->nmi_pending > 1 || st->grown >= SCHEDULE_LENGTHS)
         what = "an internal flag is not possible";
     return what ? err_set(err, -EINVAL, "no state of a machine: %s", what) : 0;
 }
