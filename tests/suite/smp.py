@@ -61,7 +61,7 @@ def turns(t):
     for slice in ("1009", "100003"):
         t.same("rec", r, env={"REPRISE_TEST_SLICE": slice})
     t.run(t.build / "tests" / "tools" / "walk", t.dir / "rec", "--seed", 5, "--places", 20, "--moves", 40, timeout=300)
-    t.run(t.reprise, "checkpoint", t.dir / "rec", timeout=200)
+    t.run(t.reprise, "checkpoint", "--every", "0.002", t.dir / "rec", timeout=200)
     t.verify_checkpoints("rec")
 
 
