@@ -238,7 +238,8 @@ def cpus(t, rnd):
     drawn = t.run(fuzz, "--cpus", 4, "--seed", seed, "--write", t.dir / "guest.elf").text
     ncpus, cpu = re.match(r"(\d) vCPUs, (\S+)", drawn).groups()
     r = t.run(t.reprise, "record", "-o", t.dir / "rec", "--memory", "16M", "--cpus", ncpus, "--cpu", cpu,
-              "--no-realtime", "--timeout", 1, "--kernel", t.dir / "guest.elf", code=None, timeout=300)
+              "--no-realtime", "--timeout", 1, "--max-insns", 30000000, "--kernel", t.dir / "guest.elf", code=None,
+              timeout=300)
     t.check((t.dir / "rec/log").exists(), r.error)
     for slice in (0, 1, 9973):
         r = t.run(t.reprise, "replay", "--verify", t.dir / "rec", env={"REPRISE_TEST_SLICE": slice}, code=None, timeout=600)
