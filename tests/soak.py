@@ -16,6 +16,7 @@ random positions of guests that run freely, on an imitation. Stops at the first 
 repeat it, and keeps its recording.
 """
 import argparse
+import fcntl
 import json
 import os
 import random
@@ -301,6 +302,12 @@ def main():
     os.chdir(ROOT)
     until = time.monotonic() + 60 * args.minutes
     place = ROOT / "build" / "soak" / args.mode
+    place.parent.mkdir(parents=True, exist_ok=True)
+    alone = open(f"{place}.lock", "w")
+    try:
+        fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        parser.error(f"another soak uses {os.path.relpath(place)}")
     turns, skipped = {}, {}
     here = {k: w for k, (_, w) in KINDS.items() if args.kind in (None, k)}
     while here and (sum(turns.values()) < args.turns if args.turns else time.monotonic() < until):
