@@ -27,7 +27,8 @@ static const pos_t lengths[SCHEDULE_LENGTHS] = {TURN, 500000, 2000000};
  * A loop that waits without PAUSE: the general registers and RIP are twice the same, SPIN positions
  * apart, which is a multiple of the length of most short loops. It need not be true that nothing
  * else has changed: whoever is taken for one that waits gives the turn on, and has it again. So far
- * into a turn they are looked at, while another vCPU can run; before revision 8 twice as often.
+ * into a turn they are looked at, while another vCPU can run: twice for each of its lengths; before
+ * revision 8 twice as often.
  */
 #define SPIN 2520u /* of 1 to 10, 12, 14, 15, 18, 20, 21 ... */
 static const pos_t looks[] = {2000, 2000 + SPIN, 200000, 200000 + SPIN, 1000000, 1000000 + SPIN},
