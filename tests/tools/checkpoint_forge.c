@@ -2,7 +2,8 @@
  * checkpoint_forge DIR N HOW: changes checkpoint file N of a recording, all checksums right, those
  * of the later files too.
  *
- *     instant   the file says that it is 1000 positions and ns later; its state does not
+ *     instant   the file says that it is 1000 positions and ns later (where the next one is nearer
+ *               than that, half as far as it is); its state does not
  *     both      file and state say so
  *     state     RSP of its state is another one
  *     past      file and state lie after the recording's end
@@ -39,6 +40,21 @@ static void later(struct checkpoint_edit *e, u64 by, bool state)
     e->h.time += by;
     if (state)
         memcpy(cpu_field(e, "position"), &e->h.position, sizeof(e->h.position));
+}
+
+/* How far a file can be moved without passing the next one. */
+static u64 room(const char *dir, unsigned n, const struct checkpoint_edit *e)
+{
+    char path[4200];
+    struct checkpoint_edit next;
+    u64 by = 1000;
+    snprintf(path, sizeof(path), "%s/checkpoints/%06u", dir, n + 1);
+    if (!checkpoint_edit_open(&next, path))
+        return by;
+    u64 gap = next.h.position - e->h.position;
+    free(next.data);
+    free(next.meta);
+    return gap / 2 < by ? gap / 2 : by;
 }
 
 /* Where the pages' tables are in what it packs. */
@@ -111,8 +127,11 @@ int main(int argc, char **argv)
             done = no_pages(&e);
         else if (!strcmp(argv[3], "text"))
             done = other_text(&e);
-        else
-            later(&e, strcmp(argv[3], "past") ? 1000 : 1ull << 40, strcmp(argv[3], "instant"));
+        else {
+            u64 by = strcmp(argv[3], "past") ? room(argv[1], n, &e) : 1ull << 40;
+            later(&e, by, strcmp(argv[3], "instant"));
+            done = by;
+        }
         parent = checkpoint_edit_close(&e, path);
     }
     if (!done || n == which)
