@@ -58,7 +58,7 @@ class Runner:
         with self.lock:
             self.count[verdict] += 1
             if verdict == "FAIL":
-                self.failed.append((test.name, harness.rnd.seed))
+                self.failed.append((test.name, harness.rnd.seed, note))
             line = f"{verdict:<4} {test.name:<32} {seconds:7.1f} s"
             print(line + (f"  {note}" if note else ""), flush=True)
 
@@ -99,6 +99,12 @@ class Runner:
         while (test := self.take()) is not None:
             self.run_one(test)
 
+    def show_end(self, name, lines=12, columns=400):
+        """The end of a test's log: where the tests ran far away, it is what there is."""
+        log = harness.ROOT / "build" / "test" / self.args.mode / (name.replace("/", "-") + ".log")
+        for line in log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]:
+            print("    " + line[:columns])
+
     def run(self):
         threads = [threading.Thread(target=self.work) for _ in range(self.args.jobs)]
         for thread in threads:
@@ -106,8 +112,9 @@ class Runner:
         for thread in threads:
             thread.join()
         seconds = time.monotonic() - self.began
-        for name, seed in sorted(self.failed):
-            print(f"failed: {name}; again: TEST_SEED={seed} tests/run.py --mode {self.args.mode} {name}")
+        for name, seed, note in sorted(self.failed):
+            self.show_end(name)
+            print(f"failed: {name}: {note}; again: TEST_SEED={seed} tests/run.py --mode {self.args.mode} {name}")
         print(f"{len(self.failed) or 'no'} failure(s) in {seconds:.0f} s, MODE={self.args.mode}")
         print("{ok} passed, {FAIL} failed, {skip} skipped".format(**self.count), flush=True)
         return 1 if self.failed else 0
