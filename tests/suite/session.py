@@ -81,7 +81,7 @@ def terminal(t):
     typed = s.out.index(b"echo $((6*7))")
     t.check(b" M/s" not in s.out[typed:], "a progress line among what is typed and answered")
     s.send("\x01h")
-    s.wait("Ctrl-A x  quit")
+    s.wait("Ctrl-A x +quit")
     s.send("\x01x")
     s.wait("ended by Ctrl-A x")
     after = termios.tcgetattr(s.slave)

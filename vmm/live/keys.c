@@ -3,6 +3,26 @@
 
 #define CTRL_A 0x01
 
+/* What gives the machine something else than bytes. */
+static const struct {
+    char key;
+    u8 gives; /* enum input_kind */
+    const char *what;
+} events[] = {
+    {'b', INPUT_LINE_BREAK, "send BREAK"},
+    {'n', INPUT_NMI, "send an NMI"},
+    {'p', INPUT_POWER_BUTTON, "power button"},
+};
+#define EVENTS (sizeof(events) / sizeof(events[0]))
+
+void keys_help(FILE *out)
+{
+    fprintf(out, "\nCtrl-A %-7c%s\n", 'x', "quit");
+    for (size_t i = 0; i < EVENTS; i++)
+        fprintf(out, "Ctrl-A %-7c%s\n", events[i].key, events[i].what);
+    fprintf(out, "Ctrl-A %-7c%s\nCtrl-A %-7s%s\n", 'h', "this help", "Ctrl-A", "send Ctrl-A");
+}
+
 size_t keys_room(const struct keys *k)
 {
     return KEYS_ROOM - k->count;
@@ -12,6 +32,25 @@ static void push(struct keys *k, u16 key)
 {
     if (k->count < KEYS_ROOM)
         k->queue[(k->head + k->count++) % KEYS_ROOM] = key;
+}
+
+/* The key after Ctrl-A; returns keys_ask bits. */
+static unsigned escaped(struct keys *k, u8 key)
+{
+    for (size_t i = 0; i < EVENTS; i++)
+        if (events[i].key == key) {
+            push(k, (u16)(KEY_INPUT + events[i].gives));
+            return 0;
+        }
+    if (key == CTRL_A)
+        push(k, CTRL_A);
+    else if (key != 'x')
+        return KEYS_HELP;
+    else if (!k->script)
+        return KEYS_QUIT;
+    else
+        push(k, KEY_QUIT);
+    return 0;
 }
 
 unsigned keys_typed(struct keys *k, const u8 *data, size_t len)
@@ -25,19 +64,7 @@ unsigned keys_typed(struct keys *k, const u8 *data, size_t len)
             continue;
         }
         k->escape = false;
-        switch (data[i]) {
-        case CTRL_A: push(k, CTRL_A); break;
-        case 'b': push(k, KEY_BREAK); break;
-        case 'n': push(k, KEY_NMI); break;
-        case 'p': push(k, KEY_POWER); break;
-        case 'x':
-            if (k->script)
-                push(k, KEY_QUIT);
-            else
-                ask |= KEYS_QUIT;
-            break;
-        default: ask |= KEYS_HELP; break;
-        }
+        ask |= escaped(k, data[i]);
     }
     return ask;
 }
@@ -57,10 +84,7 @@ bool keys_take(struct keys *k, unsigned room, struct input *in)
     if (!keys_ready(k, room))
         return false;
     u16 key = k->queue[k->head];
-    *in = (struct input){.kind = key == KEY_BREAK   ? INPUT_LINE_BREAK
-                                 : key == KEY_NMI   ? INPUT_NMI
-                                 : key == KEY_POWER ? INPUT_POWER_BUTTON
-                                                    : INPUT_CONSOLE};
+    *in = (struct input){.kind = key < KEY_INPUT ? INPUT_CONSOLE : key - KEY_INPUT};
     unsigned max = in->kind == INPUT_CONSOLE ? MIN(room, INPUT_CONSOLE_MAX) : 1;
     in->data = k->taken;
     for (unsigned n = 0; n < max && k->count; n++) {

@@ -5,12 +5,14 @@
 #ifndef REPRISE_LIVE_KEYS_H
 #define REPRISE_LIVE_KEYS_H
 
+#include <stdio.h>
+
 #include "dev/input.h"
 
 #define KEYS_ROOM 4096
 
-/* Above all byte values. */
-enum key { KEY_BREAK = 256, KEY_NMI, KEY_POWER, KEY_QUIT };
+/* Above all byte values; from KEY_INPUT on, an enum input_kind is added. */
+enum key { KEY_QUIT = 256, KEY_INPUT };
 
 struct keys {
     u16 queue[KEYS_ROOM];
@@ -26,6 +28,9 @@ enum keys_ask { KEYS_QUIT = 1, KEYS_HELP = 2 };
  * are dropped; keys_room() says how many fit. */
 unsigned keys_typed(struct keys *k, const u8 *data, size_t len);
 size_t keys_room(const struct keys *k);
+
+/* Prints what Ctrl-A does. */
+void keys_help(FILE *out);
 
 /* With `script`: is Ctrl-A x what comes next? It is not taken; it ends everything. */
 bool keys_quit_next(const struct keys *k);

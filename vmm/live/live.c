@@ -41,10 +41,6 @@
  * before. */
 #define SCRIPT_QUIT_NS 1000000000u
 
-static const char help_text[] =
-    "\nCtrl-A x  quit          Ctrl-A b  send BREAK       Ctrl-A n  send an NMI\n"
-    "Ctrl-A p  power button  Ctrl-A h  this help        Ctrl-A Ctrl-A  send Ctrl-A\n";
-
 struct live {
     struct input_source src;
     struct live_config config;
@@ -124,7 +120,7 @@ static void read_typed(struct live *l)
     if (ask & KEYS_QUIT)
         want_quit(l, QUIT_USER);
     if (ask & KEYS_HELP && l->config.help) {
-        fputs(help_text, l->config.help);
+        keys_help(l->config.help);
         fflush(l->config.help);
     }
 }

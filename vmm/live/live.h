@@ -3,9 +3,9 @@
  * while it is recorded comes through here, and host time decides when: this is where nondeterminism
  * enters, and why the recorder stands between it and the machine.
  *
- * Keys: Ctrl-A x quits, b sends BREAK, n an NMI, p presses the power button, h helps, Ctrl-A sends
- * Ctrl-A. They work in piped input too, where Ctrl-A x waits until the guest
- * has taken what stands before it and was quiet for a second of virtual time.
+ * Keys: Ctrl-A x quits, Ctrl-A h lists the others (keys.c). They work in piped input too, where
+ * Ctrl-A x waits until the guest has taken what stands before it and was quiet for a second of
+ * virtual time.
  *
  * Pacing: while there is a live input (a terminal or pipe that is still open), an idle machine
  * waits in host time. A regular file or /dev/null as stdin is read but is not live.
