@@ -67,6 +67,7 @@ class Runner:
             if fnmatch.fnmatch(test.name, pattern) and test.name not in self.args.pattern:
                 self.say("skip", test, 0, "switched off: " + reason)
                 return
+        harness.rnd.begin(test.name)
         base = harness.ROOT / "build" / "test" / self.args.mode
         place = base / test.name.replace("/", "-")
         shutil.rmtree(place, ignore_errors=True)
@@ -74,7 +75,6 @@ class Runner:
         began = time.monotonic()
         verdict, note = "ok", ""
         with open(str(place) + ".log", "w", encoding="utf-8", errors="replace") as log:
-            harness.rnd.begin(test.name)
             log.write(f"TEST_SEED={harness.rnd.seed}\n")
             t = harness.Case(self.args.mode, place, log)
             try:
@@ -97,11 +97,16 @@ class Runner:
 
     def work(self):
         while (test := self.take()) is not None:
-            self.run_one(test)
+            try:
+                self.run_one(test)
+            except Exception:  # there was no place or no log for it
+                self.say("FAIL", test, 0, traceback.format_exc().strip().splitlines()[-1])
 
     def show_end(self, name, lines=12, columns=400):
         """The end of a test's log: where the tests ran far away, it is what there is."""
         log = harness.ROOT / "build" / "test" / self.args.mode / (name.replace("/", "-") + ".log")
+        if not log.exists():
+            return
         for line in log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]:
             print("    " + line[:columns])
 
