@@ -224,7 +224,7 @@ int program_find(struct program *out, const struct program_layout *l, struct mac
             !process_kernel_bytes(&l->current, m, task + l->current.where.comm, comm, 16) ||
             !program_word(l, m, task + l->mm, &mm))
             break;
-        if (pid ? number != pid : strncmp(comm, name, 15) != 0 || !mm)
+        if (name ? strncmp(comm, name, 15) != 0 || !mm : number != pid)
             continue;
         u64 started;
         if (!program_word(l, m, task + l->started, &started) || (++found != k && k))
@@ -233,11 +233,11 @@ int program_find(struct program *out, const struct program_layout *l, struct mac
         out->task = task;
         out->pid = number;
     }
-    if (!found && pid)
+    if (!found && !name)
         return err_set(err, -ENOENT, "there is no process %d here", pid);
     if (!found || found < k)
         return err_set(err, -ENOENT, "%u processes of the name %s run here", found, name);
-    if (!pid && !k && found > 1)
+    if (name && !k && found > 1)
         return err_set(err, -EINVAL, "%u processes of the name %s run here: which? %s#1 to %s#%u",
                        found, name, name, name, found);
     return look(out, l, m, err);

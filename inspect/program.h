@@ -71,9 +71,10 @@ struct program {
 /* -ENOENT with a text: the guest's kernel has 32 bits, no BTF, or another form. */
 int program_learn(struct program_layout *l, struct machine *m, const struct symbols *s,
                   struct err *err);
-/* The process `pid`, or with 0 the k-th (from 1, in the kernel's order) that runs a program of that
- * name, as it is where the machine stands; k 0: the only one. `out` is zeros or one looked at
- * before, whose memory is used again. -ENOENT with a text: there is none; -EINVAL: several. */
+/* The process `pid`, or where there is a name the k-th (from 1, in the kernel's order) that runs a
+ * program of that name, as it is where the machine stands; k 0: the only one. `out` is zeros or one
+ * looked at before, whose memory is used again. -ENOENT with a text: there is none; -EINVAL:
+ * several. */
 int program_find(struct program *out, const struct program_layout *l, struct machine *m, i32 pid,
                  const char *name, u32 k, struct err *err);
 /* Looks again. False: it is not there (any more, or yet). -ENOMEM is false too. */

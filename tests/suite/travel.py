@@ -8,10 +8,11 @@ import subprocess
 import time
 
 from suite.boot import image
-from suite.gdb import Client
+from suite.gdb import Client, addresses
 from suite.gdb_session import session
 from suite.harness import ERROR, IMAGES, USAGE, Session, test
 
+RDI = 5  # gdb's number
 SCRIPT = "echo alpha; sleep 1; echo beta; cat /proc/uptime; sleep 1; echo alpha\n"
 
 
@@ -84,6 +85,35 @@ def points(t):
     t.check(r.text.endswith("alpha\n"), f"the console: {r.text[-40:]!r}")
     t.has(r.error, "^position")
     t.lacks(r.error, "alpha", "the place, where the console was asked for by itself")
+
+
+@test("travel/switches", cost=6)
+def switches(t):
+    """Where the kernel changes from one process to another the stack is already the next one's: its program's
+    frames have no name of the last one's, which may be none at all; afterwards they have theirs again."""
+    linux(t, "rec", "--checkpoint-every", "0.05", script="for i in 1 2 3 4; do echo $i; sleep 0.1; done | cat\n")
+    t.run(t.reprise, "symbols", "--at", "end", "-o", t.dir / "vmlinux", t.dir / "rec")
+    names = addresses(t, t.dir / "vmlinux")
+    found = {True: 0, False: 0}  # with a program's frame: from the idle task, from another
+
+    def frames(position):
+        return [x for x in go(t, "rec", position)["backtrace"] if x["user"]]
+
+    with Client(t, "rec", "--to", "console:2") as c:
+        c.point(0, names["__switch_to"], 1)
+        for _ in range(60):
+            if min(found.values()) >= 2 or not re.match("T05(?!.*replaylog)", c.onward()):
+                break
+            idle, position = c.register(RDI) == names["init_task"], c.position()
+            if found[idle] >= 2 or not (there := frames(position)):
+                continue
+            t.check(not any(x["symbol"] for x in there), f"a name of another program's at {position}: {there}")
+            later = frames(position + 400)
+            if [x["address"] for x in later] == [x["address"] for x in there]:
+                found[idle] += 1
+                t.check(all(x["symbol"] for x in later), f"no names after {position}")
+    t.check(all(found.values()), f"there were no programs' frames: {found}")
+    return f"{found[True]} from idle, {found[False]} from a program"
 
 
 @test("travel/marks", cost=4)

@@ -155,7 +155,7 @@ static bool lives(struct travel *tr, i32 pid, const char *name, u32 k)
     struct err err = {0};
     if (!symbols || program_learn(&layout, m, symbols, &err))
         return true; /* who opens it says why not */
-    int code = program_find(&program, &layout, m, pid, name, k, &err);
+    int code = program_find(&program, &layout, m, pid, pid ? NULL : name, k, &err);
     bool there = code ? code != -ENOENT : program.root;
     program_free(&program);
     return there;
@@ -251,7 +251,7 @@ static int find_process(struct debug_session *s, const char *spec, struct progra
                        spec);
     int code = program_learn(layout, m, symbols, err);
     if (!code)
-        code = program_find(out, layout, m, pid, name, k, err);
+        code = program_find(out, layout, m, pid, pid ? NULL : name, k, err);
     if (code) {
         program_free(out);
         return err_prefix(err, "--process");

@@ -29,7 +29,8 @@ static const struct symbols *kernel_symbols(struct travel *tr, u64 rip)
     return s && symbols_in_kernel(s, rip) ? s : NULL;
 }
 
-/* Of the program that runs; "" where its kernel does not say what that is. */
+/* Of the program that runs; "" where its kernel does not say what that is, or is just changing from
+ * one to another: the stack is then another's than the process that is named as the current one. */
 static const char *in_program(struct travel *tr, u64 rip, char *out, size_t size)
 {
     struct machine *m = timeline_machine(tr->t);
@@ -43,6 +44,7 @@ static const char *in_program(struct travel *tr, u64 rip, char *out, size_t size
     travel_process(tr, &runs);
     bool found = s && runs.task && !program_learn(&layout, m, s, &ignored) &&
                  !program_find(&program, &layout, m, runs.tgid, NULL, 0, &ignored) &&
+                 program.root == runs.root &&
                  program_place(&program, &layout, m, &more, rip, 0, place);
     program_free(&program);
     snprintf(out, size, "%s", found ? place : "");
