@@ -281,6 +281,7 @@ static void init_vcpu(struct guest *g)
     v->cr3 = G_PML4;
     v->cr4 = g->cr4;
     v->efer = (g->handlers ? 0 : EFER_SCE) | EFER_LME | EFER_LMA | EFER_NX;
+    v->tsc_aux = 0x1a2b3c4d;
     v->gdt_base = SYS;
     v->gdt_limit = 16 * 8 - 1;
     v->idt_base = SYS + (G_IDT - G_GDT);

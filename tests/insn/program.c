@@ -177,9 +177,9 @@ static unsigned over_table(struct rng *r, u32 here, u8 *out)
     return (unsigned)(p + 6 - out);
 }
 
-/* rdtsc; rdtscp; mov from a segment register; in or out imm8, al; op with the device and al; mov
- * edi, the device; repne scasb. Which of the last it is follows from bits that do not say how the
- * device writes (guest.c). */
+/* rdtsc; rdtscp; rdpid; mov from a segment register; in or out imm8, al; op with the device and al;
+ * mov edi, the device; repne scasb. Which of the last it is follows from bits that do not say how
+ * the device writes (guest.c). */
 static unsigned asking(struct rng *r, u8 *out)
 {
     static const u8 op[] = {0x88, 0x00, 0x86};
@@ -204,6 +204,12 @@ static unsigned asking(struct rng *r, u8 *out)
     }
     if (rng_chance(r, 50)) {
         out[1] = (u8)rng_below(r, 256);
+        if ((out[1] & 15) == 5) {
+            u8 reg = out[1] >> 4 & 7;
+            memcpy(out, "\xf3\x0f\xc7", 3);
+            out[3] = 0xf8 | (reg == RSP ? RDI : reg);
+            return 4;
+        }
         out[0] = out[1] & 0x40 ? 0xe4 : 0xe6;
         return 2;
     }

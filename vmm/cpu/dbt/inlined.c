@@ -209,6 +209,11 @@ static void put_rdtsc(struct tr *t, unsigned i)
         e_gs(e, 0, 0x8b, RCX, NOREG, 1, OFF(c.cpu.tsc_aux));
 }
 
+static void put_rdpid(struct tr *t, unsigned i)
+{
+    e_gs(&t->e, 0, 0x8b, t->in[i].reg0, NOREG, 1, OFF(c.cpu.tsc_aux));
+}
+
 static void put_cli(struct tr *t, unsigned i)
 {
     put_flag_change(t, i, FL_IF, false);
@@ -275,6 +280,7 @@ static bool shows_position(const struct dbt *d, const struct insn *in)
     X(std, NULL, false)                                                                            \
     X(mov_system, reads_selector, false)                                                           \
     X(rdtsc, shows_position, false)                                                                \
+    X(rdpid, NULL, false)                                                                          \
     X(pushf, is_wide, false)                                                                       \
     X(bits, has_flat_operand, false)                                                               \
     X(approx, has_approx, false)
