@@ -1,18 +1,21 @@
 """A Debian server on a disk: booted, used over the network, recorded under load, replayed."""
+import functools
+import hashlib
 import http.client
 import json
-import functools
 import math
 import operator
 import os
+import re
 import shutil
 import socket
 import sqlite3
 import subprocess
 import time
 
+from suite import libvirt
 from suite.disk import tool
-from suite.harness import IMAGES, Failure, rnd, test
+from suite.harness import IMAGES, PANIC, ROOT, Failure, rnd, test
 
 DEBIAN = IMAGES / "debian"
 PROGRAM = r"""
@@ -154,6 +157,70 @@ def debian_session(t):
     s = session(t, requests=300, stress=3)
     r = s.verify()
     return f"{r.seconds:.0f} s to replay"
+
+
+MARKER = """#include "reprise-mark.h"
+int main(void)
+{
+    reprise_mark("from C");
+    return 0;
+}
+"""
+
+
+@test("debian/agent", cost=60)
+def debian_agent(t):
+    """A domain that virsh defined, Debian with the agent as its service: programs, copies both ways, marks of a C and a
+    shell program, a crash and a panic. Its replay has no agent and no libvirt."""
+    libvirt.need(t, ("libvirtd", "libvirt-daemon"), ("virsh", "libvirt-clients"))
+    if not (DEBIAN / "disk.img").exists():
+        t.skip("build/images/debian is not built: make image-debian")
+    xml = libvirt.linux_domain(t, "server", libvirt.disk(DEBIAN / "disk.img"), "test", append="root=/dev/vda1 ro quiet panic=-1")
+    (t.dir / "server.xml").write_text(xml.replace(str(IMAGES / "linux"), str(DEBIAN)).replace("'MiB'>256", "'MiB'>1024"))
+    daemon = libvirt.Daemon(t)
+    agent = t.dir / "agent"
+    try:
+        daemon.wait(t)
+        daemon.say(t, f"define {t.dir}/server.xml", "defined from")
+        child = t.start([t.reprise, "record", "--libvirt", f"{daemon.uri}/server", "-o", t.dir / "rec", f"--agent={agent}"])
+        while not agent.is_socket():
+            t.check(child.poll() is None, "the recorder ended")
+            time.sleep(0.1)
+    finally:
+        daemon.close()
+
+    def guest(*argv, code=0, **more):
+        return t.run(t.reprise, "exec", "--timeout", 240, agent, "--", *argv, code=code, timeout=300, **more)
+
+    # The initramfs' agent answers first; it ends when the disk's system begins.
+    for _ in range(100):
+        if re.match("running|degraded", guest("systemctl", "is-system-running", "--wait", code=None).text):
+            break
+        time.sleep(0.5)
+    else:
+        raise Failure("the system is not up")
+    data = rnd.randbytes(20_000_000)
+    (t.dir / "data").write_bytes(data)
+    (t.dir / "m.c").write_text(MARKER)
+    t.run(t.reprise, "cp", t.dir / "data", t.dir / "m.c", ROOT / "guest-agent/reprise-mark.h", f"{agent}:/root/")
+    t.equal(guest("md5sum", "/root/data").text.split()[0], hashlib.md5(data).hexdigest(), "what came in")
+    guest("gcc", "-O2", "-Wall", "-Werror", "-o", "/root/m", "/root/m.c")
+    guest("/root/m")
+    guest("sh", "-c", "reprise-agent mark from-a-shell")
+    guest("sh", "-c", "kill -SEGV $$", code=128 + 11)
+    t.run(t.reprise, "cp", f"{agent}:/root/data", t.dir / "back")
+    t.check((t.dir / "back").read_bytes() == data, "what came out is something else")
+    guest("sh", "-c", "echo c >/proc/sysrq-trigger", code=None)
+    out, err = child.communicate(timeout=120 * t.slow)
+    t.show(child.returncode, out, err)
+    t.equal(child.returncode, PANIC, "the recorder's exit code")
+    (t.dir / "data").unlink()
+    t.equal(t.replay("rec", timeout=600).out, out, "the console of the replay")
+    lines = [json.loads(x) for x in t.run(t.reprise, "marks", "--json", t.dir / "rec", timeout=600).out.splitlines()]
+    t.equal([(x["kind"], x["program"]) for x in lines],
+            [("mark", "/root/m"), ("mark", "reprise-agent mark from-a-shell"), ("crash", "sh -c kill -SEGV $$"),
+             ("panic", "sh -c echo c >/proc/sysrq-trigger")], "marks")
+    return f"{t.info('rec')['position'] / 1e9:.1f} G instructions"
 
 
 WRITER = """cat >/root/writer.py <<'END'
