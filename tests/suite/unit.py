@@ -37,8 +37,8 @@ def fuzz(name, runs=20000, renderer=False):
 TARGETS = sorted(path.name for path in (ROOT / "tests" / "fuzz" / "corpus").iterdir() if path.is_dir())
 # Much is behind each of these, the host's part and a log; each log of these starts a renderer.
 # The soak has more of all.
-SLOW = {"virtio-gpu": 5000, "gpu_play": 40, "libvirt_xml": 8000, "run_write": 4000, "disk_chain": 5000, "log": 8000,
-        "agent_copy": 8000, "kallsyms": 8000}
+SLOW = {"virtio-gpu": 5000, "gpu_play": 40, "libvirt_xml": 8000, "run_write": 2000, "disk_chain": 5000, "log": 8000,
+        "agent_copy": 2500, "kallsyms": 8000}
 for one in TARGETS:
     fuzz(one, SLOW.get(one, 20000), renderer=one == "gpu_play")
 
