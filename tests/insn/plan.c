@@ -128,6 +128,14 @@ static u64 seg_base(const struct icase *c, ZydisRegister seg)
     return seg == ZYDIS_REGISTER_FS ? c->st.fs_base : seg == ZYDIS_REGISTER_GS ? c->st.gs_base : 0;
 }
 
+/* Where a push or pop really goes: by SS, whatever size of address the code has. */
+static u64 stack_top(const struct icase *c)
+{
+    u16 ss = c->st.sel[SEG_SS];
+    bool wide = !(ss & 4) || test_ldt[ss >> 3] >> 54 & 1;
+    return wide ? (u32)c->st.gpr[RSP] : (u16)c->st.gpr[RSP];
+}
+
 /* Makes memory operand `op` point to `target` as nearly as its form allows; returns where it does.
  */
 static u64 solve(struct rng *r, struct icase *c, const ZydisDecodedOperand *op, u64 target)
@@ -168,6 +176,9 @@ static u64 solve(struct rng *r, struct icase *c, const ZydisDecodedOperand *op, 
         set_reg_bits(c, index, rng_below(r, 512) - 256);
     ivalue = index == ZYDIS_REGISTER_NONE ? 0 : gpr_value(c, index) * op->mem.scale;
     set_reg_bits(c, base, t - ivalue);
+    if (test_code != CODE_64 && gpr_id(base) == RSP &&
+        op->visibility == ZYDIS_OPERAND_VISIBILITY_HIDDEN)
+        return (u32)(stack_top(c) + (u64)op->mem.disp.value) + seg;
     return ((gpr_value(c, base) + ivalue + (u64)op->mem.disp.value) & amask) + seg;
 }
 
