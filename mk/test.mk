@@ -84,13 +84,18 @@ $(B)/tests/fuzz/fuzz_recording $(B)/tests/tools/checkpoint_forge: $(B)/tests/fuz
 $(FUZZ_BIN): $(B)/tests/fuzz/mutate.o $(B)/libreprise.a
 	@echo "  LD $@"
 	@$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libreprise.a $(LDLIBS)
-fuzz-build: $(FUZZ_BIN)
+fuzz-build: $(FUZZ_BIN) $(B)/tests/fuzz/fuzz_inspect
 
 # Random code in ring 0, run twice with different slices (tests/fuzz/fuzz_guest.c).
 $(B)/tests/fuzz/fuzz_guest: $(B)/tests/fuzz/fuzz_guest.o $(B)/tests/fuzz/guest_stub.o $(B)/tests/fuzz/guest_stub32.o \
 	$(B)/tests/fuzz/guest_cpus.o $(B)/tests/fuzz/guest_stub_cpus.o $(B)/libreprise.a
 	@echo "  LD $@"
 	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+# What is seen of a guest's kernel that lies; as `fuzz-build` always with the address sanitizer.
+$(B)/tests/fuzz/fuzz_inspect: $(B)/tests/fuzz/fuzz_inspect.o $(filter-out $(B)/vmm/main.o,$(CMD_OBJ)) $(B)/libreprise.a
+	@echo "  LD $@"
+	@$(CC) $(LDFLAGS) -Wl,--wrap=machine_peek -Wl,--wrap=machine_peek_physical -o $@ $^ $(LDLIBS)
 
 FUZZ_RUNS ?= 1000000
 fuzz:
@@ -140,7 +145,7 @@ bench: deps-all
 TEST_OBJ := $(UNIT_NAMES:%=$(B)/tests/unit/%.o) $(TOY_OBJ) $(GPU_OBJ) \
 	$(FUZZ_SRC:%=$(B)/tests/fuzz/fuzz_%.o) $(FUZZ_HELP:%=$(B)/tests/fuzz/%.o) $(B)/tests/fuzz/gpu_repair.o $(B)/tests/fuzz/hostile_place.o \
 	$(B)/tests/fuzz/checkpoint_edit.o \
-	$(B)/tests/fuzz/mutate.o $(B)/tests/fuzz/fuzz_guest.o $(B)/tests/fuzz/guest_cpus.o $(B)/tests/bench/nolog.o $(B)/tests/bench/travel.o \
+	$(B)/tests/fuzz/mutate.o $(B)/tests/fuzz/fuzz_guest.o $(B)/tests/fuzz/fuzz_inspect.o $(B)/tests/fuzz/guest_cpus.o $(B)/tests/bench/nolog.o $(B)/tests/bench/travel.o \
 	$(TOOLS:=.o)
 -include $(TEST_OBJ:.o=.d)
 .SECONDARY: $(TEST_OBJ)

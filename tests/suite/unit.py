@@ -1,7 +1,9 @@
 """tests/unit, tests/fuzz and tests/insn: programs that test by themselves."""
+import random
 import re
 import shutil
 
+from suite.boot import image
 from suite.gpu_play import renderer as gpu_renderer
 from suite.harness import ROOT, Failure, rnd, test
 
@@ -105,6 +107,25 @@ def fuzz_recording_traced(t):
     if not shutil.which("strace"):
         t.skip("strace is not installed")
     return fuzz_recording(t, rnd.getrandbits(31), 150, True)
+
+
+def fuzz_lies(t, seed=1, runs=60, places=5):
+    """Prints the last lines of `fuzz_inspect` at places drawn with the seed."""
+    image(t)
+    t.linux("lies", "--memory", "256M", "--checkpoint-every", "0.2", append="quiet",
+            script="(sleep 1; sleep 1) & for i in 1 2 3; do echo $i; sleep 0.3; done | cat\n")
+    draw, end = random.Random(seed), t.info("lies")["position"]
+    where = ["console:2", "end-20"] + [draw.randrange(end // 2, end) for _ in range(places - 2)]
+    r = t.run(ROOT / "build" / "asan" / "tests" / "fuzz" / "fuzz_inspect", "--runs", runs, "--seed", seed, t.dir / "lies", *where,
+              timeout=900, env={"ASAN_OPTIONS": "abort_on_error=1"})
+    t.check(r.text.count("processes known") >= 2, "no place where the guest's processes are known")
+    return r.text.strip().splitlines()[-1]
+
+
+@test("fuzz/inspect", cost=20)
+def fuzz_inspect(t):
+    """A guest's kernel whose structures are other ones each time it is looked at: nothing of ours ends, or takes for ever."""
+    return fuzz_lies(t)
 
 
 @test("fuzz/guest", cost=15)
