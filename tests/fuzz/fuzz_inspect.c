@@ -2,7 +2,8 @@
  * A guest's kernel that lies about itself: at each place everything that can be seen of its
  * processes is looked at (inspect/, and the place as `replay --to --json` prints it), once as it
  * is, then again and again with some of the words that were read the first time changed: zero,
- * anything, another such word (a list that ends in another, or in itself), one bit.
+ * anything, another such word (a list that ends in another, or in itself), one bit. One run in 16
+ * reads the kernel's own tables (names, types, unwind tables) anew instead, words of those changed.
  *
  *     fuzz_inspect [--runs N] [--seed S] [--run K] DIR POINT...
  *
@@ -18,7 +19,9 @@
 
 #include "cmd/travel.h"
 #include "cpu/vcpu.h"
+#include "inspect/backtrace.h"
 #include "inspect/guest_file.h"
+#include "inspect/guest_linux.h"
 #include "inspect/program.h"
 #include "inspect/program_file.h"
 #include "inspect/program_maps.h"
@@ -28,7 +31,9 @@
 #define WORDS     (1u << 18)
 #define SLOTS     (4 * WORDS)
 #define CHANGES   4u
-#define STRUCTURE 64u
+#define TABLES    64u  /* ... in what is large: names, types, rows of unwind tables */
+#define STRUCTURE 512u /* of what is longer one word in so many bytes stands for the others */
+#define ANEW      16u  /* so many runs, and one reads the kernel's tables again */
 #define LIMIT_S   20u
 
 /* Eight bytes that were read, by what they were asked for. */
@@ -37,11 +42,11 @@ struct word {
     bool physical;
 };
 
-static struct word *words;           /* each once, in the order in which they were asked for */
-static u32 *slots;                   /* of a hash table: one more than which of them; 0: free */
-static u32 nwords, nplace, nchanges; /* nplace: of the place itself */
+static struct word *words; /* each once, in the order in which they were asked for */
+static u32 *slots;         /* of a hash table: one more than which of them; 0: free */
+static u32 nwords, nplace, nprograms, nchanges; /* nplace: of the place itself; then programs */
 static bool learning;
-static struct word changed[CHANGES];
+static struct word changed[TABLES];
 static u64 random_state;
 static FILE *nowhere;
 
@@ -67,13 +72,11 @@ static void learn_word(struct word w)
     slots[i] = nwords;
 }
 
-/* Of what is long, as a file's contents, one word stands for all: the kernel's structures are many.
- */
 static void learn(u64 at, bool physical, const u8 *bytes, size_t len)
 {
-    size_t step = len > STRUCTURE ? len : 8;
+    size_t step = len > STRUCTURE ? STRUCTURE : 8;
     for (size_t i = 0; i < len; i += step) {
-        size_t from = len > STRUCTURE ? draw(len / 8) * 8 : i;
+        size_t from = i + (len - i < step ? 0 : draw(step / 8) * 8);
         struct word w = {.at = at + from, .physical = physical};
         memcpy(&w.value, bytes + from, MIN(len - from, (size_t)8));
         learn_word(w);
@@ -189,11 +192,30 @@ static void look(struct travel *tr, const struct program_layout *l)
     look_at_program(tr, l, 0, "sh");
 }
 
-static void draw_changes(void)
+/* The kernel's tables, read from the beginning. */
+static void look_anew(struct travel *tr)
 {
-    nchanges = (u32)(1 + draw(CHANGES));
+    struct machine *m = timeline_machine(tr->t);
+    struct symbols s;
+    struct process_layout current = {0};
+    struct program_layout l;
+    struct backtrace_frame frame[BACKTRACE_MAX];
+    struct err err;
+    if (guest_symbols_read(&s, m, &err))
+        return;
+    process_learn(&current, m, &s);
+    program_learn(&l, m, &s, &err);
+    backtrace_read(m, &s, frame);
+    symbols_free(&s);
+}
+
+static void draw_changes(bool anew)
+{
+    nchanges = (u32)(1 + draw(anew ? TABLES : CHANGES));
     for (u32 i = 0; i < nchanges; i++) {
-        struct word w = words[draw(draw(2) ? nplace : nwords)];
+        u32 which = anew ? nprograms + (u32)draw(nwords - nprograms)
+                         : (u32)draw(draw(2) ? nplace : nprograms);
+        struct word w = words[which];
         switch (draw(8)) {
         case 0: w.value = 0; break;
         case 1: w.value = draw(0); break;
@@ -234,16 +256,22 @@ static u32 at_place(const char *dir, const char *point, u64 seed, u32 runs, i64 
     memset(slots, 0, SLOTS * sizeof(*slots));
     learning = true;
     look(&tr, known ? &layout : NULL);
+    nprograms = nwords;
+    look_anew(&tr);
     learning = false;
     u32 made = 0;
     for (u32 k = 0; nplace && k < runs; k++) {
         if (only >= 0 && k != (u64)only)
             continue;
         random_state = seed * 1000003 + k;
-        draw_changes();
+        bool anew = k % ANEW == ANEW - 1 && nwords > nprograms;
+        draw_changes(anew);
         fprintf(stderr, "\rfuzz_inspect --seed %" PRIu64 " --run %u %s %s", seed, k, dir, point);
         alarm(LIMIT_S);
-        look(&tr, known ? &layout : NULL);
+        if (anew)
+            look_anew(&tr);
+        else
+            look(&tr, known ? &layout : NULL);
         alarm(0);
         nchanges = 0;
         made++;
