@@ -91,7 +91,7 @@ def points(t):
 def switches(t):
     """Where the kernel changes from one process to another the stack is already the next one's: its program's
     frames have no name of the last one's, which may be none at all; afterwards they have theirs again."""
-    linux(t, "rec", "--checkpoint-every", "0.05", script="for i in 1 2 3 4; do echo $i; sleep 0.1; done | cat\n")
+    linux(t, "rec", "--checkpoint-every", "0.05", script="sleep 3; for i in 1 2 3 4 5 6; do echo $i; sleep 0.1; done | cat\n")
     t.run(t.reprise, "symbols", "--at", "end", "-o", t.dir / "vmlinux", t.dir / "rec")
     names = addresses(t, t.dir / "vmlinux")
     found = {True: 0, False: 0}  # with a program's frame: from the idle task, from another
@@ -101,7 +101,7 @@ def switches(t):
 
     with Client(t, "rec", "--to", "console:2") as c:
         c.point(0, names["__switch_to"], 1)
-        for _ in range(60):
+        for _ in range(200):
             if min(found.values()) >= 2 or not re.match("T05(?!.*replaylog)", c.onward()):
                 break
             idle, position = c.register(RDI) == names["init_task"], c.position()
