@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "virtio-gpu-log/play/renderer.h"
+#include "tests/splitmix.h"
 
 #define OWED_MAX 4096u
 
@@ -32,13 +33,10 @@ void fake_renderer_mood(u64 seed, u32 one_in_late, u32 one_in_death)
     death = one_in_death;
 }
 
-/* splitmix64 */
 u32 fake_random(u32 below)
 {
-    u64 z = state += 0x9e3779b97f4a7c15ull;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
-    return below ? (u32)((z ^ z >> 31) % below) : 0;
+    u64 z = splitmix64(&state);
+    return below ? (u32)(z % below) : 0;
 }
 
 static bool one_in(u32 n)

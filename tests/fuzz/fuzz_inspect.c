@@ -27,6 +27,7 @@
 #include "inspect/program_maps.h"
 #include "inspect/program_place.h"
 #include "inspect/program_proc.h"
+#include "tests/splitmix.h"
 
 #define WORDS     (1u << 18)
 #define SLOTS     (4 * WORDS)
@@ -52,11 +53,7 @@ static FILE *nowhere;
 
 static u64 draw(u64 n)
 {
-    random_state += 0x9e3779b97f4a7c15ull;
-    u64 z = random_state;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
-    z ^= z >> 31;
+    u64 z = splitmix64(&random_state);
     return n ? z % n : z;
 }
 
@@ -169,7 +166,7 @@ static void look_at_program(struct travel *tr, const struct program_layout *l, i
         program_directory(&p, l, m, path);
         program_file_id(&p, l, m, &id);
         program_library(&p, l, m, "libc.so.6", &value);
-        for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
+        for (size_t i = 0; i < ARRAY_SIZE(files); i++)
             program_proc(nowhere, &p, l, m, files[i]);
         look_at_maps(tr, &p, l);
         program_look(&p, l, m);
@@ -253,6 +250,7 @@ static u32 at_place(const char *dir, const char *point, u64 seed, u32 runs, i64 
     travel_process(&tr, &now);
     bool known = s && !program_learn(&layout, m, s, &err);
     nwords = 0;
+    random_state = seed;
     memset(slots, 0, SLOTS * sizeof(*slots));
     learning = true;
     look(&tr, known ? &layout : NULL);

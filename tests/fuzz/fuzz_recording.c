@@ -22,6 +22,7 @@
 #include <xxhash.h>
 
 #include "checkpoint_edit.h"
+#include "tests/splitmix.h"
 #include "mutate.h"
 #include "replay/diff.h"
 #include "replay/timeline.h"
@@ -45,10 +46,7 @@ static FILE *nowhere;
 
 static u32 draw(u32 below)
 {
-    u64 z = state += 0x9e3779b97f4a7c15ull;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
-    return (u32)((z ^ z >> 31) % below);
+    return (u32)(splitmix64(&state) % below);
 }
 
 static u64 odd_number(u64 near)

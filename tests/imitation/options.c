@@ -5,6 +5,8 @@
 
 #include "imitation.h"
 
+#include "tests/splitmix.h"
+
 #define SKID 40u
 
 static struct im_options options;
@@ -94,11 +96,7 @@ const struct im_options *im_options(void)
 u64 im_random(u64 below)
 {
     im_options();
-    state += 0x9e3779b97f4a7c15ull;
-    u64 x = state;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebull;
-    x ^= x >> 31;
+    u64 x = splitmix64(&state);
     return below ? x % below : 0;
 }
 

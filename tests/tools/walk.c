@@ -26,6 +26,7 @@
 #include "host/disk_spec.h"
 #include "replay/player.h"
 #include "replay/timeline.h"
+#include "tests/splitmix.h"
 
 struct place {
     pos_t position;
@@ -39,11 +40,7 @@ static u64 state;
 
 static u64 next_random(void)
 {
-    state += 0x9e3779b97f4a7c15ull;
-    u64 z = state;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
-    return z ^ z >> 31;
+    return splitmix64(&state);
 }
 
 static u64 below(u64 n)

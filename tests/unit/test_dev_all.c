@@ -17,15 +17,7 @@
 #include "dev/pit8254.h"
 #include "dev/rtc.h"
 #include "dev/uart16550.h"
-
-static u64 rnd(u64 *x)
-{
-    *x += 0x9e3779b97f4a7c15ull;
-    u64 z = *x;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
-    return z ^ z >> 31;
-}
+#include "tests/splitmix.h"
 
 static int create_rtc(struct device *d, const struct dev_env *env, struct err *err)
 {
@@ -35,18 +27,19 @@ static int create_rtc(struct device *d, const struct dev_env *env, struct err *e
 static void poke_lapic(struct device *d, struct mock *m, u64 *x)
 {
     static const u64 bases[] = {0xfee00900, 0xfee00d00, 0xfee00100, 0xfed00900};
-    u64 v = rnd(x) & rnd(x);
-    switch (rnd(x) % 12) {
-    case 0: mock_trace(m, 6, lapic_wrmsr(d, 0x1b, bases[rnd(x) % 4])); break;
+    u64 v = splitmix64(x) & splitmix64(x);
+    switch (splitmix64(x) % 12) {
+    case 0: mock_trace(m, 6, lapic_wrmsr(d, 0x1b, bases[splitmix64(x) % 4])); break;
     case 1: mock_trace(m, 6, lapic_wrmsr(d, 0x80f, 0x1ff)); break;
-    case 2: mock_trace(m, 6, lapic_wrmsr(d, 0x6e0, m->time + rnd(x) % 100000)); break;
+    case 2: mock_trace(m, 6, lapic_wrmsr(d, 0x6e0, m->time + splitmix64(x) % 100000)); break;
     case 3:
-        mock_trace(m, 6, lapic_wrmsr(d, 0x800 + rnd(x) % 256, rnd(x) % 2 ? v : v & 0x700ff));
+        mock_trace(
+            m, 6, lapic_wrmsr(d, 0x800 + splitmix64(x) % 256, splitmix64(x) % 2 ? v : v & 0x700ff));
         break;
-    case 4: mock_trace(m, 6, lapic_rdmsr(d, 0x800 + rnd(x) % 256, &v) ? v : 1); break;
-    case 5: send_msi(d, 0xfee00000 | (rnd(x) & 0xff00c), (u32)v & 0xffff); break;
-    case 6: lapic_lint(d, rnd(x) % 3, rnd(x) & 1); break;
-    case 7: lapic_set_tsc_adjust(d, rnd(x) % 4 ? v % 100000 : v); break;
+    case 4: mock_trace(m, 6, lapic_rdmsr(d, 0x800 + splitmix64(x) % 256, &v) ? v : 1); break;
+    case 5: send_msi(d, 0xfee00000 | (splitmix64(x) & 0xff00c), (u32)v & 0xffff); break;
+    case 6: lapic_lint(d, splitmix64(x) % 3, splitmix64(x) & 1); break;
+    case 7: lapic_set_tsc_adjust(d, splitmix64(x) % 4 ? v % 100000 : v); break;
     case 8: wr32(d, 0xf0, 0x1ff); break;
     case 9: lapic_set_cr8(d, v & 15); break;
     case 10: lapic_init_reset(d); break;
@@ -62,37 +55,39 @@ static void poke_uart(struct device *d, struct mock *m, u64 *x)
 {
     u8 data[20];
     for (unsigned i = 0; i < sizeof(data); i++)
-        data[i] = (u8)rnd(x);
+        data[i] = (u8)splitmix64(x);
     unsigned room = uart_room(d);
     assert_true(room <= 16);
-    if (rnd(x) % 4)
-        uart_receive(d, data, rnd(x) % 4 ? (unsigned)(rnd(x) % (room + 1)) : rnd(x) % 20);
+    if (splitmix64(x) % 4)
+        uart_receive(d, data,
+                     splitmix64(x) % 4 ? (unsigned)(splitmix64(x) % (room + 1))
+                                       : splitmix64(x) % 20);
     else
         uart_break(d);
 }
 
 static void poke_pic(struct device *d, struct mock *m, u64 *x)
 {
-    if (rnd(x) % 4)
-        pic_set_irq(d, rnd(x) % 18, rnd(x) & 1);
+    if (splitmix64(x) % 4)
+        pic_set_irq(d, splitmix64(x) % 18, splitmix64(x) & 1);
     else
         mock_trace(m, 6, pic_pending(d) ? pic_ack(d) : 0u);
 }
 
 static void poke_ioapic(struct device *d, struct mock *m, u64 *x)
 {
-    if (rnd(x) % 4)
-        ioapic_set_irq(d, rnd(x) % 26, rnd(x) & 1);
+    if (splitmix64(x) % 4)
+        ioapic_set_irq(d, splitmix64(x) % 26, splitmix64(x) & 1);
     else
-        ioapic_eoi(d, (u8)(rnd(x) & rnd(x)));
+        ioapic_eoi(d, (u8)(splitmix64(x) & splitmix64(x)));
 }
 
 static void poke_acpi(struct device *d, struct mock *m, u64 *x)
 {
-    if (rnd(x) & 1)
+    if (splitmix64(x) & 1)
         acpi_power_button(d);
     else
-        acpi_gpe(d, rnd(x) % 20);
+        acpi_gpe(d, splitmix64(x) % 20);
 }
 
 static const struct kind {
@@ -135,7 +130,7 @@ static void test_no_device_is_left_out(void **state)
 static void pass_time(struct device *d, struct mock *m, u64 *x)
 {
     /* From a few ns to minutes; at most so many deadlines that a 40 ns timer does not stall us. */
-    vns_t until = m->time + (rnd(x) >> (24 + rnd(x) % 40)) % (90 * 1000 * MS);
+    vns_t until = m->time + (splitmix64(x) >> (24 + splitmix64(x) % 40)) % (90 * 1000 * MS);
     for (unsigned i = 0; i < 8; i++) {
         vns_t at = deadline(d);
         if (at > until)
@@ -154,15 +149,15 @@ static void pass_time(struct device *d, struct mock *m, u64 *x)
 
 static void access_random(struct device *d, struct mock *m, u64 *x)
 {
-    const struct io_range *r = &d->ops->ranges[rnd(x) % d->ops->nranges];
-    unsigned size = 1u << rnd(x) % (r->mmio ? 4 : 3);
-    u64 off = rnd(x) % r->size, v = rnd(x);
-    if (r->mmio && rnd(x) % 4) { /* registers that exist, values that mean something */
+    const struct io_range *r = &d->ops->ranges[splitmix64(x) % d->ops->nranges];
+    unsigned size = 1u << splitmix64(x) % (r->mmio ? 4 : 3);
+    u64 off = splitmix64(x) % r->size, v = splitmix64(x);
+    if (r->mmio && splitmix64(x) % 4) { /* registers that exist, values that mean something */
         off = off % 0x400 & ~15ull;
         size = 4;
         v &= 0x7a7ff;
     }
-    if (rnd(x) % 3) {
+    if (splitmix64(x) % 3) {
         if (r->mmio)
             d->ops->mmio_write(d, off, size, v);
         else
@@ -178,9 +173,9 @@ static void access_random(struct device *d, struct mock *m, u64 *x)
 static void hammer(const struct kind *k, struct device *d, struct mock *m, u64 *x, unsigned n)
 {
     for (unsigned i = 0; i < n; i++) {
-        if (rnd(x) % 4 == 0)
+        if (splitmix64(x) % 4 == 0)
             pass_time(d, m, x);
-        if (k->poke && rnd(x) % 3 == 0)
+        if (k->poke && splitmix64(x) % 3 == 0)
             k->poke(d, m, x);
         access_random(d, m, x);
     }
@@ -254,8 +249,8 @@ static void test_mutated_state(void **state)
             hammer(k, &d, &m, &x, 20);
             state_save(d.ops->state, d.state, good);
             memcpy(bad, good, len);
-            for (unsigned b = 0; b <= rnd(&x) % 3; b++)
-                bad[rnd(&x) % len] ^= (u8)(1u << rnd(&x) % 8);
+            for (unsigned b = 0; b <= splitmix64(&x) % 3; b++)
+                bad[splitmix64(&x) % len] ^= (u8)(1u << splitmix64(&x) % 8);
             assert_int_equal(state_load(d.ops->state, d.state, bad, len, &err), 0);
             if (d.ops->loaded && d.ops->loaded(&d, &err)) {
                 refused++;
