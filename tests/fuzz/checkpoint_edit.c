@@ -43,11 +43,15 @@ bool checkpoint_edit_open(struct checkpoint_edit *e, const char *path)
     if (good)
         memcpy(&e->h, e->data, sizeof(e->h));
     good = good && unpack(e, size);
-    if (!good) {
-        free(e->data);
-        free(e->meta);
-    }
+    if (!good)
+        checkpoint_edit_drop(e);
     return good;
+}
+
+void checkpoint_edit_drop(struct checkpoint_edit *e)
+{
+    free(e->data);
+    free(e->meta);
 }
 
 u64 checkpoint_edit_close(struct checkpoint_edit *e, const char *path)
@@ -63,7 +67,6 @@ u64 checkpoint_edit_close(struct checkpoint_edit *e, const char *path)
         write(fd, e->meta, e->raw) != (ssize_t)e->raw)
         abort();
     close(fd);
-    free(e->data);
-    free(e->meta);
+    checkpoint_edit_drop(e);
     return e->h.header_check;
 }

@@ -15,6 +15,8 @@ struct checkpoint_edit {
 
 /* false: there is none, or it is damaged. */
 bool checkpoint_edit_open(struct checkpoint_edit *e, const char *path);
+/* Frees it; the file stays as it is. */
+void checkpoint_edit_drop(struct checkpoint_edit *e);
 /* Writes it, not compressed, in the place of `path`, and frees. Returns the header's checksum,
  * which the next file repeats. */
 u64 checkpoint_edit_close(struct checkpoint_edit *e, const char *path);

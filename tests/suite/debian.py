@@ -50,12 +50,16 @@ def free_port():
         return s.getsockname()[1]
 
 
+def need_image(t):
+    if not (DEBIAN / "disk.img").exists():
+        t.skip("build/images/debian is not built: make image-debian")
+
+
 class Server:
     """A Debian guest while it is recorded."""
 
     def __init__(self, t, name, *options, disk=None):
-        if not (DEBIAN / "disk.img").exists():
-            t.skip("build/images/debian is not built: make image-debian")
+        need_image(t)
         if not shutil.which("ssh"):
             t.skip("ssh is not installed")
         self.t, self.name = t, name
@@ -173,10 +177,9 @@ def debian_agent(t):
     """A domain that virsh defined, Debian with the agent as its service: programs, copies both ways, marks of a C and a
     shell program, a crash and a panic. Its replay has no agent and no libvirt."""
     libvirt.need(t, ("libvirtd", "libvirt-daemon"), ("virsh", "libvirt-clients"))
-    if not (DEBIAN / "disk.img").exists():
-        t.skip("build/images/debian is not built: make image-debian")
-    xml = libvirt.linux_domain(t, "server", libvirt.disk(DEBIAN / "disk.img"), "test", append="root=/dev/vda1 ro quiet panic=-1")
-    (t.dir / "server.xml").write_text(xml.replace(str(IMAGES / "linux"), str(DEBIAN)).replace("'MiB'>256", "'MiB'>1024"))
+    need_image(t)
+    (t.dir / "server.xml").write_text(libvirt.linux_domain(t, "server", libvirt.disk(DEBIAN / "disk.img"), "test",
+                                                           append="root=/dev/vda1 ro quiet panic=-1", image="debian", memory=1024))
     daemon = libvirt.Daemon(t)
     agent = t.dir / "agent"
     try:

@@ -213,9 +213,9 @@ def helper(t):
         t.check(not (t.dir / "rec").exists(), "a recording was left")
 
 
-def linux_domain(t, name, devices, kind="kvm", cpus=1, append=""):
-    where = IMAGES / "linux"
-    return (f"<domain type='{kind}'><name>{name}</name><memory unit='MiB'>256</memory><vcpu>{cpus}</vcpu>"
+def linux_domain(t, name, devices, kind="kvm", cpus=1, append="", image="linux", memory=256):
+    where = IMAGES / image
+    return (f"<domain type='{kind}'><name>{name}</name><memory unit='MiB'>{memory}</memory><vcpu>{cpus}</vcpu>"
             f"<os><type arch='x86_64'>hvm</type><kernel>{where}/vmlinuz</kernel><initrd>{where}/initrd</initrd>"
             f"<cmdline>{append}</cmdline></os><devices>{devices}<serial type='pty'/></devices></domain>")
 

@@ -110,7 +110,7 @@ def fuzz_recording_traced(t):
 
 
 def fuzz_lies(t, seed=1, runs=60, places=5):
-    """Prints the last lines of `fuzz_inspect` at places drawn with the seed."""
+    """The last line of `fuzz_inspect`, at places drawn with the seed."""
     image(t)
     t.linux("lies", "--memory", "256M", "--checkpoint-every", "0.2", append="quiet",
             script="(sleep 1; sleep 1) & for i in 1 2 3; do echo $i; sleep 0.3; done | cat\n")

@@ -52,9 +52,8 @@ static u64 room(const char *dir, unsigned n, const struct checkpoint_edit *e)
     if (!checkpoint_edit_open(&next, path))
         return by;
     u64 gap = next.h.position - e->h.position;
-    free(next.data);
-    free(next.meta);
-    return gap / 2 < by ? gap / 2 : by;
+    checkpoint_edit_drop(&next);
+    return MIN(gap / 2, by);
 }
 
 /* Where the pages' tables are in what it packs. */

@@ -13,12 +13,11 @@ static const struct {
     {'n', INPUT_NMI, "send an NMI"},
     {'p', INPUT_POWER_BUTTON, "power button"},
 };
-#define EVENTS (sizeof(events) / sizeof(events[0]))
 
 void keys_help(FILE *out)
 {
     fprintf(out, "\nCtrl-A %-7c%s\n", 'x', "quit");
-    for (size_t i = 0; i < EVENTS; i++)
+    for (size_t i = 0; i < ARRAY_SIZE(events); i++)
         fprintf(out, "Ctrl-A %-7c%s\n", events[i].key, events[i].what);
     fprintf(out, "Ctrl-A %-7c%s\nCtrl-A %-7s%s\n", 'h', "this help", "Ctrl-A", "send Ctrl-A");
 }
@@ -37,7 +36,7 @@ static void push(struct keys *k, u16 key)
 /* The key after Ctrl-A; returns keys_ask bits. */
 static unsigned escaped(struct keys *k, u8 key)
 {
-    for (size_t i = 0; i < EVENTS; i++)
+    for (size_t i = 0; i < ARRAY_SIZE(events); i++)
         if (events[i].key == key) {
             push(k, (u16)(KEY_INPUT + events[i].gives));
             return 0;
