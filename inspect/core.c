@@ -359,11 +359,13 @@ static void add_narrow_prstatus(FILE *f, const struct vcpu *v, i32 thread)
 static void add_floating_point(FILE *f, const struct vcpu *v, bool narrow)
 {
     /* SDM vol. 1, 13.4: XSTATE_BV; components that are not in it are in their initial state. */
-    enum { FXSAVE = 512, FCW = 0, MXCSR = 24, XCR0 = 464, XSTATE_BV = 512, AVX = 4 };
+    enum { FXSAVE = 512, FCW = 0, MXCSR = 24, XCR0 = 464, XSTATE_BV = 512 };
     const u16 fcw = 0x37f;
     const u32 mxcsr = 0x1f80;
-    u8 area[XSAVE_SIZE];
-    memcpy(area, v->xsave, sizeof(area));
+    u8 area[XSAVE_MOST] = {0};
+    memcpy(area, v->xsave, XSAVE_SIZE);
+    for (unsigned i = 5; i < 8; i++)
+        memcpy(area + cpu_xsave_part(i).at, vcpu_avx512_part(v, i), cpu_xsave_part(i).size);
     if (!(area[XSTATE_BV] & 1))
         memcpy(area + FCW, &fcw, sizeof(fcw));
     if (!(area[XSTATE_BV] & 6) && !memcmp(area + MXCSR, (u8[4]){0}, 4))
@@ -372,9 +374,9 @@ static void add_floating_point(FILE *f, const struct vcpu *v, bool narrow)
         add_note(f, "LINUX", NT_PRXFPREG, area, FXSAVE);
     else
         add_note(f, "CORE", NT_PRFPREG, area, FXSAVE);
-    if (v->xcr0 & AVX) {
+    if (v->xcr0 & XCR0_AVX) {
         memcpy(area + XCR0, &v->xcr0, sizeof(v->xcr0)); /* where debuggers look for it */
-        add_note(f, "LINUX", NT_X86_XSTATE, area, sizeof(area));
+        add_note(f, "LINUX", NT_X86_XSTATE, area, cpu_xsave_size(v->xcr0));
     }
 }
 

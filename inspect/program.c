@@ -279,6 +279,13 @@ static bool read_fpu(const struct program_layout *l, struct machine *m, u64 task
         return false;
     if ((have & 4) && !process_kernel_bytes(&l->current, m, at + XSAVE_YMM, x + XSAVE_YMM, 256))
         return false;
+    for (unsigned i = 5; i < 8; i++) {
+        u8 *part = (u8 *)vcpu_avx512_part(out, i);
+        memset(part, 0, cpu_xsave_part(i).size);
+        if ((have >> i & 1) && !process_kernel_bytes(&l->current, m, at + cpu_xsave_part(i).at,
+                                                     part, cpu_xsave_part(i).size))
+            return false;
+    }
     if (!(have & 1)) {
         memset(x, 0, XSAVE_MXCSR);
         memset(x + 32, 0, XSAVE_XMM - 32);
@@ -290,7 +297,7 @@ static bool read_fpu(const struct program_layout *l, struct machine *m, u64 task
     if (!(have & 6))
         memcpy(x + XSAVE_MXCSR, "\x80\x1f\0\0", 4);
     memset(x + 416, 0, XSAVE_LEGACY - 416);
-    have &= 7;
+    have &= 7 | XSAVE_AVX512;
     memcpy(x + XSAVE_LEGACY, &have, 8);
     return true;
 }

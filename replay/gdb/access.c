@@ -92,12 +92,14 @@ unsigned access_view(struct gdb_server *s)
 {
     struct vcpu c;
     u64 call;
-    bool fpu, avx = machine_cpu_has(machine(s), FEAT_AVX);
+    bool fpu;
+    unsigned vectors = (machine_cpu_has(machine(s), FEAT_AVX) ? GDB_VIEW_AVX : 0) |
+                       (machine_cpu_has(machine(s), FEAT_AVX512F) ? GDB_VIEW_AVX512 : 0);
     if (!shows_process(s))
-        return gdb_view(machine_vcpu(machine(s)), avx);
+        return gdb_view(machine_vcpu(machine(s)), vectors);
     if (!access_thread(s, s->thread, &c, &fpu, &call))
-        return s->view ? s->view : GDB_VIEW_PROCESS | (avx ? GDB_VIEW_AVX : 0);
-    return (gdb_view(&c, avx) & ~GDB_VIEW_LONG) | GDB_VIEW_PROCESS;
+        return s->view ? s->view : GDB_VIEW_PROCESS | vectors;
+    return (gdb_view(&c, vectors) & ~GDB_VIEW_LONG) | GDB_VIEW_PROCESS;
 }
 
 void access_look(struct gdb_server *s)
@@ -116,7 +118,8 @@ static void put_register(struct gdb_server *s, const struct vcpu *c, bool fpu,
     if (c && (fpu || !gdb_reg_is_fpu(number)) && gdb_reg_read(c, beside, number, bytes))
         reply_hex(&s->reply, bytes, size);
     else
-        reply_format(&s->reply, "%.*s", 2 * (int)size, "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx");
+        for (unsigned i = 0; i < size; i++)
+            reply_format(&s->reply, "xx");
 }
 
 void access_read_registers(struct gdb_server *s)

@@ -34,7 +34,8 @@ static const struct flag cr4[] = {
     {"CET", 23, 23}, {0}};
 static const struct flag efer[] = {
     {"SCE", 0, 0}, {"LME", 8, 8}, {"LMA", 10, 10}, {"NXE", 11, 11}, {0}};
-static const struct flag xcr0[] = {{"X87", 0, 0}, {"SSE", 1, 1}, {"AVX", 2, 2}, {0}};
+static const struct flag xcr0[] = {{"X87", 0, 0}, {"SSE", 1, 1}, {"AVX", 2, 2},
+                                   {"OPMASK", 5, 5}, {"ZMM_HI256", 6, 6}, {"HI16_ZMM", 7, 7}, {0}};
 /* clang-format on */
 
 static void flags(FILE *f, const char *id, unsigned size, const struct flag *list)
@@ -68,6 +69,10 @@ static void types(FILE *f, enum reg_feature feature)
         fputs(vec128, f);
         flags(f, "i386_mxcsr", 4, mxcsr);
         break;
+    case FEATURE_AVX512:
+        fputs(vec128, f);
+        fputs("<vector id=\"v2ui128\" type=\"uint128\" count=\"2\"/>", f);
+        break;
     case FEATURE_PROCESS: fputs("<vector id=\"comm\" type=\"int8\" count=\"16\"/>", f); break;
     case FEATURE_SYSTEM:
         flags(f, "x86_cr0", 8, cr0);
@@ -84,6 +89,7 @@ char *gdb_description(unsigned view)
     static const char *const names[] = {[FEATURE_CORE] = "org.gnu.gdb.i386.core",
                                         [FEATURE_SSE] = "org.gnu.gdb.i386.sse",
                                         [FEATURE_AVX] = "org.gnu.gdb.i386.avx",
+                                        [FEATURE_AVX512] = "org.gnu.gdb.i386.avx512",
                                         [FEATURE_SEGMENTS] = "org.gnu.gdb.i386.segments",
                                         [FEATURE_SYSTEM] = "org.reprise.x86.system",
                                         [FEATURE_PROCESS] = "org.reprise.process",

@@ -78,7 +78,8 @@ enum gdb_shows { GDB_SHOWS_SAME, GDB_SHOWS_MACHINE, GDB_SHOWS_PROCESS };
 
 struct vcpu;
 
-/* What a gdb is shown: without GDB_VIEW_AVX no upper halves of YMM; with GDB_VIEW_32 an i386, and
+/* What a gdb is shown: without GDB_VIEW_AVX no upper halves of YMM, without GDB_VIEW_AVX512 no ZMM,
+ * masks and registers above the 16th; with GDB_VIEW_32 an i386, and
  * with GDB_VIEW_16 besides an i8086. With GDB_VIEW_LONG its EIP has 64 bits: the kernel's has, and
  * gdb knows a breakpoint there by all of them. */
 #define GDB_VIEW_AVX  1u
@@ -87,11 +88,13 @@ struct vcpu;
 #define GDB_VIEW_LONG 8u
 /* No machine but a process: nothing that is the whole CPU's. */
 #define GDB_VIEW_PROCESS 16u
+#define GDB_VIEW_AVX512  32u
 
 /* What a gdb that asks now should be shown: an i386 while the CPU executes code of 32 bits, an
  * i8086 of
- * 16. It is told of another CPU when it asks again ("qreprise.Changed"). */
-unsigned gdb_view(const struct vcpu *c, bool avx);
+ * 16. It is told of another CPU when it asks again ("qreprise.Changed"). `vectors`: which of
+ * GDB_VIEW_AVX and GDB_VIEW_AVX512 the CPU has. */
+unsigned gdb_view(const struct vcpu *c, unsigned vectors);
 
 #define GDB_PATH_MAX     4096u
 #define GDB_SIGINFO_SIZE 128u

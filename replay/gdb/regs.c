@@ -48,6 +48,16 @@ enum { FCTRL, FSTAT, FTAG, FISEG, FIOFF, FOSEG, FOOFF, FOP };
 #define X87(name, which)    {name, "int", "float", 32, 4, which, FEATURE_CORE, REG_X87}
 #define XMM(name, n)        AT(name, "vec128", 128, FEATURE_SSE, XSAVE_XMM0 + 16 * (n), REG_ANY)
 #define YMMH(name, n)       AT(name, "uint128", 128, FEATURE_AVX, XSAVE_YMM0H + 16 * (n), REG_ANY)
+#define ABOVE(name, type, bits, at)                                                                \
+    {name, type, NULL, bits, (bits) / 8, (u16)(offsetof(struct vcpu, zmm_above) + (at)),            \
+     FEATURE_AVX512, REG_ANY}
+#define XMM_ABOVE(name, n)  ABOVE(name, "vec128", 128, 64 * ((n) - 16))
+#define YMMH_ABOVE(name, n) ABOVE(name, "uint128", 128, 64 * ((n) - 16) + 16)
+#define ZMMH_ABOVE(name, n) ABOVE(name, "v2ui128", 256, 64 * ((n) - 16) + 32)
+#define ZMMH(name, n)                                                                              \
+    {name, "v2ui128", NULL, 256, 32, (u16)(offsetof(struct vcpu, zmm_high) + 32 * (n)),             \
+     FEATURE_AVX512, REG_ANY}
+#define MASK(name, n)       REG(name, "uint64", NULL, 64, FEATURE_AVX512, mask[n], REG_ANY)
 #define BASE(name, n)       REG(name, "int64", NULL, 64, FEATURE_SEGMENTS, seg_base[n], REG_CANONICAL)
 #define SYS(name, type, bits, field, access)                                                       \
     REG(name, type, "system", bits, FEATURE_SYSTEM, field, access)
@@ -114,6 +124,24 @@ static const struct gdb_reg table[GDB_REGISTERS] = {
     WHERE("ds_base", seg_base[SEG_DS]), WHERE("es_base", seg_base[SEG_ES]),
     WHERE("fs_base", seg_base[SEG_FS]), WHERE("gs_base", seg_base[SEG_GS]),
     {"orig_rax", "int64", "system", 64, 0, 0, FEATURE_LINUX, REG_READ_ONLY},
+    XMM_ABOVE("xmm16", 16), XMM_ABOVE("xmm17", 17), XMM_ABOVE("xmm18", 18), XMM_ABOVE("xmm19", 19),
+    XMM_ABOVE("xmm20", 20), XMM_ABOVE("xmm21", 21), XMM_ABOVE("xmm22", 22), XMM_ABOVE("xmm23", 23),
+    XMM_ABOVE("xmm24", 24), XMM_ABOVE("xmm25", 25), XMM_ABOVE("xmm26", 26), XMM_ABOVE("xmm27", 27),
+    XMM_ABOVE("xmm28", 28), XMM_ABOVE("xmm29", 29), XMM_ABOVE("xmm30", 30), XMM_ABOVE("xmm31", 31),
+    YMMH_ABOVE("ymm16h", 16), YMMH_ABOVE("ymm17h", 17), YMMH_ABOVE("ymm18h", 18), YMMH_ABOVE("ymm19h", 19),
+    YMMH_ABOVE("ymm20h", 20), YMMH_ABOVE("ymm21h", 21), YMMH_ABOVE("ymm22h", 22), YMMH_ABOVE("ymm23h", 23),
+    YMMH_ABOVE("ymm24h", 24), YMMH_ABOVE("ymm25h", 25), YMMH_ABOVE("ymm26h", 26), YMMH_ABOVE("ymm27h", 27),
+    YMMH_ABOVE("ymm28h", 28), YMMH_ABOVE("ymm29h", 29), YMMH_ABOVE("ymm30h", 30), YMMH_ABOVE("ymm31h", 31),
+    MASK("k0", 0), MASK("k1", 1), MASK("k2", 2), MASK("k3", 3),
+    MASK("k4", 4), MASK("k5", 5), MASK("k6", 6), MASK("k7", 7),
+    ZMMH("zmm0h", 0), ZMMH("zmm1h", 1), ZMMH("zmm2h", 2), ZMMH("zmm3h", 3),
+    ZMMH("zmm4h", 4), ZMMH("zmm5h", 5), ZMMH("zmm6h", 6), ZMMH("zmm7h", 7),
+    ZMMH("zmm8h", 8), ZMMH("zmm9h", 9), ZMMH("zmm10h", 10), ZMMH("zmm11h", 11),
+    ZMMH("zmm12h", 12), ZMMH("zmm13h", 13), ZMMH("zmm14h", 14), ZMMH("zmm15h", 15),
+    ZMMH_ABOVE("zmm16h", 16), ZMMH_ABOVE("zmm17h", 17), ZMMH_ABOVE("zmm18h", 18), ZMMH_ABOVE("zmm19h", 19),
+    ZMMH_ABOVE("zmm20h", 20), ZMMH_ABOVE("zmm21h", 21), ZMMH_ABOVE("zmm22h", 22), ZMMH_ABOVE("zmm23h", 23),
+    ZMMH_ABOVE("zmm24h", 24), ZMMH_ABOVE("zmm25h", 25), ZMMH_ABOVE("zmm26h", 26), ZMMH_ABOVE("zmm27h", 27),
+    ZMMH_ABOVE("zmm28h", 28), ZMMH_ABOVE("zmm29h", 29), ZMMH_ABOVE("zmm30h", 30), ZMMH_ABOVE("zmm31h", 31),
 };
 /* clang-format on */
 
@@ -136,19 +164,21 @@ static const struct gdb_reg orig_eax = {"orig_eax", "int32", "system",      32,
                                         0,          0,       FEATURE_LINUX, REG_READ_ONLY};
 static const struct gdb_reg long_eip = {"eip", "int64", NULL, 64, 8, 0, FEATURE_CORE, REG_RIP};
 
-unsigned gdb_view(const struct vcpu *c, bool avx)
+unsigned gdb_view(const struct vcpu *c, unsigned vectors)
 {
     static const unsigned views[VCPU_MODES] = {
         [VCPU_REAL] = GDB_VIEW_32 | GDB_VIEW_16,         [VCPU_V86] = GDB_VIEW_32 | GDB_VIEW_16,
         [VCPU_PROTECTED_16] = GDB_VIEW_32 | GDB_VIEW_16, [VCPU_PROTECTED_32] = GDB_VIEW_32,
         [VCPU_COMPAT_16] = GDB_VIEW_32 | GDB_VIEW_16,    [VCPU_COMPAT_32] = GDB_VIEW_32};
-    unsigned view = (avx ? GDB_VIEW_AVX : 0) | views[vcpu_mode(c)];
+    unsigned view = vectors | views[vcpu_mode(c)];
     return view | (view & GDB_VIEW_32 && c->efer & EFER_LMA ? GDB_VIEW_LONG : 0);
 }
 
 const struct gdb_reg *gdb_reg_find(u64 number, unsigned view)
 {
-    if (number >= GDB_REGISTERS || (table[number].feature == FEATURE_AVX && !(view & GDB_VIEW_AVX)))
+    if (number >= GDB_REGISTERS ||
+        (table[number].feature == FEATURE_AVX && !(view & GDB_VIEW_AVX)) ||
+        (table[number].feature == FEATURE_AVX512 && !(view & GDB_VIEW_AVX512)))
         return NULL;
     if ((view & GDB_VIEW_PROCESS) &&
         ((table[number].feature >= FEATURE_SYSTEM && number != GDB_ORIG_RAX) ||
@@ -165,13 +195,14 @@ const struct gdb_reg *gdb_reg_find(u64 number, unsigned view)
         return &narrow[number];
     bool beyond = number < GDB_RIP || (number >= GDB_XMM0 + 8 && number < GDB_MXCSR) ||
                   (number >= GDB_YMM0H + 8 && number < GDB_FS_BASE) ||
+                  (number >= GDB_XMM16 && number < GDB_K0) || number >= GDB_ZMM0H + 8 ||
                   table[number].feature == FEATURE_SEGMENTS;
     return beyond ? NULL : &table[number];
 }
 
 bool gdb_reg_is_fpu(unsigned number)
 {
-    return number >= GDB_ST0 && number < GDB_FS_BASE;
+    return (number >= GDB_ST0 && number < GDB_FS_BASE) || number >= GDB_XMM16;
 }
 
 unsigned gdb_cpl(const struct vcpu *c)
@@ -269,12 +300,16 @@ static bool x87_write(u8 *x, unsigned which, u64 v)
     return true;
 }
 
-static void set_xstate_bv(u8 *x)
+static void set_xstate_bv(struct vcpu *c)
 {
+    u8 *x = c->xsave;
     bool x87 = get(x, 6) != FCW_INIT || !all_zero(x + XSAVE_FOP, XSAVE_MXCSR - XSAVE_FOP) ||
                !all_zero(x + XSAVE_ST0, 128);
     u64 bv = (x87 ? 1 : 0) | (all_zero(x + XSAVE_XMM0, 256) ? 0 : 2) |
-             (all_zero(x + XSAVE_YMM0H, 256) ? 0 : 4);
+             (all_zero(x + XSAVE_YMM0H, 256) ? 0 : 4) |
+             (all_zero((u8 *)c->mask, sizeof(c->mask)) ? 0 : 0x20) |
+             (all_zero(c->zmm_high, sizeof(c->zmm_high)) ? 0 : 0x40) |
+             (all_zero(c->zmm_above, sizeof(c->zmm_above)) ? 0 : 0x80);
     put(x + XSAVE_XSTATE_BV, bv, 8);
 }
 
@@ -379,12 +414,12 @@ int gdb_reg_write(struct vcpu *c, const struct gdb_beside *beside, unsigned numb
     case REG_X87:
         if (!x87_write(c->xsave, r->offset, v))
             return refuse(err, r, "has reserved bits that must be 0");
-        set_xstate_bv(c->xsave);
+        set_xstate_bv(c);
         return 0;
     }
     memcpy(field, in, bytes);
-    if (field >= c->xsave && field < c->xsave + sizeof(c->xsave))
-        set_xstate_bv(c->xsave);
+    if (gdb_reg_is_fpu(number))
+        set_xstate_bv(c);
     if (r->offset == offsetof(struct vcpu, gpr[RCX]))
         c->rep_resume = 0;
     return 0;

@@ -32,13 +32,18 @@ enum {
     GDB_IP = 102,
     GDB_NARROW_FS_BASE = 107, /* and GS: of an i386, which has no other */
     GDB_ORIG_RAX = 109,
-    GDB_REGISTERS = 110
+    GDB_XMM16 = 110,
+    GDB_YMM16H = 126,
+    GDB_K0 = 142,
+    GDB_ZMM0H = 150,
+    GDB_REGISTERS = 182
 };
 
 enum reg_feature {
     FEATURE_CORE,
     FEATURE_SSE,
     FEATURE_AVX,
+    FEATURE_AVX512,
     FEATURE_SEGMENTS,
     FEATURE_SYSTEM,
     FEATURE_PROCESS,
@@ -77,7 +82,7 @@ struct gdb_reg {
 };
 
 /* The largest register, in bytes. */
-#define GDB_REG_SIZE 16
+#define GDB_REG_SIZE 32
 
 /* NULL: gdb has no such register. */
 const struct gdb_reg *gdb_reg_find(u64 number, unsigned view);

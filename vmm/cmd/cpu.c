@@ -54,12 +54,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 /* The levels first, by number; then the others as they came. */
 static enum cpu_model model_at(unsigned i)
 {
-    return i == 0 ? CPU_X86_64_V1 : (enum cpu_model)(CPU_MODEL_FIRST + i - 1);
+    static const u8 levels[] = {CPU_X86_64_V1, CPU_X86_64_V2, CPU_X86_64_V3, CPU_X86_64_V4};
+    return i < ARRAY_SIZE(levels) ? levels[i]
+                                  : (enum cpu_model)(CPU_NEHALEM + i - ARRAY_SIZE(levels));
 }
 
 enum { MODELS = CPU_MODEL_LAST - CPU_MODEL_FIRST + 1 };
-
-static const char v4[] = "x86-64-v4";
 
 void cpu_text(const struct cpu_choice *c, char out[CPU_TEXT])
 {
@@ -89,7 +89,6 @@ static void list_print(void)
         printf("%-16s %-10s %-5s %s%s%s\n", cpu_model_name(m), alias ? alias : "",
                *lacks ? "no" : "yes", cpu_model_brand(m), *lacks ? "; this CPU lacks " : "", lacks);
     }
-    printf("%-16s %-10s %-5s %s\n", v4, "", "no", cpu_model_absent(v4));
     printf("%-16s %-10s %-5s %s\n", "host", "", "yes", host);
     printf("\n%-16s %-5s %s\n", "FEATURE", "here", "is (--cpu MODEL,+FEATURE,-FEATURE)");
     for (size_t i = 0; i < cpu_feature_count; i++) {
@@ -163,9 +162,7 @@ static void list_json(void)
         json_lacks(cpu_model_words(m));
         fputc('}', stdout);
     }
-    printf("],\"absent\":[{\"name\":\"%s\",\"why\":", v4);
-    json_text(stdout, cpu_model_absent(v4));
-    printf("}],\"host\":\"%s\",\"features\":[", host);
+    printf("],\"host\":\"%s\",\"features\":[", host);
     for (size_t i = 0; i < cpu_feature_count; i++) {
         const struct cpu_feature_row *r = &cpu_feature_rows[i];
         if (!r->free)

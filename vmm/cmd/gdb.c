@@ -462,7 +462,7 @@ static int session(struct gdb_args args, const char *what, int argc, char **argv
     if (!code && a.process)
         code = debug_process_file(s, go.path, &go.id, &err);
     if (!code) {
-        unsigned view = gdb_view(machine_vcpu(timeline_machine(tr.t)), false);
+        unsigned view = gdb_view(machine_vcpu(timeline_machine(tr.t)), 0);
         u8 own = what_gdb_gets(&tr, &a, &f, view);
         if (!a.process)
             say_what_is_shown(view, own & GO_SYMBOLS || a.symbols);

@@ -254,6 +254,24 @@ static void put_others(struct tracer *t, const struct vcpu *now, bool *first)
     }
 }
 
+/* Of AVX-512: each mask, and where the registers begin to differ. */
+static void put_avx512(struct tracer *t, const struct vcpu *old, const struct vcpu *now,
+                       bool *first)
+{
+    for (unsigned i = 0; i < ARRAY_SIZE(now->mask); i++)
+        if (old->mask[i] != now->mask[i])
+            put_change(t, "mask", (int)i, now->mask[i], first);
+    for (unsigned component = 6; component < 8; component++) {
+        const u8 *a = vcpu_avx512_part(old, component), *b = vcpu_avx512_part(now, component);
+        unsigned i = 0, n = cpu_xsave_part(component).size;
+        if (!memcmp(a, b, n))
+            continue;
+        while (a[i] == b[i])
+            i++;
+        put_change(t, component == 6 ? "zmm_high" : "zmm_above", (int)i, b[i], first);
+    }
+}
+
 static void put_changes(struct tracer *t, const struct vcpu *now)
 {
     const struct vcpu *old = &t->before;
@@ -272,6 +290,7 @@ static void put_changes(struct tracer *t, const struct vcpu *now)
             put_change(t, "xsave", (int)i, now->xsave[i], &first);
             break;
         }
+    put_avx512(t, old, now, &first);
 }
 
 /* Up to 8 bytes are a number; more are bytes as they lie in memory. */

@@ -36,14 +36,6 @@ static const struct {
 #include "cpu/features.def"
 };
 
-static const struct {
-    const char *name, *why;
-} absent[] = {
-    {"x86-64-v4",
-     "it has AVX-512, which the translator does not execute on any host (docs/cpu.md); "
-     "x86-64-v3 is the highest level"},
-};
-
 static bool has(const struct cpu_choice *c, enum cpu_feature f)
 {
     return cpu_words_have(c->words, f);
@@ -97,14 +89,6 @@ static const struct cpu_feature_row *row_named(const char *name)
     return NULL;
 }
 
-const char *cpu_model_absent(const char *name)
-{
-    for (size_t i = 0; i < ARRAY_SIZE(absent); i++)
-        if (!strcmp(absent[i].name, name))
-            return absent[i].why;
-    return NULL;
-}
-
 /* ---- what is said of names that are not there ---- */
 
 static int no_feature(const char *name, struct err *err)
@@ -130,9 +114,6 @@ static int no_feature(const char *name, struct err *err)
 static int no_model(const char *name, struct err *err)
 {
     const char *names[CPU_MODEL_LAST + 1] = {"host"};
-    if (cpu_model_absent(name))
-        return err_set(err, -EINVAL, "there is no model '%s' here: %s", name,
-                       cpu_model_absent(name));
     for (enum cpu_model m = CPU_MODEL_FIRST; m <= CPU_MODEL_LAST; m++)
         names[m] = cpu_model_name(m);
     const char *near = text_nearest(name, names, ARRAY_SIZE(names), sizeof(names[0]));
@@ -269,6 +250,8 @@ void cpu_changes_text(const struct cpu_choice *c, char out[CPU_CHANGES])
 const char *cpu_not_free(const struct cpu_choice *c)
 {
     const u32 *model = cpu_model_words(c->model);
+    if (has(c, FEAT_AVX512F))
+        return "AVX-512's registers are not taken out of KVM (--engine=dbt executes it)";
     if (has(c, FEAT_RDRAND) || has(c, FEAT_RDSEED))
         return "RDRAND and RDSEED would be the host's own, and KVM has no exit for them";
     for (size_t i = 0; i < CPU_WORDS; i++)
@@ -306,19 +289,29 @@ static bool host_bit(enum cpu_feature f)
            (r[words[f / 32].reg] >> f % 32 & 1);
 }
 
-/* Does its kernel keep AVX's registers? */
-static bool host_keeps_avx(void)
+/* Does its kernel keep these components of the state (XCR0)? */
+static bool host_keeps(u32 components)
 {
     u32 r[4] = {0}, lo, hi;
+    if (!components)
+        return true;
     if (!__get_cpuid(1, &r[0], &r[1], &r[2], &r[3]) || !(r[2] >> 27 & 1)) /* OSXSAVE */
         return false;
     __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
-    return (lo & 6) == 6;
+    return (lo & components) == components;
+}
+
+/* What its kernel has to keep for it. */
+static u32 state_of(enum cpu_feature f)
+{
+    return f == FEAT_AVX       ? XCR0_SSE | XCR0_AVX
+           : f == FEAT_AVX512F ? XCR0_SSE | XCR0_AVX | XCR0_AVX512
+                               : 0;
 }
 
 static bool host_has(const struct cpu_feature_row *r)
 {
-    return host_bit(r->feature) && !test_lacks(r) && (r->feature != FEAT_AVX || host_keeps_avx());
+    return host_bit(r->feature) && !test_lacks(r) && host_keeps(state_of(r->feature));
 }
 
 bool cpu_host_executes(const struct cpu_feature_row *r)
@@ -356,9 +349,10 @@ const char *cpu_host_lacks(const u32 words[CPU_WORDS])
         const struct cpu_feature_row *r = &cpu_feature_rows[i];
         if (!cpu_words_have(missing, r->feature))
             continue;
-        return r->feature == FEAT_AVX && host_bit(FEAT_AVX) && !test_lacks(r)
-                   ? "AVX state (enabled by the host's kernel)"
-                   : r->text;
+        if (!host_bit(r->feature) || test_lacks(r))
+            return r->text;
+        return r->feature == FEAT_AVX ? "AVX state (enabled by the host's kernel)"
+                                      : "AVX-512 state (enabled by the host's kernel)";
     }
     return NULL;
 }
@@ -367,7 +361,8 @@ const char *cpu_host_lacks(const u32 words[CPU_WORDS])
  */
 static void choose_host(struct cpu_choice *c)
 {
-    static const enum cpu_model levels[] = {CPU_X86_64_V3, CPU_X86_64_V2, CPU_X86_64_V1};
+    static const enum cpu_model levels[] = {CPU_X86_64_V4, CPU_X86_64_V3, CPU_X86_64_V2,
+                                            CPU_X86_64_V1};
     size_t k = 0;
     while (k + 1 < ARRAY_SIZE(levels) && cpu_host_lacks(cpu_model_words(levels[k])))
         k++;

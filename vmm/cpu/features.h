@@ -29,7 +29,7 @@ extern const size_t cpu_feature_count;
 /* The name that we print; "": it has none. */
 void cpu_feature_name(const struct cpu_feature_row *r, char out[CPU_FEATURE_NAME]);
 
-#define CPU_CHANGES 512 /* bytes of "+a,-b" with all features, as cpu_changes_text() makes it */
+#define CPU_CHANGES 1024 /* bytes of "+a,-b" with all features, as cpu_changes_text() makes it */
 
 /*
  * "MODEL", "host", or either with ",+feature" and ",-feature". -EINVAL with a text that says what
@@ -48,9 +48,6 @@ void cpu_changes_text(const struct cpu_choice *c, char out[CPU_CHANGES]);
  * NULL.
  */
 const char *cpu_not_free(const struct cpu_choice *c);
-
-/* A name that is not there: why, or NULL if it is no such name ("x86-64-v4"). */
-const char *cpu_model_absent(const char *name);
 
 /* ---- this host ---- */
 

@@ -83,7 +83,11 @@ const struct model_pmu *cpu_model_pmu(enum cpu_model model)
 
 u32 cpu_xsave_size(u64 xcr0)
 {
-    return xcr0 & XCR0_AVX ? 832 : 576;
+    u32 size = 576;
+    for (unsigned i = 2; i < 8; i++)
+        if ((xcr0 >> i & 1) && cpu_xsave_part(i).size)
+            size = cpu_xsave_part(i).at + (u32)cpu_xsave_part(i).size;
+    return size;
 }
 
 static u32 threads(const struct cpuid_live *live)
@@ -191,9 +195,9 @@ static void leaf_d(const struct model *m, u32 subleaf, const struct cpuid_live *
         out->eax = (u32)cpu_words_xcr0(m->words);
         out->ebx = cpu_xsave_size(live->xcr0);
         out->ecx = cpu_xsave_size(cpu_words_xcr0(m->words));
-    } else if (subleaf == 2 && has(m, FEAT_AVX)) {
-        out->eax = 256; /* size and offset of YMM_Hi128 in the standard format */
-        out->ebx = 576;
+    } else if (subleaf >= 2 && subleaf < 8 && (cpu_words_xcr0(m->words) >> subleaf & 1)) {
+        out->eax = cpu_xsave_part(subleaf).size;
+        out->ebx = cpu_xsave_part(subleaf).at;
     }
     /* Subleaf 1 is zero: no XSAVEOPT, XSAVEC, XGETBV(1), XSAVES. */
 }

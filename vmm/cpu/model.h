@@ -17,10 +17,11 @@ enum cpu_model {
     CPU_ICELAKE_SERVER = 6,
     CPU_ZEN2 = 7,
     CPU_X86_64_V1 = 8, /* psABI x86-64: the baseline */
+    CPU_X86_64_V4 = 9, /* psABI x86-64-v4: AVX-512 */
 };
 
 #define CPU_MODEL_FIRST CPU_X86_64_V2
-#define CPU_MODEL_LAST  CPU_X86_64_V1
+#define CPU_MODEL_LAST  CPU_X86_64_V4
 
 /* "x86-64-v2" etc.; NULL for an unknown number. */
 const char *cpu_model_name(enum cpu_model model);
@@ -139,15 +140,33 @@ const struct model_pmu *cpu_model_pmu(enum cpu_model model);
 #define CPU_PHYS_BITS   40 /* CPUID 0x80000008: width of physical addresses, MTRR masks and PTEs */
 #define CPU_LINEAR_BITS 48
 
-/* XCR0 bits that XSETBV accepts: 3 (x87, SSE) or 7 (and AVX). */
-#define XCR0_X87 1u
-#define XCR0_SSE 2u
-#define XCR0_AVX 4u
+/* XCR0 bits that XSETBV accepts: 3 (x87, SSE), 7 (and AVX) or e7 (and AVX-512's three, which come
+ * together). */
+#define XCR0_X87    1u
+#define XCR0_SSE    2u
+#define XCR0_AVX    4u
+#define XCR0_AVX512 0xe0u
 static inline u64 cpu_words_xcr0(const u32 *words)
 {
     if (!cpu_words_have(words, FEAT_XSAVE))
         return XCR0_X87;
-    return XCR0_X87 | XCR0_SSE | (cpu_words_have(words, FEAT_AVX) ? XCR0_AVX : 0);
+    return XCR0_X87 | XCR0_SSE | (cpu_words_have(words, FEAT_AVX) ? XCR0_AVX : 0) |
+           (cpu_words_have(words, FEAT_AVX512F) ? XCR0_AVX512 : 0);
+}
+/* A component of the XSAVE area (standard format): where it is and how long. 0 bytes: there is none
+ * of that number, or it is of the part that all have. Ours are where Intel's CPUs have them. */
+struct cpu_xsave_part {
+    u16 size, at;
+};
+static inline struct cpu_xsave_part cpu_xsave_part(unsigned component)
+{
+    static const struct cpu_xsave_part parts[] = {
+        [2] = {256, 576},   /* upper halves of YMM */
+        [5] = {64, 1088},   /* masks */
+        [6] = {512, 1152},  /* upper halves of ZMM0 to ZMM15 */
+        [7] = {1024, 1664}, /* ZMM16 to ZMM31 */
+    };
+    return component < ARRAY_SIZE(parts) ? parts[component] : (struct cpu_xsave_part){0, 0};
 }
 /* Bytes of the XSAVE area (standard format) of the components in `xcr0`. */
 u32 cpu_xsave_size(u64 xcr0);

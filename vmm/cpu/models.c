@@ -2,7 +2,7 @@
  * The CPU models. A row that was released never changes: recordings name it, and a guest decides at
  * boot by what it says (tests/unit/test_model.c has a hash of each).
  *
- * x86-64-v1, x86-64-v2 and x86-64-v3 are nobody's: GenuineIntel, family 6, model 0x12, stepping 1.
+ * x86-64-v1 to x86-64-v4 are nobody's: GenuineIntel, family 6, model 0x12, stepping 1.
  * No Intel CPU has that number, so it is on none of the lists that Linux matches by model:
  * cpu_vuln_blacklist, cpu_vuln_whitelist, deadline_match, invlpg_miss_ids, spectre_bad_microcodes,
  * the RTM quirks. It is above 0x0e, since below that Linux uses four PAT entries only and no fast
@@ -30,6 +30,7 @@
 #define AVX_1C  (B(FMA) | B(MOVBE) | B(AVX) | B(F16C))
 #define ALL_7B  (B(TSC_ADJUST) | B(NO_FCS_FDS))
 #define BMI_7B  (B(BMI1) | B(AVX2) | B(BMI2))
+#define V4_7B   (B(AVX512F) | B(AVX512DQ) | B(AVX512CD) | B(AVX512BW) | B(AVX512VL))
 #define SPEC_7D (B(SPEC_CTRL) | B(ARCH_CAP))
 #define ALL_X1D (B(SYSCALL) | B(NX) | B(PAGE_1GB) | B(RDTSCP) | B(LM))
 /* What all have in the same way. */
@@ -72,6 +73,15 @@ static const struct model models[] = {
      .max_basic = 0x16,
      .max_extended = 0x80000008,
      .words = {INTEL, [CPU_WORD_1C] = PLAIN_1C | AVX_1C, [CPU_WORD_7B] = PLAIN_7B | BMI_7B,
+               [CPU_WORD_7C] = B(UMIP), [CPU_WORD_X1C] = B(LAHF) | B(LZCNT)},
+     .caches = PLAIN_CACHES},
+    {.id = CPU_X86_64_V4,
+     .name = "x86-64-v4",
+     .brand = "Reprise x86-64-v4",
+     .signature = 0x00010621,
+     .max_basic = 0x16,
+     .max_extended = 0x80000008,
+     .words = {INTEL, [CPU_WORD_1C] = PLAIN_1C | AVX_1C, [CPU_WORD_7B] = PLAIN_7B | BMI_7B | V4_7B,
                [CPU_WORD_7C] = B(UMIP), [CPU_WORD_X1C] = B(LAHF) | B(LZCNT)},
      .caches = PLAIN_CACHES},
     {.id = CPU_NEHALEM,

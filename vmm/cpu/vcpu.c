@@ -8,8 +8,13 @@
 typedef struct vcpu state_here;
 static const struct state_field vcpu_fields[] = {VCPU_STATE(STATE_FIELD, STATE_FIELD_ARRAY)};
 
+static const struct state_field avx512_fields[] = {
+    VCPU_STATE(STATE_FIELD, STATE_FIELD_ARRAY) VCPU_AVX512_STATE(STATE_FIELD, STATE_FIELD_ARRAY)};
+
 const struct state_desc vcpu_state_desc = {"cpu", vcpu_fields, ARRAY_SIZE(vcpu_fields),
                                            sizeof(struct vcpu)};
+const struct state_desc vcpu_avx512_state_desc = {"cpu", avx512_fields, ARRAY_SIZE(avx512_fields),
+                                                  sizeof(struct vcpu)};
 
 const char *const vcpu_mode_name[VCPU_MODES] = {
     [VCPU_REAL] = "real mode",
@@ -54,8 +59,9 @@ static bool canonical(u64 va)
     return (u64)((i64)(va << 16) >> 16) == va;
 }
 
-int vcpu_loaded(const struct vcpu *c, struct err *err)
+int vcpu_loaded(const struct vcpu *c, bool avx512, struct err *err)
 {
+    const u64 parts = 7 | (avx512 ? XSAVE_AVX512 : 0);
     const u8 *header = c->xsave + 512;
     u32 mxcsr;
     memcpy(&mxcsr, c->xsave + 24, sizeof(mxcsr));
@@ -67,9 +73,9 @@ int vcpu_loaded(const struct vcpu *c, struct err *err)
         what = "a segment base is not canonical";
     else if (mxcsr & 0xffff0000u)
         what = "MXCSR has reserved bits";
-    else if (header[0] & 0xf8)
+    else if (header[0] & ~parts)
         what = "XSTATE_BV names components that the CPU does not have";
-    else if (c->xcr0 & ~7ull || !(c->xcr0 & 1))
+    else if (c->xcr0 & ~parts || !(c->xcr0 & 1))
         what = "XCR0 is not possible";
     else if (c->shadow > 2 || c->halted > VCPU_WAITS_FOR_SIPI || c->nmi_blocked > 1 ||
              c->rep_resume > 1)

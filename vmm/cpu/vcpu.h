@@ -98,8 +98,11 @@ enum {
 #define ATTR_DB     0x4000u
 #define ATTR_G      0x8000u
 
-/* XSAVE area, standard format: x87+SSE (512), header (64), AVX (256). */
+/* XSAVE area, standard format: x87+SSE (512), header (64), AVX (256). What AVX-512 has besides is
+ * apart: only CPUs with it have it in their state. */
 #define XSAVE_SIZE    832
+#define XSAVE_MOST    2688  /* the whole area with it, as XSAVE writes it (cpu/model.h) */
+#define XSAVE_AVX512  0xe0u /* XSTATE_BV of it: masks, upper halves, ZMM16 to ZMM31 */
 #define MTRR_VARIABLE 8
 
 #define VCPU_WAITS_FOR_SIPI 2 /* after INIT, of a CPU that is not the first (SDM vol. 3, 8.4.3) */
@@ -152,17 +155,36 @@ enum {
     F(u64, guest_tsc)        /* MSR_GUEST_TSC: the guest executes no RDTSC and RDTSCP */           \
     A(u8, xsave, XSAVE_SIZE) /* FIP, FDP, FOP canonical; XSTATE_BV = differs from init */
 
+#define VCPU_AVX512_STATE(F, A)                                                                    \
+    A(u64, mask, 8)                                                                                \
+    A(u8, zmm_high, 16 * 32)  /* upper halves of ZMM0 to ZMM15 */                                  \
+    A(u8, zmm_above, 16 * 64) /* ZMM16 to ZMM31 */
+
 struct vcpu {
     VCPU_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
+    VCPU_AVX512_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
 };
 
-extern const struct state_desc vcpu_state_desc;
+/* Of CPUs without AVX-512, and with it. */
+extern const struct state_desc vcpu_state_desc, vcpu_avx512_state_desc;
+/* Where a state has component 5, 6 or 7 of XSAVE, which are AVX-512's (cpu_xsave_part()). */
+static inline const u8 *vcpu_avx512_part(const struct vcpu *c, unsigned component)
+{
+    return component == 5 ? (const u8 *)c->mask : component == 6 ? c->zmm_high : c->zmm_above;
+}
+
+/* The one of those that a CPU has. */
+static inline const struct state_desc *vcpu_state_of(bool avx512)
+{
+    return avx512 ? &vcpu_avx512_state_desc : &vcpu_state_desc;
+}
 
 /*
- * Is this a state that the engine can run? For what comes from a file or a debugger. -EINVAL with a
- * text if not. (Of any mode; whatever a guest could have loaded is accepted.)
+ * Is this a state that the engine can run, of a CPU with AVX-512 or without? For what comes from a
+ * file or a debugger. -EINVAL with a text if not. (Of any mode; whatever a guest could have loaded
+ * is accepted.)
  */
-int vcpu_loaded(const struct vcpu *cpu, struct err *err);
+int vcpu_loaded(const struct vcpu *cpu, bool avx512, struct err *err);
 
 /* What runs code in what way (SDM vol. 3, 2.2; 3.4.5 for the size). */
 enum vcpu_mode {

@@ -108,7 +108,7 @@ static void init(struct machine_cpu *c)
     v->cr0 = (v->cr0 & ~caching) | (was.cr0 & caching);
     v->position = was.position;
     v->xcr0 = was.xcr0;
-    memcpy(v->xsave, was.xsave, sizeof(v->xsave));
+    memcpy(v->xsave, was.xsave, sizeof(was) - offsetof(struct vcpu, xsave)); /* and AVX-512's */
     keep_msrs(v, &was, c->m->revision);
     if (c->m->revision >= 5)
         v->gpr[RDX] = signature(c->m);

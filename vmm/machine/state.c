@@ -52,6 +52,16 @@ void state_init(struct machine *m)
         XXH3_64bits_reset(&m->out[i].hash);
 }
 
+static bool has_avx512(const struct machine *m)
+{
+    return cpu_words_have(m->cpu_kind.words, FEAT_AVX512F);
+}
+
+static const struct state_desc *cpu_desc(const struct machine *m)
+{
+    return vcpu_state_of(has_avx512(m));
+}
+
 unsigned machine_components(const struct machine *m)
 {
     return m->ncpus + 1 + m->ndev;
@@ -62,7 +72,7 @@ void machine_component(struct machine *m, unsigned index, struct machine_compone
     if (index < m->ncpus) {
         const struct machine_cpu *cpu = &m->cpu[index];
         engine_sync(cpu->engine);
-        *c = (struct machine_component){cpu->name, &vcpu_state_desc, engine_vcpu(cpu->engine)};
+        *c = (struct machine_component){cpu->name, cpu_desc(m), engine_vcpu(cpu->engine)};
     } else if (index == m->ncpus) {
         m->st.branches = machine_branches(m);
         for (unsigned i = 0; m->unit == UNIT_BOTH && i < m->ncpus; i++)
@@ -78,12 +88,12 @@ void machine_component(struct machine *m, unsigned index, struct machine_compone
 }
 
 /* CPUs keep the x87 pointers in different ways. */
-static u64 free_cpu_digest(const struct vcpu *cpu, pos_t position)
+static u64 free_cpu_digest(const struct machine_component *c, pos_t position)
 {
-    struct vcpu copy = *cpu;
+    struct vcpu copy = *(const struct vcpu *)c->state;
     copy.position = position;
     memset(copy.xsave + 6, 0, 18); /* FOP, FIP, FDP */
-    return state_hash(&vcpu_state_desc, &copy);
+    return state_hash(c->desc, &copy);
 }
 
 u64 machine_component_digest(struct machine *m, unsigned index)
@@ -91,7 +101,7 @@ u64 machine_component_digest(struct machine *m, unsigned index)
     struct machine_component c;
     machine_component(m, index, &c);
     if (index < m->ncpus && m->unit != UNIT_INSN)
-        return free_cpu_digest(c.state, engine_count(m->cpu[index].engine));
+        return free_cpu_digest(&c, engine_count(m->cpu[index].engine));
     return state_hash(c.desc, c.state);
 }
 
@@ -108,7 +118,7 @@ u64 machine_branch_digest(struct machine *m, unsigned index)
     struct machine_component c;
     machine_component(m, index, &c);
     if (index < m->ncpus)
-        return free_cpu_digest(c.state, engine_branches(m->cpu[index].engine));
+        return free_cpu_digest(&c, engine_branches(m->cpu[index].engine));
     return state_hash(index == m->ncpus ? own_desc(m, UNIT_BRANCH) : c.desc, c.state);
 }
 
@@ -148,7 +158,7 @@ u64 machine_ram_region_digest(struct machine *m, unsigned region, gpa_t *gpa)
 
 size_t machine_state_size(const struct machine *m)
 {
-    size_t n = m->ncpus * state_size(&vcpu_state_desc) + state_size(own_desc(m, m->unit));
+    size_t n = m->ncpus * state_size(cpu_desc(m)) + state_size(own_desc(m, m->unit));
     for (unsigned i = 0; i < m->ndev; i++)
         n += state_size(m->dev[i].ops->state);
     return n;
@@ -184,8 +194,8 @@ void machine_state_when(const struct machine *m, const u8 *in, pos_t *position, 
     struct err ignored;
     *position = 0;
     for (unsigned i = 0; i < m->ncpus; i++) {
-        state_load(&vcpu_state_desc, &cpu, in, state_size(&vcpu_state_desc), &ignored);
-        in += state_size(&vcpu_state_desc);
+        state_load(cpu_desc(m), &cpu, in, state_size(cpu_desc(m)), &ignored);
+        in += state_size(cpu_desc(m));
         *position += cpu.position;
     }
     own_load(m, &st, in);
@@ -225,7 +235,7 @@ int machine_state_load(struct machine *m, const u8 *in, size_t len, struct err *
                        machine_state_size(m));
     const u8 *cpus = in;
     struct err ignored;
-    in += m->ncpus * state_size(&vcpu_state_desc);
+    in += m->ncpus * state_size(cpu_desc(m));
     own_load(m, &m->st, in);
     in += state_size(own_desc(m, m->unit));
     int r = 0;
@@ -240,10 +250,10 @@ int machine_state_load(struct machine *m, const u8 *in, size_t len, struct err *
     pos_t position = 0;
     for (unsigned i = 0; i < m->ncpus; i++) {
         struct vcpu *cpu = engine_vcpu(m->cpu[i].engine);
-        state_load(&vcpu_state_desc, cpu, cpus + i * state_size(&vcpu_state_desc),
-                   state_size(&vcpu_state_desc), &ignored);
+        state_load(cpu_desc(m), cpu, cpus + i * state_size(cpu_desc(m)), state_size(cpu_desc(m)),
+                   &ignored);
         if (!r)
-            r = vcpu_loaded(cpu, err);
+            r = vcpu_loaded(cpu, has_avx512(m), err);
         if (!r && !i && cpu->halted > 1)
             r = err_set(err, -EINVAL, "no state of a machine: the first CPU was never started");
         position = MIN(position + MIN(cpu->position, TIME_END + 1), TIME_END + 1);

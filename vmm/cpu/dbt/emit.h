@@ -39,8 +39,8 @@ static inline void e8(struct emit *e, u64 v)
 
 #define NOREG (-1)
 
-/* ModRM (+SIB, +disp) for [base + index*scale + disp]; no base and no index: absolute disp32. */
-static inline void e_modrm(struct emit *e, int reg, int base, int index, int scale, i32 disp)
+static inline void e_modrm_as(struct emit *e, int reg, int base, int index, int scale, i32 disp,
+                              bool wide)
 {
     int ss = scale == 8 ? 3 : scale == 4 ? 2 : scale == 2 ? 1 : 0;
     CHECK(index != 4, "RSP as an index");
@@ -51,7 +51,7 @@ static inline void e_modrm(struct emit *e, int reg, int base, int index, int sca
         e4(e, (u32)disp);
         return;
     }
-    int mod = disp == 0 && (base & 7) != 5 ? 0 : disp >= -128 && disp < 128 ? 1 : 2;
+    int mod = disp == 0 && (base & 7) != 5 ? 0 : !wide && disp >= -128 && disp < 128 ? 1 : 2;
     if (index >= 0 || (base & 7) == 4) {
         e1(e, (u8)(mod << 6 | reg << 3 | 4));
         e1(e, (u8)(ss << 6 | (index < 0 ? 4 : index & 7) << 3 | (base & 7)));
@@ -62,6 +62,18 @@ static inline void e_modrm(struct emit *e, int reg, int base, int index, int sca
         e1(e, (u8)disp);
     else if (mod == 2)
         e4(e, (u32)disp);
+}
+
+/* ModRM (+SIB, +disp) for [base + index*scale + disp]; no base and no index: absolute disp32. */
+static inline void e_modrm(struct emit *e, int reg, int base, int index, int scale, i32 disp)
+{
+    e_modrm_as(e, reg, base, index, scale, disp, false);
+}
+
+/* The same without displacements of 8 bits. */
+static inline void e_modrm_wide(struct emit *e, int reg, int base, int index, int scale, i32 disp)
+{
+    e_modrm_as(e, reg, base, index, scale, disp, true);
 }
 
 static inline void e_rex(struct emit *e, int w, int reg, int index, int base)

@@ -2,6 +2,9 @@
 #include "tr.h"
 
 #include <Zydis/Mnemonic.h>
+#include <Zydis/SharedTypes.h>
+
+enum { EVEX = ZYDIS_INSTRUCTION_ENCODING_EVEX };
 
 static void put_prefixes(struct emit *e, const struct insn *in)
 {
@@ -47,9 +50,30 @@ static unsigned put_vex(struct emit *e, const struct insn *in, u8 x_b, u8 x_b_va
     return in->opcode_off + (two ? 2u : 3u);
 }
 
+/* EVEX up to the opcode. Outside 64-bit code the fourth and fifth bit of a register do not count.
+ */
+static void put_evex(struct emit *e, const struct insn *in, u8 x_b, u8 x_b_value)
+{
+    const u8 *v = in->bytes + in->opcode_off;
+    bool narrow = in->code != CODE_64;
+    u8 b2 = narrow ? v[1] | 0xf0 : v[1], b3 = narrow ? v[2] | 0x40 : v[2];
+    if (narrow && in->small)
+        b3 &= 0x7f; /* W */
+    e1(e, 0x62);
+    e1(e, (u8)((b2 & ~x_b) | x_b_value));
+    e1(e, b3);
+    e1(e, narrow ? v[3] | 0x08 : v[3]);
+    e1(e, in->opcode);
+}
+
 /* A register-only form as it is, without the prefixes that mean nothing or something else here. */
 void put_copy(struct emit *e, const struct insn *in)
 {
+    if (in->encoding == EVEX && in->code != CODE_64) {
+        put_evex(e, in, 0, 0);
+        put_rest(e, in, in->modrm_off);
+        return;
+    }
     if (in->encoding != 0) {
         put_rest(e, in, in->code == CODE_64 ? in->opcode_off : put_vex(e, in, 0, 0));
         return;
@@ -89,6 +113,13 @@ void put_patched_at(struct emit *e, const struct insn *in, int base, int index, 
         e->p += in->modrm_off - in->opcode_off;
         if (in->code != CODE_64 && in->map == 0 && *at == 0x82)
             *at = 0x80;
+    } else if (in->encoding == EVEX) {
+        u8 x_b = (u8)((index >= 8 ? 0 : 0x40) | (base >= 8 ? 0 : 0x20));
+        put_evex(e, in, 0x60, x_b);
+        /* A displacement of 8 bits would be counted in operands. */
+        e_modrm_wide(e, in->bytes[in->modrm_off] >> 3 & 7, base, index, 1, disp);
+        put_rest(e, in, in->disp_end);
+        return;
     } else {
         u8 x_b = (u8)((index >= 8 ? 0 : 0x40) | (base >= 8 ? 0 : 0x20));
         for (unsigned v = put_vex(e, in, 0x60, x_b); v < in->modrm_off; v++)

@@ -30,6 +30,7 @@ static bool fpu_ready(const struct dbt *d, const struct insn *in)
     case N_MMX: return !(m & (MODE_TS | MODE_EM));
     case N_SSE: return !(m & (MODE_TS | MODE_EM)) && (m & MODE_OSFXSR);
     case N_AVX: return !(m & MODE_TS) && (m & MODE_AVX);
+    case N_AVX512: return !(m & MODE_TS) && (m & MODE_AVX512);
     default: return true;
     }
 }

@@ -102,6 +102,11 @@ static int start(struct kvm *k, const struct engine_config *config, struct err *
 int engine_kvm_create(struct engine **out, const struct engine_config *config, core_maker *make,
                       struct err *err)
 {
+    if (cpu_words_have(config->words ? config->words : cpu_model_words(config->model),
+                       FEAT_AVX512F))
+        return err_set(err, -ENOTSUP,
+                       "AVX-512's registers are not taken out of KVM: --engine=dbt executes it, or "
+                       "--cpu without it");
     struct kvm *k = calloc(1, sizeof(*k));
     if (k)
         k->image = calloc(1, sizeof(*k->image));

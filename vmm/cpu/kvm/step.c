@@ -559,7 +559,8 @@ int kvm_step(struct core *d, struct insn *in)
     struct kvm *k = d->stepper_opaque;
     look_at_clock(k);
     struct plan p = {0};
-    bool fpu = in->needs == N_X87 || in->needs == N_MMX || in->needs == N_SSE || in->needs == N_AVX;
+    bool fpu = in->needs == N_X87 || in->needs == N_MMX || in->needs == N_SSE ||
+               in->needs == N_AVX || in->needs == N_AVX512;
     if (kvm_undo_failed(k))
         return STOP_FAILED;
     if (k->stop[d->cpl] == KVM_STOP_NONE || insn_syncs(d, in) || reads_ahead(d) ||

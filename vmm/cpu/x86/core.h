@@ -43,7 +43,8 @@
 /* What translated code counts for the guest's counters: bits of enum signal from here on. */
 #define MODE_SIGNALS_SHIFT 15
 #define MODE_SIGNALS       (((1u << SIG_CODE) - 1) << MODE_SIGNALS_SHIFT)
-#define MODE_SYNC          0x800000u /* atomic operations and system calls are told (engine_env) */
+#define MODE_SYNC          0x800000u  /* atomic operations and system calls are told (engine_env) */
+#define MODE_AVX512        0x1000000u /* XCR0 has its three, and MODE_AVX holds */
 
 /* What happens that a counter of the guest may count (pmu.c). */
 enum signal {
@@ -253,6 +254,7 @@ struct core {
     gpa_t code_page;  /* physical page of the current instruction */
     gpa_t code_page2; /* the second one if it crosses, else NEVER */
     u64 xmask;        /* XSAVE mask for the host */
+    u16 xs_at[3];     /* where its images have components 5, 6 and 7 */
     u64 phys_mask;    /* valid physical address bits */
     enum cpu_model model;
     u32 revision;   /* ENGINE_REVISION, or what it was when the recording was made */
@@ -316,6 +318,12 @@ int host_lacks_it(struct core *d, const char *lacks, const char *text);
 static inline bool core_host_lacks_avx(const struct core *d)
 {
     return d->host_lacks && cpu_words_have(d->missing, FEAT_AVX);
+}
+
+/* Only what is in its registers matters here: the kernel enables them, whoever uses them. */
+static inline bool core_host_lacks_avx512(const struct core *d)
+{
+    return d->host_lacks && cpu_words_have(d->missing, FEAT_AVX512F);
 }
 
 /* Each vCPU of the machine, d first. What is derived from memory or from page tables is all of

@@ -59,6 +59,10 @@ static int check_state(struct core *d, const struct insn *in)
         if (!(c->cr4 & CR4_OSXSAVE) || (c->xcr0 & 6) != 6)
             return raise_fault(d, EXC_UD);
         return c->cr0 & CR0_TS ? raise_fault(d, EXC_NM) : DONE;
+    case N_AVX512:
+        if (!(c->cr4 & CR4_OSXSAVE) || (c->xcr0 & 6) != 6 || !(c->xcr0 & XCR0_AVX512))
+            return raise_fault(d, EXC_UD);
+        return c->cr0 & CR0_TS ? raise_fault(d, EXC_NM) : DONE;
     default: return DONE;
     }
 }
@@ -132,12 +136,14 @@ static int exec_gen(struct core *d, struct insn *in)
 {
     if (!in->mem) {
         TRY(native(d, in));
+    } else if (in->mask) {
+        return in->help(d, in);
     } else {
         struct operand op = {.off = insn_offset(d, in),
                              .len = in->mem_size,
                              .seg = in->seg,
                              .acc = in->mem & MEM_W ? ACC_W : ACC_R,
-                             .read = in->mem & MEM_R};
+                             .read = (in->mem & MEM_R) || in->merges};
         if (in->fpu_wait && fpu_pending(d))
             return raise_fault(d, EXC_MF);
         if (in->align && (linear(d, op.seg, op.off) & (in->align - 1u)))
@@ -301,6 +307,9 @@ static int missing_here(struct core *d, const struct insn *in)
         words[in->feature / 32] |= d->missing[in->feature / 32] & 1u << in->feature % 32;
     if (in->needs == N_AVX)
         words[FEAT_AVX / 32] |= d->missing[FEAT_AVX / 32] & 1u << FEAT_AVX % 32;
+    if (in->needs == N_AVX512)
+        words[FEAT_AVX512F / 32] |=
+            d->missing[FEAT_AVX512F / 32] & (1u << FEAT_AVX512F % 32 | 1u << FEAT_AVX512VL % 32);
     cpu_host_lacks_all(words, lacks, sizeof(lacks));
     insn_text((enum code_size)in->code, in->bytes, 15, d->cpu.rip, text, sizeof(text));
     return host_lacks_it(d, lacks, text);

@@ -76,7 +76,7 @@ HELPER(fninit)
 {
     core_park(d);
     reset_x87(d);
-    put64(d->cpu.xsave + 512, in_use(d->cpu.xsave));
+    put64(d->cpu.xsave + 512, in_use(&d->cpu, d->xmask));
     return DONE;
 }
 
@@ -178,7 +178,7 @@ HELPER(x87_env)
     put16(x + 6, d->fop & 0x7ff);
     put64(x + 8, d->fip);
     put64(x + 16, d->fdp);
-    put64(x + 512, in_use(x));
+    put64(x + 512, in_use(&d->cpu, d->xmask));
     return DONE;
 }
 
@@ -275,7 +275,7 @@ HELPER(fxrstor)
         for (unsigned i = 160; i < 160 + vector_bytes(d); i += 8)
             put64(x + i, get64(img + i));
     }
-    put64(x + 512, in_use(x));
+    put64(x + 512, in_use(&d->cpu, d->xmask));
     return DONE;
 }
 
@@ -286,9 +286,20 @@ static int check_xsave(struct core *d)
     return d->cpu.cr0 & CR0_TS ? raise_fault(d, EXC_NM) : DONE;
 }
 
+/* What instructions see of AVX-512's component 5, 6 or 7 of `rfbm`: outside 64-bit code half of the
+ * upper halves, and no register above the 16th. */
+static unsigned avx512_bytes(const struct core *d, u64 rfbm, unsigned component)
+{
+    unsigned n = rfbm >> component & 1 ? cpu_xsave_part(component).size : 0;
+    return is_64bit(d) || component == 5 ? n : component == 6 ? n / 2 : 0;
+}
+
 /* Up to the last component: what the segment has to have. */
 static unsigned xsave_bytes(const struct core *d, u64 rfbm)
 {
+    for (unsigned i = 7; i >= 5; i--)
+        if (avx512_bytes(d, rfbm, i))
+            return cpu_xsave_part(i).at + avx512_bytes(d, rfbm, i);
     return 576 + (rfbm & XF_AVX ? vector_bytes(d) : 0);
 }
 
@@ -317,6 +328,9 @@ HELPER(xsave)
     TRY(mem_check(d, in->seg, ea + 512, 8, ACC_W));
     if (rfbm & XF_AVX)
         TRY(mem_check(d, in->seg, ea + 576, n, ACC_W));
+    for (unsigned i = 5; i < 8; i++)
+        if (avx512_bytes(d, rfbm, i))
+            TRY(mem_check(d, in->seg, ea + cpu_xsave_part(i).at, avx512_bytes(d, rfbm, i), ACC_W));
     TRY(mem_read(d, in->seg, ea + 512, 8, &bv));
     if (rfbm & XF_X87) {
         TRY(mem_write(d, in->seg, ea, 24, img));
@@ -328,6 +342,10 @@ HELPER(xsave)
         TRY(mem_write(d, in->seg, ea + 160, n, img + 160));
     if (rfbm & XF_AVX)
         TRY(mem_write(d, in->seg, ea + 576, n, x + 576));
+    for (unsigned i = 5; i < 8; i++)
+        if (avx512_bytes(d, rfbm, i))
+            TRY(mem_write(d, in->seg, ea + cpu_xsave_part(i).at, avx512_bytes(d, rfbm, i),
+                          avx512_part(&d->cpu, i)));
     bv = (bv & ~rfbm) | (get64(x + 512) & rfbm);
     return mem_write(d, in->seg, ea + 512, 8, &bv);
 }
@@ -340,7 +358,7 @@ HELPER(xrstor)
     TRY(check_alignment(d, insn_linear(d, in), 63, in->seg));
     u64 *r = d->cpu.gpr;
     u64 rfbm = ((u32)r[RAX] | r[RDX] << 32) & d->cpu.xcr0;
-    u8 head[64], img[416], avx[256];
+    u8 head[64], img[416], avx[256], wide[3][1024];
     unsigned n = vector_bytes(d);
     TRY(check_segment(d, in->seg, ea, xsave_bytes(d, rfbm), ACC_R));
     TRY(mem_check(d, in->seg, ea + 520, 8, ACC_R)); /* XCOMP_BV first: CR2 */
@@ -356,10 +374,16 @@ HELPER(xrstor)
     }
     if (bv & ~d->cpu.xcr0)
         return raise_error(d, EXC_GP, 0);
+    if (UNLIKELY((rfbm & bv & XF_512) && core_host_lacks_avx512(d)))
+        return host_lacks_it(d, "AVX-512", "its registers are loaded by xrstor");
     if (rfbm & bv & XF_SSE)
         TRY(mem_read(d, in->seg, ea + 160, n, img + 160));
     if (rfbm & bv & XF_AVX)
         TRY(mem_read(d, in->seg, ea + 576, n, avx));
+    for (unsigned i = 5; i < 8; i++)
+        if (avx512_bytes(d, rfbm & bv, i))
+            TRY(mem_read(d, in->seg, ea + cpu_xsave_part(i).at, avx512_bytes(d, rfbm, i),
+                         wide[i - 5]));
     if ((rfbm & (XF_SSE | XF_AVX)) && (*(u32 *)(img + 24) & 0xffff0000u))
         return raise_error(d, EXC_GP, 0);
     core_park(d);
@@ -389,7 +413,13 @@ HELPER(xrstor)
         else
             zero(x + 576, n);
     }
-    put64(x + 512, in_use(x));
+    for (unsigned i = 5; i < 8; i++) {
+        if (bv >> i & 1)
+            copy64(avx512_part(&d->cpu, i), wide[i - 5], avx512_bytes(d, rfbm, i));
+        else
+            zero(avx512_part(&d->cpu, i), avx512_bytes(d, rfbm, i));
+    }
+    put64(x + 512, in_use(&d->cpu, d->xmask));
     return DONE;
 }
 
@@ -412,7 +442,8 @@ HELPER(xsetbv)
     u64 v = (u32)r[RAX] | r[RDX] << 32;
     u64 allowed = cpu_words_xcr0(d->words);
     if (d->cpl != 0 || (u32)r[RCX] != 0 || !(v & 1) || (v & ~allowed) ||
-        ((v & XF_AVX) && !(v & XF_SSE)))
+        ((v & XF_AVX) && !(v & XF_SSE)) ||
+        ((v & XF_512) && ((v & XF_512) != XF_512 || !(v & XF_AVX))))
         return raise_error(d, EXC_GP, 0);
     if (UNLIKELY((v & XF_AVX) && core_host_lacks_avx(d)))
         return host_lacks_it(d, "AVX", "its registers are enabled by xsetbv");

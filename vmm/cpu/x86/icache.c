@@ -27,7 +27,9 @@ size_t icache_bytes(void)
 static bool host_lacks(const struct core *d, const struct insn *in)
 {
     return (in->feature < CPU_WORDS * 32 && cpu_words_have(d->missing, in->feature)) ||
-           (in->needs == N_AVX && cpu_words_have(d->missing, FEAT_AVX));
+           (in->needs == N_AVX && cpu_words_have(d->missing, FEAT_AVX)) ||
+           (in->needs == N_AVX512 && (cpu_words_have(d->missing, FEAT_AVX512F) ||
+                                      cpu_words_have(d->missing, FEAT_AVX512VL)));
 }
 
 static struct insn *get(struct core *d, struct insn *in, const u8 key[16])

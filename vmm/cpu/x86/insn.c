@@ -74,6 +74,8 @@ static const struct {
 #undef ISA_SET
 };
 
+extern helper_fn help_masked;
+
 /* Treatments that need no helper. */
 int help_none(struct core *d, struct insn *in)
 {
@@ -209,6 +211,8 @@ static bool takes_register(const ZydisDecodedInstruction *zi, const ZydisDecoded
     case ZYDIS_MNEMONIC_VMOVD:
     case ZYDIS_MNEMONIC_VPINSRD:
     case ZYDIS_MNEMONIC_VPEXTRD:
+    case ZYDIS_MNEMONIC_VCVTUSI2SS:
+    case ZYDIS_MNEMONIC_VCVTUSI2SD:
     case ZYDIS_MNEMONIC_VCVTSI2SS:
     case ZYDIS_MNEMONIC_VCVTSI2SD: return true;
     default: return false;
@@ -337,10 +341,64 @@ static void take_layout(struct insn *in, const ZydisDecodedInstruction *zi)
         b = (in->rex & 1) << 3;
         in->opcode_off = (u8)(in->prefix_end + (in->rex ? 1 : 0));
     } else {
-        in->opcode_off = zi->raw.vex.offset;
+        in->opcode_off = zi->encoding == ZYDIS_INSTRUCTION_ENCODING_EVEX ? zi->raw.evex.offset
+                                                                         : zi->raw.vex.offset;
     }
     in->reg = zi->raw.modrm.reg | r;
     in->rm = zi->raw.modrm.rm | b;
+}
+
+/* How often an embedded or static broadcast repeats what it loads. */
+static unsigned lanes_of(const ZydisDecodedInstruction *zi, unsigned elements)
+{
+    switch (zi->avx.broadcast.mode) {
+    case ZYDIS_BROADCAST_MODE_1_TO_2: return 2;
+    case ZYDIS_BROADCAST_MODE_1_TO_4:
+    case ZYDIS_BROADCAST_MODE_2_TO_4: return 4;
+    case ZYDIS_BROADCAST_MODE_1_TO_8:
+    case ZYDIS_BROADCAST_MODE_2_TO_8:
+    case ZYDIS_BROADCAST_MODE_4_TO_8: return 8;
+    case ZYDIS_BROADCAST_MODE_1_TO_16:
+    case ZYDIS_BROADCAST_MODE_2_TO_16:
+    case ZYDIS_BROADCAST_MODE_4_TO_16:
+    case ZYDIS_BROADCAST_MODE_8_TO_16: return 16;
+    case ZYDIS_BROADCAST_MODE_1_TO_32: return 32;
+    case ZYDIS_BROADCAST_MODE_1_TO_64: return 64;
+    default: return elements;
+    }
+}
+
+/* Which elements of its memory operand a mask leaves out, so that they do not fault: SDM vol. 2,
+ * 2.8.5 (the classes without NF). */
+static void take_mask(struct insn *in, const ZydisDecodedInstruction *zi,
+                      const ZydisDecodedOperand *o)
+{
+    if (zi->encoding != ZYDIS_INSTRUCTION_ENCODING_EVEX || !in->mem ||
+        zi->avx.mask.reg <= ZYDIS_REGISTER_K0)
+        return;
+    in->merges = (in->mem & MEM_W) != 0;
+    switch (zi->mnemonic) { /* of E4NF, and some releases of Zydis say E4 */
+    case ZYDIS_MNEMONIC_VDBPSADBW:
+    case ZYDIS_MNEMONIC_VGF2P8AFFINEQB:
+    case ZYDIS_MNEMONIC_VGF2P8AFFINEINVQB: return;
+    default: break;
+    }
+    switch (zi->meta.exception_class) {
+    case ZYDIS_EXCEPTION_CLASS_E1:
+    case ZYDIS_EXCEPTION_CLASS_E2:
+    case ZYDIS_EXCEPTION_CLASS_E3:
+    case ZYDIS_EXCEPTION_CLASS_E4:
+    case ZYDIS_EXCEPTION_CLASS_E5:
+    case ZYDIS_EXCEPTION_CLASS_E6:
+    case ZYDIS_EXCEPTION_CLASS_E10:
+    case ZYDIS_EXCEPTION_CLASS_E11: break;
+    default: return;
+    }
+    in->mask = (u8)(zi->avx.mask.reg - ZYDIS_REGISTER_K0);
+    in->elem = (u8)(o->element_size / 8);
+    in->lanes = (u8)lanes_of(zi, o->element_count);
+    in->packed =
+        zi->meta.category == ZYDIS_CATEGORY_COMPRESS || zi->meta.category == ZYDIS_CATEGORY_EXPAND;
 }
 
 static bool x87_control(ZydisMnemonic m)
@@ -390,6 +448,8 @@ static u8 alignment(const struct insn *in, const ZydisDecodedInstruction *zi)
     case ZYDIS_MNEMONIC_VMOVAPS:
     case ZYDIS_MNEMONIC_VMOVAPD:
     case ZYDIS_MNEMONIC_VMOVDQA:
+    case ZYDIS_MNEMONIC_VMOVDQA32:
+    case ZYDIS_MNEMONIC_VMOVDQA64:
     case ZYDIS_MNEMONIC_VMOVNTPS:
     case ZYDIS_MNEMONIC_VMOVNTPD:
     case ZYDIS_MNEMONIC_VMOVNTDQ:
@@ -427,6 +487,11 @@ static bool has_it(const u32 *words, const struct insn *in, const struct set_row
         return in->feature == FEAT_ALL;
     if (set->needs == N_AVX && !cpu_words_have(words, FEAT_AVX))
         return false;
+    if ((set->needs == N_AVX512 || set->needs == N_AVX512VL) &&
+        !cpu_words_have(words, FEAT_AVX512F))
+        return false;
+    if (set->needs == N_AVX512VL && !cpu_words_have(words, FEAT_AVX512VL))
+        return false;
     return cpu_words_have(words, in->feature);
 }
 
@@ -435,7 +500,7 @@ static void take_treatment(struct insn *in, const ZydisDecodedInstruction *zi,
 {
     const struct set_row *set = &set_rows[zi->meta.isa_set];
     const struct insn_row *row = &insn_rows[zi->mnemonic];
-    in->needs = needs_of(zi, op, set->needs);
+    in->needs = needs_of(zi, op, set->needs == N_AVX512VL ? N_AVX512 : set->needs);
     in->help = row->help;
     in->treat = row->treat ? row->treat : set->treat == S_GEN ? T_GEN : T_NONE;
     if (!set->treat && !row->treat)
@@ -456,6 +521,9 @@ static void take_treatment(struct insn *in, const ZydisDecodedInstruction *zi,
     }
     /* A set that the CPU lacks: #UD, but for the hints and NOPs listed. */
     in->feature = feature_of(zi, set, in);
+    if (set->needs == N_AVX512VL && cpu_words_have(words, set->has) &&
+        !cpu_words_have(words, FEAT_AVX512VL))
+        in->feature = FEAT_AVX512VL; /* what is missing */
     if (!has_it(words, in, set)) {
         if (in->treat == T_NOP)
             in->needs = N_BASE;
@@ -542,8 +610,10 @@ void insn_decode(const u32 *words, enum code_size code, unsigned rules, const u8
         } else if (o->type == ZYDIS_OPERAND_TYPE_MEMORY) {
             add_gpr(in, o->mem.base, false);
             add_gpr(in, o->mem.index, false);
-            if (o->visibility != ZYDIS_OPERAND_VISIBILITY_HIDDEN && !in->has_mem)
+            if (o->visibility != ZYDIS_OPERAND_VISIBILITY_HIDDEN && !in->has_mem) {
                 take_memory(in, &zi, o);
+                take_mask(in, &zi, o);
+            }
         }
     }
     if (zi.operand_count_visible > 0) {
@@ -570,6 +640,8 @@ void insn_decode(const u32 *words, enum code_size code, unsigned rules, const u8
         canon_take(in);
         take_own(in, rules);
     }
+    if (in->mask && in->treat == T_GEN)
+        in->help = help_masked;
     in->cond = zi.opcode & 15;
     switch (zi.meta.category) {
     case ZYDIS_CATEGORY_SYSCALL:
@@ -596,7 +668,7 @@ void insn_decode(const u32 *words, enum code_size code, unsigned rules, const u8
     in->fpu_wait = has_vector(&zi, op, true) || (in->needs == N_X87 && x87_waits(zi.mnemonic));
     in->align = alignment(in, &zi);
     in->align_ours = in->align && zi.meta.isa_set == ZYDIS_ISA_SET_SHA;
-    in->fixed_size = (in->needs >= N_X87 && in->needs <= N_AVX) ||
+    in->fixed_size = (in->needs >= N_X87 && in->needs <= N_AVX) || in->needs == N_AVX512 ||
                      zi.mnemonic == ZYDIS_MNEMONIC_MOVNTI ||
                      zi.meta.isa_set == ZYDIS_ISA_SET_ADOX_ADCX;
     in->small = takes_register(&zi, op);

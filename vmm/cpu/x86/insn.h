@@ -30,7 +30,8 @@ enum treat {
 };
 
 /* State an instruction needs, beyond BASE. N_FEAT: none, of a set that not all models have. */
-enum needs { N_BASE, N_X87, N_MMX, N_SSE, N_AVX, N_FEAT };
+/* N_AVX512VL is N_AVX512, and a feature besides: of rows of insn.def only. */
+enum needs { N_BASE, N_X87, N_MMX, N_SSE, N_AVX, N_FEAT, N_AVX512, N_AVX512VL };
 
 /* What code is written for: it decides what bytes mean. CODE_REAL: 16 bits, in real-address and
  * virtual-8086 mode, which lack instructions. */
@@ -87,8 +88,13 @@ struct insn {
     u8 prefix_end; /* offset of REX/VEX/opcode: first byte after legacy prefixes */
     u8 opcode_off, modrm_off, disp_end, opcode, map, encoding;
     u8 rex;
-    u8 keep[4];      /* legacy prefixes to keep, zero-terminated */
-    u8 fixed_size;   /* no 66h makes its operands smaller */
+    u8 keep[4];    /* legacy prefixes to keep, zero-terminated */
+    u8 fixed_size; /* no 66h makes its operands smaller */
+    u8 mask;       /* EVEX: of k1 to k7 the one that says which elements of memory are accessed, */
+    u8 elem;       /* their bytes, */
+    u8 lanes;      /* how many bits of it count, from the first on; memory's elements repeat, */
+    u8 packed;     /* or are as many as there are bits that are 1, from the first on */
+    u8 merges;     /* a store of the whole operand, which leaves what a mask leaves out */
     u8 imm_register; /* the immediate's upper half is a register */
     u8 small;        /* outside 64-bit code its integer has 32 bits, whatever VEX.W says */
     u8 high8;        /* names AH..DH: no REX may be added */
@@ -109,11 +115,11 @@ struct insn {
     u8 canon;       /* enum canon */
     u16 fop;
     i64 disp;
-    i64 imm;  /* of a far pointer the offset, */
-    u64 imm2; /* and the selector */
-    helper_fn *help;
-    u32 snippet;  /* offset in the code cache; it is there if */
-    u32 snip_gen; /* its region's `gen` is this (dbt/dbt.h), 0 none yet */
+    i64 imm;         /* of a far pointer the offset, */
+    u64 imm2;        /* and the selector */
+    helper_fn *help; /* of T_HELP; of an operand with a mask */
+    u32 snippet;     /* offset in the code cache; it is there if */
+    u32 snip_gen;    /* its region's `gen` is this (dbt/dbt.h), 0 none yet */
     u16 snip_loaded, snip_spilled;
 };
 

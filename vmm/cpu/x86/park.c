@@ -8,10 +8,33 @@
 
 #include "cpu/x86/xsave_image.h"
 
+/* AVX-512's components out of a host's image, */
+static void take_avx512(struct core *d, const u8 *image)
+{
+    for (unsigned i = 5; i < 8; i++) {
+        u8 *own = avx512_part(&d->cpu, i);
+        unsigned n = cpu_xsave_part(i).size;
+        if (get64(image + 512) >> i & 1)
+            copy64(own, image + d->xs_at[i - 5], n);
+        else
+            zero(own, n);
+    }
+}
+
+/* and into one. */
+static void put_avx512(struct core *d, u8 *image)
+{
+    for (unsigned i = 5; i < 8; i++)
+        copy64(image + d->xs_at[i - 5], avx512_part(&d->cpu, i), cpu_xsave_part(i).size);
+}
+
 void park_init_image(struct core *d)
 {
     u8 *x = d->cpu.xsave;
     zero(x, XSAVE_SIZE);
+    zero(d->cpu.zmm_high, sizeof(d->cpu.zmm_high));
+    zero(d->cpu.zmm_above, sizeof(d->cpu.zmm_above));
+    zero((u8 *)d->cpu.mask, sizeof(d->cpu.mask));
     init_x87(x);
     put32(x + 24, 0x1f80);
     put32(x + 28, 0xffff);
@@ -46,13 +69,15 @@ void park_take_image(struct core *d, const u8 *h)
     } else {
         zero(x + 576, 256);
     }
+    if (UNLIKELY(d->xmask & XF_512))
+        take_avx512(d, h);
     /* The 16-byte slots of ST registers have six reserved bytes. */
     for (unsigned r = 0; r < 8; r++)
         put64(x + 32 + 16 * r + 8, get64(x + 32 + 16 * r + 8) & 0xffff);
     put16(x + 6, d->fop & 0x7ff);
     put64(x + 8, d->fip);
     put64(x + 16, d->fdp);
-    put64(x + 512, in_use(x));
+    put64(x + 512, in_use(&d->cpu, d->xmask));
     d->parked = true;
 }
 
@@ -74,6 +99,8 @@ void core_unpark(struct core *d)
     u8 *x = d->cpu.xsave, *h = d->xs_park;
     for (unsigned i = 0; i < XSAVE_SIZE; i += 8)
         put64(h + i, get64(x + i));
+    if (UNLIKELY(d->xmask & XF_512))
+        put_avx512(d, h);
     /* Everything explicit: what is not in use is restored as its init value either way. */
     put64(h + 512, d->xmask);
     put64(h + 520, 0);

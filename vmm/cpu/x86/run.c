@@ -44,6 +44,10 @@ enum engine_exit core_run_insns(struct core *d, u64 n, struct err *err)
         err_set(err, -ENOTSUP, "AVX's registers are in use, and this host's CPU lacks AVX");
         return ENGINE_FAILED;
     }
+    if (UNLIKELY(core_host_lacks_avx512(d) && (d->cpu.xsave[512] & XSAVE_AVX512))) {
+        err_set(err, -ENOTSUP, "AVX-512's registers are in use, and this host's CPU lacks AVX-512");
+        return ENGINE_FAILED;
+    }
     enum engine_exit r = run_parts(d, n, err);
     d->kicked = 0;
     return r;

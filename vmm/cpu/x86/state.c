@@ -18,9 +18,10 @@
 #include "cpu/x86/pmu.h"
 #include "cpu/x86/points.h"
 #include "cpu/x86/tlb.h"
+#include "cpu/x86/xsave_image.h"
 #include "cpu/features.h"
 
-#define PARK_SIZE 4096 /* more than an XSAVE area of three components */
+#define PARK_SIZE 8192 /* more than an XSAVE area of a host that has AVX-512 */
 
 static void *map(size_t size)
 {
@@ -38,6 +39,16 @@ static int create_park(struct core *d, struct err *err)
     if ((d->xmask & 3) != 3)
         return err_set(err, -ENOTSUP,
                        "this host's CPU or kernel lacks XSAVE, which the engine needs");
+    if (core_has(d, FEAT_AVX512F) && !core_host_lacks_avx512(d) && (a & XF_512) == XF_512) {
+        d->xmask |= XF_512;
+        for (unsigned i = 5; i < 8; i++) {
+            u32 size = 0xd, at, n = i;
+            __asm__("cpuid" : "+a"(size), "=b"(at), "+c"(n), "=d"(dx));
+            d->xs_at[i - 5] = (u16)at;
+            if (size != cpu_xsave_part(i).size || at + size > PARK_SIZE)
+                return err_set(err, -ENOTSUP, "this host's XSAVE area is not as manuals have it");
+        }
+    }
     d->xs_park = map(PARK_SIZE);
     return d->xs_park ? 0 : err_set(err, -ENOMEM, "out of memory");
 }

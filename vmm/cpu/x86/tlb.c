@@ -394,7 +394,7 @@ void mmu_mode_changed(struct core *d)
     if (c->cr4 & CR4_OSFXSR)
         mode |= MODE_OSFXSR;
     if ((c->cr4 & CR4_OSXSAVE) && (c->xcr0 & 6) == 6)
-        mode |= MODE_AVX;
+        mode |= MODE_AVX | (c->xcr0 & XCR0_AVX512 ? MODE_AVX512 : 0);
     if (d->cpl == 0)
         mode |= MODE_CPL0;
     else if (c->cr4 & CR4_TSD)

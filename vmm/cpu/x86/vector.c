@@ -6,8 +6,10 @@
 #include "cpu/x86/core.h"
 
 #include <Zydis/Mnemonic.h>
+#include <Zydis/SharedTypes.h>
 
 #include "cpu/x86/approx.h"
+#include "cpu/x86/avx512.h"
 #include "cpu/x86/exec.h"
 #include "cpu/x86/fpu.h"
 #include "cpu/x86/memory.h"
@@ -32,13 +34,6 @@ static unsigned vex_reg(const struct insn *in)
 {
     const u8 *b = in->bytes + in->opcode_off;
     return (in->bytes[in->modrm_off] >> 3 & 7) | (b[1] & 0x80 ? 0 : 8);
-}
-
-/* Address of 8 bytes (aligned within the register) of ymm `reg` in the image. */
-static u8 *ymm(struct core *d, unsigned reg, unsigned byte)
-{
-    return byte < 16 ? d->cpu.xsave + 160 + 16 * reg + byte
-                     : d->cpu.xsave + 576 + 16 * reg + (byte - 16);
 }
 
 /* EFLAGS.AC does not concern the elements of masked and gathered accesses. */
@@ -84,7 +79,7 @@ static int vmaskmov(struct core *d, struct insn *in)
     bool store = in->mem & MEM_W;
     bool on[8];
     for (unsigned i = 0; i < len; i += elem) {
-        on[i / elem] = ymm(d, v.vvvv, i)[elem - 1] & 0x80;
+        on[i / elem] = vector_at(d, v.vvvv, i)[elem - 1] & 0x80;
         if (on[i / elem] && !in_segment(d, in->seg, off + i, elem))
             return raise_segment(d, in->seg);
         for (unsigned k = 0; k < elem; k++)
@@ -127,44 +122,48 @@ static int gather(struct core *d, struct insn *in)
     u64 base = in->base >= 0 ? d->cpu.gpr[in->base] : 0;
     /* The mask is widened first: each element all ones or zero, nothing above the vector. */
     for (unsigned i = 0; i < 32 / elem; i++) {
-        u8 *m = ymm(d, v.vvvv, i * elem);
+        u8 *m = vector_at(d, v.vvvv, i * elem);
         u8 fill = i * elem < wide && m[elem - 1] & 0x80 ? 0xff : 0;
         for (unsigned k = 0; k < elem; k++)
             m[k] = fill;
     }
     int fault = DONE;
     for (unsigned i = 0; i < n && !fault; i++) {
-        u8 *m = ymm(d, v.vvvv, i * elem);
+        u8 *m = vector_at(d, v.vvvv, i * elem);
         if (!m[0])
             continue;
-        const u8 *ip = ymm(d, index, i * isize);
+        const u8 *ip = vector_at(d, index, i * isize);
         i64 idx = qindex ? *(const i64 *)ip : *(const i32 *)ip;
         u64 off = low_bytes(base + (u64)(idx * in->scale) + (u64)in->disp, in->addrsize);
         u8 buf[8];
         fault = mem_read(d, in->seg, off, elem, buf);
         if (fault)
             break;
-        u8 *out = ymm(d, dst, i * elem);
+        u8 *out = vector_at(d, dst, i * elem);
         for (unsigned k = 0; k < elem; k++) {
             out[k] = buf[k];
             m[k] = 0;
         }
         if (wide == 16)
             for (unsigned b = 16; b < 32; b++)
-                *ymm(d, dst, b) = 0;
+                *vector_at(d, dst, b) = 0;
     }
     if (!fault) {
         /* Bits above the elements are zeroed, and all of the mask. */
         for (unsigned b = n * elem; b < 32; b++)
-            *ymm(d, dst, b) = 0;
+            *vector_at(d, dst, b) = 0;
         for (unsigned b = 0; b < 32; b++)
-            *ymm(d, v.vvvv, b) = 0;
+            *vector_at(d, v.vvvv, b) = 0;
+        vector_clear_high(d, dst);
+        vector_clear_high(d, v.vvvv);
     }
     return fault;
 }
 
 HELPER(gather)
 {
+    if (in->encoding == ZYDIS_INSTRUCTION_ENCODING_EVEX)
+        return evex_gather(d, in);
     return unaligned(d, in, gather);
 }
 
@@ -175,7 +174,9 @@ HELPER(vzero)
     core_park(d);
     for (unsigned r = 0; r < 8; r++)
         for (unsigned b = from; b < 32; b++)
-            *ymm(d, r, b) = 0;
+            *vector_at(d, r, b) = 0;
+    for (unsigned r = 0; r < 8; r++)
+        vector_clear_high(d, r);
     return DONE;
 }
 
@@ -219,12 +220,15 @@ HELPER(approx)
     core_park(d);
     if (!in->mem)
         for (unsigned i = 0; i < f.n; i++)
-            x[i] = *(const u32 *)(const void *)ymm(d, f.src, 4 * i);
+            x[i] = *(const u32 *)(const void *)vector_at(d, f.src, 4 * i);
     for (unsigned i = 4; f.n == 1 && i < 16; i += 4)
-        *(u32 *)(void *)ymm(d, f.dst, i) = *(const u32 *)(const void *)ymm(d, f.rest, i);
+        *(u32 *)(void *)vector_at(d, f.dst, i) =
+            *(const u32 *)(const void *)vector_at(d, f.rest, i);
     for (unsigned i = 0; i < f.n; i++)
-        *(u32 *)(void *)ymm(d, f.dst, 4 * i) = approx_of(&d->approx, f.root, x[i]);
+        *(u32 *)(void *)vector_at(d, f.dst, 4 * i) = approx_of(&d->approx, f.root, x[i]);
     for (unsigned i = f.n > 4 ? 32 : 16; f.vex && i < 32; i += 4)
-        *(u32 *)(void *)ymm(d, f.dst, i) = 0;
+        *(u32 *)(void *)vector_at(d, f.dst, i) = 0;
+    if (f.vex)
+        vector_clear_high(d, f.dst);
     return DONE;
 }

@@ -2,11 +2,17 @@
 #ifndef REPRISE_X86_XSAVE_IMAGE_H
 #define REPRISE_X86_XSAVE_IMAGE_H
 
-#include "base/types.h"
+#include "cpu/model.h"
+#include "cpu/vcpu.h"
 
 #define XF_X87 1u
 #define XF_SSE 2u
 #define XF_AVX 4u
+/* AVX-512: masks, upper halves of ZMM0 to ZMM15, ZMM16 to ZMM31. */
+#define XF_MASK  0x20u
+#define XF_HIGH  0x40u
+#define XF_ABOVE 0x80u
+#define XF_512   (XF_MASK | XF_HIGH | XF_ABOVE)
 
 static inline void put16(u8 *p, u16 v)
 {
@@ -34,6 +40,12 @@ static inline void zero(u8 *p, unsigned n)
         put64(p + i, 0);
 }
 
+static inline void copy64(u8 *to, const u8 *from, unsigned n)
+{
+    for (unsigned i = 0; i < n; i += 8)
+        put64(to + i, get64(from + i));
+}
+
 static inline bool all_zero(const u8 *p, unsigned n)
 {
     u64 v = 0;
@@ -50,10 +62,20 @@ static inline void init_x87(u8 *x)
     zero(x + 32, 128);
 }
 
-/* XSTATE_BV from contents. */
-static inline u64 in_use(const u8 *x)
+/* Where a vCPU's state has component 5, 6 or 7. */
+static inline u8 *avx512_part(struct vcpu *c, unsigned component)
 {
+    return (u8 *)vcpu_avx512_part(c, component);
+}
+
+/* XSTATE_BV from contents; of AVX-512's components those of `wide`. */
+static inline u64 in_use(struct vcpu *c, u64 wide)
+{
+    const u8 *x = c->xsave;
     u64 bv = 0;
+    for (unsigned i = 5; UNLIKELY(wide & XF_512) && i < 8; i++)
+        if (!all_zero(avx512_part(c, i), cpu_xsave_part(i).size))
+            bv |= 1ull << i;
     if ((get64(x) & 0xffffffffffffull) != 0x037f || get64(x + 8) || get64(x + 16) ||
         (*(const u16 *)(x + 6)) || !all_zero(x + 32, 128))
         bv |= XF_X87;
