@@ -22,7 +22,7 @@ sys.dont_write_bytecode = True
 from suite import harness  # noqa: E402
 
 MODULES = ["source", "release", "install", "hardening", "unit", "tiny", "modes", "bios", "golden", "kvm", "kvm_host", "imitation", "free", "stops", "paranoid", "tsc_module",
-           "boot", "smp", "litmus", "hunt", "chaos", "simplify", "planted", "session", "begin", "libvirt", "lives", "life_points", "ends", "privacy", "locked", "mutations", "badinput", "damage", "docs", "symbols", "travel", "checkpoints", "trace", "words", "compare", "counters", "stats", "perf", "gdb", "gdb_peers",
+           "boot", "avx512", "smp", "litmus", "hunt", "chaos", "simplify", "planted", "session", "begin", "libvirt", "lives", "life_points", "ends", "privacy", "locked", "mutations", "badinput", "damage", "docs", "symbols", "travel", "checkpoints", "trace", "words", "compare", "counters", "stats", "perf", "gdb", "gdb_peers",
            "gdb_record", "gdb_access", "gdb_session", "gdb_user", "gdb_process", "gdb_program", "gdb_run", "gdb_many", "disk",
            "disk_sources", "disk_host", "bootdisk", "net", "net_user", "net_begin", "share", "agent", "agent_system", "run_program", "run_daily", "run_write", "run_gpu", "room",
            "display", "display_live", "debian", "i386", "port", "input",

@@ -156,6 +156,19 @@ static void work(u32 id, bool call)
     }
 }
 
+/* With AVX-512: exchanges k5, for which CR4 and XCR0 have to have what INIT took away, or left. */
+static u64 exchange_mask(u64 new)
+{
+    u64 cr4 = READ_REG(cr4), old;
+    if (!cpu_has(7, 1, 16))
+        return 0;
+    WRITE_REG(cr4, cr4 | 1 << 18);
+    __asm__ volatile("xsetbv" : : "c"(0), "a"(0xe7), "d"(0));
+    __asm__ volatile("kmovq %%k5, %0; kmovq %1, %%k5" : "=&r"(old) : "r"(new));
+    WRITE_REG(cr4, cr4);
+    return old;
+}
+
 static void look_at_msrs(u32 id)
 {
     for (u32 i = 0; i < MSRS; i++)
@@ -166,6 +179,7 @@ static void look_at_msrs(u32 id)
     __asm__ volatile("fnstcw %0" : "=m"(fcw));
     kept[id][MSRS] = xmm;
     kept[id][MSRS + 1] = fcw;
+    kept[id][MSRS + 3] = exchange_mask(0);
     kept[id][MSRS + 2] = lapic_read(0xf0) | (u64)lapic_read(0x80) << 32;
 }
 
@@ -179,6 +193,7 @@ static void dirty(void)
     __asm__ volatile("mov %0, %%cr2" : : "r"(0x5678ull));
     __asm__ volatile("movq %0, %%xmm5" : : "r"(0x1122334455667788ull));
     __asm__ volatile("fldcw %0" : : "m"(fcw));
+    exchange_mask(0x1234567812345678);
     lapic_write(0x80, 0x30);
     u64 cr0;
     __asm__ volatile("mov %%cr0, %0" : "=r"(cr0));
@@ -268,6 +283,7 @@ static void check_init(void)
         check_eq(kept[me][i], msrs[i].value, "INIT: an MSR stays");
     }
     check_eq(kept[me][MSRS], 0x1122334455667788, "INIT: XMM5 stays");
+    check_eq(kept[me][MSRS + 3], cpu_has(7, 1, 16) ? 0x1234567812345678 : 0, "INIT: k5 stays");
     check_eq(kept[me][MSRS + 1], 0x27f, "INIT: FCW stays");
     check_eq(kept[me][MSRS + 2], 0xff, "INIT: the local APIC is off, its TPR 0");
     check(rdtsc() > before, "the TSC goes on");

@@ -30,6 +30,17 @@ static const struct feature
     f_bmi1 = {"bmi1", 7, 0, REG_B, 3}, f_avx2 = {"avx2", 7, 0, REG_B, 5},
     f_bmi2 = {"bmi2", 7, 0, REG_B, 8}, f_invpcid = {"invpcid", 7, 0, REG_B, 10},
     f_rtm = {"rtm", 7, 0, REG_B, 11}, f_avx512 = {"avx512f", 7, 0, REG_B, 16},
+    f_avx512dq = {"avx512dq", 7, 0, REG_B, 17}, f_avx512ifma = {"avx512ifma", 7, 0, REG_B, 21},
+    f_avx512er = {"avx512er", 7, 0, REG_B, 27}, f_avx512pf = {"avx512pf", 7, 0, REG_B, 26},
+    f_avx512cd = {"avx512cd", 7, 0, REG_B, 28}, f_avx512bw = {"avx512bw", 7, 0, REG_B, 30},
+    f_avx512vl = {"avx512vl", 7, 0, REG_B, 31}, f_avx512vbmi = {"avx512vbmi", 7, 0, REG_C, 1},
+    f_avx512vbmi2 = {"avx512vbmi2", 7, 0, REG_C, 6}, f_avx512vnni = {"avx512vnni", 7, 0, REG_C, 11},
+    f_avx512bitalg = {"avx512bitalg", 7, 0, REG_C, 12},
+    f_avx512vpopcnt = {"avx512vpopcntdq", 7, 0, REG_C, 14},
+    f_avx512_4vnniw = {"avx512_4vnniw", 7, 0, REG_D, 2},
+    f_avx512_4fmaps = {"avx512_4fmaps", 7, 0, REG_D, 3},
+    f_avx512vp2 = {"avx512_vp2intersect", 7, 0, REG_D, 8},
+    f_avx512fp16 = {"avx512_fp16", 7, 0, REG_D, 23}, f_avx512bf16 = {"avx512_bf16", 7, 1, REG_A, 5},
     f_rdseed = {"rdseed", 7, 0, REG_B, 18}, f_adx = {"adx", 7, 0, REG_B, 19},
     f_smap = {"smap", 7, 0, REG_B, 20}, f_clflushopt = {"clflushopt", 7, 0, REG_B, 23},
     f_clwb = {"clwb", 7, 0, REG_B, 24}, f_sha = {"sha", 7, 0, REG_B, 29},
@@ -55,12 +66,45 @@ static const struct feature
     f_never = {"(none)", 0, 0, REG_A, 32};
 /* clang-format on */
 
+/* By the names that Zydis has for its sets, without length and kind. */
+static const struct {
+    const char *set;
+    const struct feature *feature;
+} avx512_sets[] = {{"AVX512BW_", &f_avx512bw},           {"AVX512CD_", &f_avx512cd},
+                   {"AVX512DQ_", &f_avx512dq},           {"AVX512ER_", &f_avx512er},
+                   {"AVX512PF_", &f_avx512pf},           {"AVX512F_", &f_avx512},
+                   {"AVX512_4FMAPS_", &f_avx512_4fmaps}, {"AVX512_4VNNIW_", &f_avx512_4vnniw},
+                   {"AVX512_BF16_", &f_avx512bf16},      {"AVX512_BITALG_", &f_avx512bitalg},
+                   {"AVX512_FP16_", &f_avx512fp16},      {"AVX512_GFNI_", &f_gfni},
+                   {"AVX512_IFMA_", &f_avx512ifma},      {"AVX512_VAES_", &f_vaes},
+                   {"AVX512_VBMI2_", &f_avx512vbmi2},    {"AVX512_VBMI_", &f_avx512vbmi},
+                   {"AVX512_VNNI_", &f_avx512vnni},      {"AVX512_VP2INTERSECT_", &f_avx512vp2},
+                   {"AVX512_VPCLMULQDQ_", &f_vpclmul},   {"AVX512_VPOPCNTDQ_", &f_avx512vpopcnt}};
+
+static const struct feature *avx512_of(const ZydisDecodedInstruction *in)
+{
+    const char *set = ZydisISASetGetString(in->meta.isa_set);
+    for (unsigned i = 0; i < ARRAY_SIZE(avx512_sets); i++)
+        if (!strncmp(set, avx512_sets[i].set, strlen(avx512_sets[i].set)))
+            return avx512_sets[i].feature;
+    return NULL;
+}
+
+static bool ends_with(const char *s, const char *end)
+{
+    size_t n = strlen(s), k = strlen(end);
+    return n >= k && !strcmp(s + n - k, end);
+}
+
 static const struct feature *feature_of(const ZydisDecodedInstruction *in)
 {
     switch (in->mnemonic) {
     case ZYDIS_MNEMONIC_XGETBV:
     case ZYDIS_MNEMONIC_XSETBV: return &f_xsave;
-    case ZYDIS_MNEMONIC_VPCLMULQDQ: return in->avx.vector_length == 256 ? &f_vpclmul : &f_pclmul;
+    case ZYDIS_MNEMONIC_VPCLMULQDQ:
+        if (in->encoding == ZYDIS_INSTRUCTION_ENCODING_EVEX)
+            return &f_vpclmul;
+        return in->avx.vector_length == 256 ? &f_vpclmul : &f_pclmul;
     case ZYDIS_MNEMONIC_UD0:
     case ZYDIS_MNEMONIC_UD1:
     case ZYDIS_MNEMONIC_UD2: return NULL;
@@ -69,7 +113,7 @@ static const struct feature *feature_of(const ZydisDecodedInstruction *in)
     default: break;
     }
     if (in->encoding == ZYDIS_INSTRUCTION_ENCODING_EVEX)
-        return &f_avx512;
+        return avx512_of(in) ? avx512_of(in) : &f_never;
     switch (in->meta.isa_set) {
     case ZYDIS_ISA_SET_ADOX_ADCX: return &f_adx;
     case ZYDIS_ISA_SET_AES:
@@ -163,10 +207,8 @@ static const struct feature *feature_of(const ZydisDecodedInstruction *in)
     case ZYDIS_ISA_SET_XSAVES: return &f_xsaves;
     default: break;
     }
-    /* The many remaining sets of AVX-512 (mask instructions are VEX encoded) and of Knights Corner.
-     */
-    if (strncmp(ZydisISASetGetString(in->meta.isa_set), "AVX512", 6) == 0)
-        return &f_avx512;
+    if (avx512_of(in)) /* mask instructions have VEX */
+        return avx512_of(in);
     /* By name: these are not in every release of the library. */
     static const char *const later[] = {
         "AMX_FP16", "AVX_IFMA", "AVX_NE_CONVERT", "AVX_VNNI_INT16", "AVX_VNNI_INT8",
@@ -221,9 +263,13 @@ static bool host_has(const struct feature *f)
     return pick(&cache[i].r, f);
 }
 
-/* VEX forms of AES and PCLMULQDQ need AVX as well. */
+/* VEX forms of AES and PCLMULQDQ need AVX as well; what has EVEX, AVX-512VL. */
 static const struct feature *feature_second(const ZydisDecodedInstruction *in)
 {
+    const char *set = ZydisISASetGetString(in->meta.isa_set);
+
+    if (avx512_of(in))
+        return ends_with(set, "_128") || ends_with(set, "_256") ? &f_avx512vl : &f_avx512;
     return in->encoding == ZYDIS_INSTRUCTION_ENCODING_VEX &&
                    in->meta.category != ZYDIS_CATEGORY_BMI1 &&
                    in->meta.category != ZYDIS_CATEGORY_BMI2
@@ -248,6 +294,11 @@ const char *feature_host_lacks(const ZydisDecodedInstruction *insn)
 bool feature_avx(enum cpu_model model)
 {
     return model_has(model, &f_avx);
+}
+
+bool feature_avx512(enum cpu_model model)
+{
+    return model_has(model, &f_avx512);
 }
 
 bool feature_xsave(enum cpu_model model)

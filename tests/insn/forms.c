@@ -48,6 +48,11 @@ static unsigned skeleton(const struct form *f, u8 *b)
         b[n++] = 0xc4;
         b[n++] = 0xe0 | f->map;
         b[n++] = (u8)(f->w << 7 | 0x78 | f->l << 2 | f->pp);
+    } else if (f->enc == ENC_EVEX) {
+        b[n++] = 0x62;
+        b[n++] = 0xf0 | f->map;
+        b[n++] = (u8)(f->w << 7 | 0x7c | f->pp);
+        b[n++] = (u8)(f->l << 5 | f->b << 4 | 8 | f->masked);
     } else {
         if (f->pp)
             b[n++] = pp_byte[f->pp];
@@ -73,23 +78,24 @@ static bool try_form(struct sweep *s, struct form f)
     unsigned vvvv;
 
     /* A vvvv that is not used must be ones, and of a gather's three registers none may be equal. */
-    for (vvvv = 0; vvvv < 2; vvvv++) {
+    for (vvvv = 0; vvvv < 4; vvvv++) {
+        f.masked = vvvv >= 2;
         unsigned n = skeleton(&f, buf);
 
         memset(buf + n, 0x11, sizeof buf - n);
-        if (f.enc == ENC_VEX && vvvv)
+        if (f.enc && (vvvv & 1))
             buf[2] &= (u8) ~(4 << 3);
         if (ZYAN_SUCCESS(ZydisDecoderDecodeFull(&s->dec, buf, sizeof buf, &in, ops)))
             break;
-        if (f.enc != ENC_VEX)
+        if (f.enc == ENC_LEGACY || (f.enc == ENC_VEX && vvvv == 1))
             return true;
     }
-    if (vvvv == 2)
+    if (vvvv == 4)
         return true;
     f.has_modrm = (in.attributes & ZYDIS_ATTRIB_HAS_MODRM) != 0;
     f.mnemonic = (u16)in.mnemonic;
     sig = mix(sig, in.mnemonic | f.map << 16 | f.opcode << 20 | f.enc << 30);
-    sig = mix(sig, f.pp | f.w << 2 | f.l << 3 | f.mem << 4);
+    sig = mix(sig, f.pp | f.w << 2 | f.l << 3 | f.mem << 5 | f.b << 6);
     for (unsigned i = 0; i < in.operand_count; i++) {
         sig = mix(sig, ops[i].type | ops[i].size << 4 | ops[i].encoding << 16);
         f.reg_free |= ops[i].encoding == ZYDIS_OPERAND_ENCODING_MODRM_REG;
@@ -137,18 +143,21 @@ void forms_build(struct forms *out, enum cpu_model model, const char *only)
     for (unsigned m = 1; only && m <= ZYDIS_MNEMONIC_MAX_VALUE; m++)
         if (strcasecmp(only, ZydisMnemonicGetString((ZydisMnemonic)m)) == 0)
             s.only = (ZydisMnemonic)m;
-    for (unsigned enc = ENC_LEGACY; enc <= ENC_VEX; enc++)
-        for (unsigned map = enc == ENC_VEX; map < 4; map++)
+    /* Bits 0 and 1: l; 2: b. */
+    static const u8 last[] = {[ENC_LEGACY] = 0, [ENC_VEX] = 1, [ENC_EVEX] = 7};
+    for (unsigned enc = ENC_LEGACY; enc <= (feature_avx512(model) ? ENC_EVEX : ENC_VEX); enc++)
+        for (unsigned map = enc != ENC_LEGACY; map < 4; map++)
             for (unsigned op = 0; op < 256; op++)
                 for (unsigned pp = 0; pp < 4; pp++)
                     for (unsigned w = 0; w < (test_code == CODE_64 || enc ? 2u : 1u); w++)
-                        for (unsigned l = 0; l <= enc; l++)
+                        for (unsigned l = 0; l <= last[enc]; l++)
                             sweep_opcode(&s, (struct form){.enc = (u8)enc,
                                                            .map = (u8)map,
                                                            .opcode = (u8)op,
                                                            .pp = (u8)pp,
                                                            .w = (u8)w,
-                                                           .l = (u8)l});
+                                                           .l = l & 3,
+                                                           .b = (u8)(l >> 2)});
     free(s.seen);
 }
 
@@ -206,6 +215,19 @@ void form_encode(struct rng *r, const struct form *f, bool simple, u8 out[32])
             out[n++] = (u8)((~rex & 7) << 5 | f->map);
             out[n++] = (u8)(f->w << 7 | vvvv << 3 | f->l << 2 | f->pp);
         }
+    } else if (f->enc == ENC_EVEX) {
+        u8 vvvv = rng_chance(r, 50) ? (u8)rng_below(r, 32) : 31, high = (u8)rng_below(r, 2);
+        u8 mask = f->masked || rng_chance(r, 60) ? (u8)rng_below(r, 8) : 0;
+
+        if (test_code != CODE_64) { /* else it is BOUND */
+            rex &= 1;
+            vvvv |= 0x18;
+        }
+        out[n++] = 0x62;
+        out[n++] = (u8)((~rex & 7) << 5 | high << 4 | f->map);
+        out[n++] = (u8)(f->w << 7 | (vvvv & 15) << 3 | 4 | f->pp);
+        out[n++] = (u8)((mask && rng_chance(r, 40)) << 7 | f->l << 5 | f->b << 4 |
+                        (vvvv & 16) >> 1 | mask);
     } else {
         if (test_code == CODE_64 && (f->w || rng_chance(r, 50)))
             out[n++] = (u8)(0x40 | f->w << 3 | rex);

@@ -99,6 +99,8 @@ void case_random_state(struct rng *r, struct icase *c, enum cpu_model model)
     if (test_code != CODE_64)
         random_segments(r, s);
     value_xsave(r, s->xsave, feature_avx(model));
+    if (feature_avx512(model))
+        value_avx512(r, s);
 }
 
 static int image_of(const ZydisDecodedInstruction *in)
@@ -175,7 +177,7 @@ static void make_single(struct rng *r, struct icase *c, const struct forms *form
     c->image = image_of(&c->insn);
 }
 
-/* EVEX has no place in the models: whatever follows 62h, it is #UD. */
+/* EVEX has no place in models without AVX-512: whatever follows 62h, it is #UD. */
 static void make_evex(struct rng *r, struct icase *c, const ZydisDecoder *dec)
 {
     for (unsigned i = 0; i < 15; i++)
@@ -347,7 +349,7 @@ void case_generate(struct icase *c, const struct forms *forms, enum cpu_model mo
 
     if (sequences && rng_chance(&r, 15))
         make_sequence(&r, c, forms, model, &dec);
-    else if (sequences && test_code == CODE_64 && rng_chance(&r, 1))
+    else if (sequences && test_code == CODE_64 && !feature_avx512(model) && rng_chance(&r, 1))
         make_evex(&r, c, &dec);
     else
         make_single(&r, c, forms, model, &dec);
@@ -361,7 +363,9 @@ void case_generate(struct icase *c, const struct forms *forms, enum cpu_model mo
         off = SLOT_SIZE - c->len;
     c->address = c->st.rip = T_CODE + case_slot(number) + off;
     /* Where a single-step trap falls within a gather is the CPU's business. */
-    if (c->decoded && c->insn.meta.isa_set == ZYDIS_ISA_SET_AVX2GATHER)
+    if (c->decoded && (c->insn.meta.category == ZYDIS_CATEGORY_GATHER ||
+                       c->insn.meta.category == ZYDIS_CATEGORY_SCATTER ||
+                       c->insn.meta.isa_set == ZYDIS_ISA_SET_AVX2GATHER))
         c->st.rflags &= ~(u64)FL_TF;
     if (c->decoded && !c->sequence)
         plan_operands(&r, c);

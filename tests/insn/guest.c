@@ -403,12 +403,15 @@ static void load_state(struct guest *g, const struct cpu_state *st)
     v->halted = v->shadow = v->nmi_blocked = v->rep_resume = 0;
     v->dr[6] = 0xffff0ff0;
     v->dr[7] = 0x400;
-    v->xcr0 = g->xsave ? st->xsave[512] & 7 : 1;
+    v->xcr0 = g->xsave ? st->xsave[512] & 0xe7 : 1;
     for (int i = 0; i < 6; i++)
         load_segment(g, i, st->sel[i]);
     v->seg_base[SEG_FS] = st->fs_base;
     v->seg_base[SEG_GS] = st->gs_base;
     memcpy(v->xsave, st->xsave, XSAVE_SIZE);
+    memcpy(v->mask, st->mask, sizeof v->mask);
+    memcpy(v->zmm_high, st->zmm_high, sizeof v->zmm_high);
+    memcpy(v->zmm_above, st->zmm_above, sizeof v->zmm_above);
     /* XSTATE_BV says "differs from init"; a random image does, as good as always, in all parts. */
     engine_changed(g->engine);
 }
@@ -424,6 +427,9 @@ static void store_state(struct guest *g, struct outcome *out)
     out->st.gs_base = v->seg_base[SEG_GS];
     memcpy(out->st.sel, v->seg_sel, sizeof out->st.sel);
     memcpy(out->st.xsave, v->xsave, XSAVE_SIZE);
+    memcpy(out->st.mask, v->mask, sizeof v->mask);
+    memcpy(out->st.zmm_high, v->zmm_high, sizeof v->zmm_high);
+    memcpy(out->st.zmm_above, v->zmm_above, sizeof v->zmm_above);
     out->cr2 = v->cr2;
 }
 
@@ -714,7 +720,8 @@ bool guest_equal(struct guest *a, struct guest *b, char *text, size_t len)
                                   b->last, a->err.text);
     engine_sync(a->engine);
     engine_sync(b->engine);
-    state_diff(&vcpu_state_desc, engine_vcpu(a->engine), engine_vcpu(b->engine), differs, &r);
+    state_diff(vcpu_state_of(feature_avx512(test_cpu.model)), engine_vcpu(a->engine),
+               engine_vcpu(b->engine), differs, &r);
     for (unsigned i = 0; i < ARRAY_SIZE(parts); i++) {
         const u8 *p = (u8 *)gptr(a, parts[i].from), *q = (u8 *)gptr(b, parts[i].from);
         size_t n = parts[i].to - parts[i].from;

@@ -42,6 +42,16 @@ static bool no_fip(const struct outcome *o)
     return v != T_CODE;
 }
 
+static bool wide_mask(const struct outcome *o)
+{
+    return o->vector == EXC_BP && o->st.mask[1] >> 32;
+}
+
+static bool stale_rsp(const struct outcome *o)
+{
+    return o->vector == EXC_BP && (u32)xmm_low(o, 0) != (u32)o->st.gpr[RSP];
+}
+
 static bool went_low(const struct outcome *o)
 {
     return o->st.rip < 0x10000;
@@ -192,6 +202,10 @@ static const struct probe probes[Q_COUNT] = {
     [Q_BOUND] = {"BOUND reads both bounds before it compares", 2, {0x62, 0x03}, is_pf,
                  .rax = 0x80000000, .rbx = HOLE - 4, .code32 = true},
     [Q_CR8] = {"LOCK MOV CR0 is MOV CR8", 4, {0xf0, 0x0f, 0x20, 0xc0}, is_gp},
+    [Q_KMOV] = {"KMOVD with VEX.W moves 64 bits in 32-bit code", 5, {0xc4, 0xe1, 0xfb, 0x92, 0xc8},
+                wide_mask, .rax = 1ull << 40, .code32 = true},
+    [Q_EVEX_RSP] = {"EVEX with X and RSP as a source does not see a push before", 7,
+                    {0x57, 0x62, 0xb2, 0x7d, 0x08, 0x7c, 0xc4}, stale_rsp},
     [Q_SHA] = {"SHA's operands need no alignment", 4, {0x0f, 0x38, 0xc8, 0x03}, runs, .rbx = PLACE + 1},
 };
 /* clang-format on */
@@ -300,6 +314,22 @@ static bool is_push_segment(const ZydisDecodedInstruction *in)
                                                  : (in->opcode & 0xe7) == 0x06;
 }
 
+/* It may have RSP as a source. */
+static bool evex_rsp(const ZydisDecodedInstruction *in)
+{
+    return in->encoding == ZYDIS_INSTRUCTION_ENCODING_EVEX && in->raw.modrm.mod == 3 &&
+           in->raw.modrm.rm == 4 &&
+           (in->meta.category == ZYDIS_CATEGORY_BROADCAST ||
+            in->meta.category == ZYDIS_CATEGORY_CONVERT ||
+            in->meta.category == ZYDIS_CATEGORY_DATAXFER);
+}
+
+static bool is_approx14(const ZydisDecodedInstruction *in)
+{
+    return in->encoding == ZYDIS_INSTRUCTION_ENCODING_EVEX &&
+           in->opcode_map == ZYDIS_OPCODE_MAP_0F38 && in->opcode >= 0x4c && in->opcode <= 0x4f;
+}
+
 const char *host_differs(const ZydisDecodedInstruction *in)
 {
     enum host_quirk q = Q_COUNT;
@@ -327,12 +357,20 @@ const char *host_differs(const ZydisDecodedInstruction *in)
              (in->mnemonic == ZYDIS_MNEMONIC_VPINSRD || in->mnemonic == ZYDIS_MNEMONIC_VPEXTRD) &&
              in->raw.vex.W)
         q = Q_VEX_W;
+    else if (test_code != CODE_64 && in->meta.category == ZYDIS_CATEGORY_KMASK &&
+             (in->opcode & ~1) == 0x92 && in->raw.vex.W)
+        q = Q_KMOV;
+    else if (evex_rsp(in))
+        q = Q_EVEX_RSP;
+    else if (is_approx14(in))
+        return "approximations of 14 bits are by our own rule (unit/approx14)";
     return q != Q_COUNT && quirk[q] ? probes[q].text : NULL;
 }
 
 bool host_checks_vector(const ZydisDecodedInstruction *in, const ZydisDecodedOperand *ops)
 {
-    bool vector = in->encoding == ZYDIS_INSTRUCTION_ENCODING_VEX;
+    bool vector = in->encoding == ZYDIS_INSTRUCTION_ENCODING_VEX ||
+                  in->encoding == ZYDIS_INSTRUCTION_ENCODING_EVEX;
     unsigned least = 128;
 
     if (!quirk[Q_AC_VECTOR])

@@ -78,7 +78,12 @@ struct cpu_state {
     u64 fs_base, gs_base;
     u16 sel[6]; /* in encoding order; of 64-bit code CS and SS are 0x33 and 0x2b */
     _Alignas(64) u8 xsave[XSAVE_SIZE];
+    u64 mask[8]; /* as struct vcpu has AVX-512's state */
+    u8 zmm_high[16 * 32], zmm_above[16 * 64];
 };
+
+/* The bytes at `byte` of vector register `reg`, as far as its 16 go on. */
+u8 *state_vector(struct cpu_state *s, unsigned reg, unsigned byte);
 
 enum outcome_kind {
     OUT_EXCEPTION = 1, /* vector, err, cr2 hold; the state is the one in the exception's frame */
@@ -149,6 +154,7 @@ void value_vector(struct rng *r, u8 *out, unsigned bytes);
 void value_x87(struct rng *r, u8 out[10]);
 /* Legacy region, header and AVX part that XRSTOR accepts and that keeps as it is. */
 void value_xsave(struct rng *r, u8 out[XSAVE_SIZE], bool avx);
+void value_avx512(struct rng *r, struct cpu_state *s);
 
 /* host.c: in what the host's CPU is known to differ from the models. */
 enum host_quirk {
@@ -188,6 +194,8 @@ enum host_quirk {
     Q_BOUND,
     Q_SHA,
     Q_CR8,
+    Q_KMOV,
+    Q_EVEX_RSP,
     Q_COUNT
 };
 void host_probe(void); /* after native_init, before there is anything in the data window */
@@ -205,6 +213,7 @@ const char *host_undecoded(const struct icase *c, const struct outcome *n, const
 bool feature_in_model(enum cpu_model model, const ZydisDecodedInstruction *insn);
 const char *feature_host_lacks(const ZydisDecodedInstruction *insn);
 bool feature_avx(enum cpu_model model);
+bool feature_avx512(enum cpu_model model);
 bool feature_xsave(enum cpu_model model);
 bool feature_fsgsbase(enum cpu_model model);
 bool feature_umip(enum cpu_model model);
@@ -212,9 +221,11 @@ bool feature_umip(enum cpu_model model);
 void feature_decoder(enum cpu_model model, ZydisDecoder *dec);
 
 /* forms.c: every instruction form, found by sweeping the opcode maps. */
-enum { ENC_LEGACY, ENC_VEX };
+enum { ENC_LEGACY, ENC_VEX, ENC_EVEX };
 struct form {
     u8 enc, map, opcode, pp, w, l;
+    u8 b;        /* EVEX: broadcast, rounding */
+    bool masked; /* ... it needs a mask */
     u8 modrm;
     bool has_modrm, reg_free, rm_free, mem;
     u16 mnemonic;

@@ -8,6 +8,7 @@
  */
 #define _GNU_SOURCE
 #include <asm/ldt.h>
+#include <cpuid.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -109,6 +110,7 @@ static struct {
     u8 *frame; /* the ucontext */
     u8 *xsave;
     size_t xsize;
+    u32 wide[3]; /* where it has components 5, 6 and 7; 0: nowhere */
 } nat;
 
 /* Handlers that somebody else installed after native_init: the engine's. They get the signals that
@@ -181,6 +183,11 @@ static void learn(int sig, siginfo_t *info, void *ctx)
     memcpy(&magic, fp + 464, 4);
     memcpy(&ext, fp + 468, 4);
     nat.xsize = magic == 0x46505853 ? ext : 512;
+    for (unsigned i = 0; i < 3; i++) {
+        u32 a = 0, b = 0, c = 0, d = 0;
+        __cpuid_count(0xd, 5 + i, a, b, c, d);
+        nat.wide[i] = a && b + a <= nat.xsize ? b : 0;
+    }
     nat.block = aligned_alloc(64, 4096 + ((nat.xsize + 4095) & ~4095ul));
     nat.frame = nat.block + 1024;
     memcpy(nat.frame, uc, sizeof *uc);
@@ -273,6 +280,8 @@ u8 *native_mem(void)
     return (u8 *)T_DATA;
 }
 
+static const size_t wide_size[] = {64, 512, 1024};
+
 static const u8 greg_of[16] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP,
                                REG_RSI, REG_RDI, REG_R8,  REG_R9,  REG_R10, REG_R11,
                                REG_R12, REG_R13, REG_R14, REG_R15};
@@ -288,6 +297,10 @@ void native_run(const struct cpu_state *st, struct outcome *out)
     memcpy(nat.xsave, st->xsave, 464); /* the kernel's own words follow at 464 */
     if (nat.xsize > 512)
         memcpy(nat.xsave + 512, st->xsave + 512, MIN(nat.xsize - 512, XSAVE_SIZE - 512ul));
+    for (unsigned i = 0; i < 3 && nat.wide[i]; i++) {
+        const void *from[] = {st->mask, st->zmm_high, st->zmm_above};
+        memcpy(nat.xsave + nat.wide[i], from[i], wide_size[i]);
+    }
     native_shared.segments = st->sel[SEG_CS] != 0x33;
     for (unsigned i = 0; i < 4; i++)
         native_shared.in_sel[i] = st->sel[(const u8[]){SEG_DS, SEG_ES, SEG_FS, SEG_GS}[i]];
@@ -319,4 +332,8 @@ void native_run(const struct cpu_state *st, struct outcome *out)
     out->st.sel[SEG_CS] = (u16)uc->uc_mcontext.gregs[REG_CSGSFS];
     out->st.sel[SEG_SS] = (u16)(uc->uc_mcontext.gregs[REG_CSGSFS] >> 48);
     memcpy(out->st.xsave, uc->uc_mcontext.fpregs, nat.xsize > 512 ? XSAVE_SIZE : 512);
+    for (unsigned i = 0; i < 3 && nat.wide[i]; i++) {
+        void *to[] = {out->st.mask, out->st.zmm_high, out->st.zmm_above};
+        memcpy(to[i], (u8 *)uc->uc_mcontext.fpregs + nat.wide[i], wide_size[i]);
+    }
 }

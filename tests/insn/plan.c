@@ -310,15 +310,13 @@ static void plan_content(struct rng *r, struct icase *c, const ZydisDecodedOpera
 static void plan_vsib(struct rng *r, struct icase *c, const ZydisDecodedOperand *op)
 {
     unsigned reg = (unsigned)ZydisRegisterGetId(op->mem.index);
-    ZydisMnemonic m = c->insn.mnemonic;
-    bool dword = m == ZYDIS_MNEMONIC_VGATHERDPD || m == ZYDIS_MNEMONIC_VGATHERDPS ||
-                 m == ZYDIS_MNEMONIC_VPGATHERDD || m == ZYDIS_MNEMONIC_VPGATHERDQ;
+    bool dword = !(c->insn.opcode & 1);
+    unsigned n = c->insn.encoding == ZYDIS_INSTRUCTION_ENCODING_EVEX ? 64 : 32;
 
-    for (unsigned i = 0; i < (dword ? 8u : 4u); i++) {
+    for (unsigned at = 0; at < n; at += dword ? 4 : 8) {
         i64 v = (i64)(rng_below(r, 64) - 32) * (rng_chance(r, 10) ? 512 : 1);
-        unsigned at = i * (dword ? 4 : 8);
 
-        memcpy(c->st.xsave + (at < 16 ? 160 : 576 - 16) + 16 * reg + at, &v, dword ? 4 : 8);
+        memcpy(state_vector(&c->st, reg, at), &v, dword ? 4 : 8);
     }
 }
 

@@ -216,6 +216,34 @@ void value_xsave(struct rng *r, u8 out[XSAVE_SIZE], bool avx)
     memcpy(out + 512, &bv, 8);
 }
 
+static u64 value_mask(struct rng *r)
+{
+    switch (rng_below(r, 6)) {
+    case 0: return 0;
+    case 1: return ~0ull;
+    case 2: return 1ull << rng_below(r, 64);
+    case 3: return rng_u64(r) & rng_u64(r) & rng_u64(r);
+    default: return rng_u64(r);
+    }
+}
+
+void value_avx512(struct rng *r, struct cpu_state *s)
+{
+    for (unsigned i = 0; i < 8; i++)
+        s->mask[i] = value_mask(r);
+    value_vector(r, s->zmm_high, sizeof s->zmm_high);
+    value_vector(r, s->zmm_above, sizeof s->zmm_above);
+    s->xsave[512] |= XSAVE_AVX512;
+}
+
+u8 *state_vector(struct cpu_state *s, unsigned reg, unsigned byte)
+{
+    return reg >= 16   ? s->zmm_above + 64 * (reg - 16) + byte
+           : byte < 16 ? s->xsave + 160 + 16 * reg + byte
+           : byte < 32 ? s->xsave + 576 + 16 * reg + byte - 16
+                       : s->zmm_high + 32 * reg + byte - 32;
+}
+
 enum code_size test_code;
 struct cpu_choice test_cpu;
 

@@ -37,6 +37,7 @@ def boot(name, options, kind="linux", cost=3):
 
 boot("cloud-v2", ())
 boot("cloud-v3", ("--cpu", "x86-64-v3"))
+boot("cloud-v4", ("--cpu", "x86-64-v4"))
 boot("generic", ("--memory", "1G"), "generic", cost=10)
 boot("generic-v3", ("--memory", "1G", "--cpu", "x86-64-v3"), "generic", cost=10)
 boot("generic-zen2", ("--memory", "1G", "--cpu", "zen2"), "generic", cost=10)

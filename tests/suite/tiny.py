@@ -5,7 +5,7 @@ import re
 from suite.harness import CRASH, DAMAGE, DIVERGED, ERROR, FINE, HALTED, IMAGES, ROOT, cpu, test
 
 ENDS = {"triplefault": CRASH, "haltforever": HALTED}
-OWN_TEST = {"echo", "edge", "random", "spin", "startup", "windows"}
+OWN_TEST = {"avx512", "echo", "edge", "random", "spin", "startup", "windows"}
 COMMON = {"lib", "irq", "virtio_gpu"}
 SCREEN = ("--gpu", "2d,xres=96,yres=64")
 OPTIONS = {"gpu": SCREEN, "gpu_hostile": SCREEN}
@@ -32,6 +32,7 @@ for model in ("nehalem", "haswell", "skylake-server", "icelake-server", "zen2"):
     guest("named", model)
     guest("asks", model)
     guest("counters", model)
+guest("avx512", "v4")
 
 
 @test("tiny/other-maker")

@@ -218,12 +218,16 @@ insn("zen2")
 # Features more and less than a model has: nothing of what is not there is executed.
 insn("v2,+aes,+sha_ni,+adx,+gfni,+avx,-cx16,-popcnt,-lahf_lm", "features-more")
 insn("icelake-server,-avx,-avx2,-fma,-f16c,-vaes,-vpclmulqdq,-sha_ni,-bmi1,-movbe,-xsave", "features-less")
+# AVX-512, and all else that the host has.
+insn("v4")
+insn("host", "host")
 # Compatibility mode, with segments of an LDT: bases, limits, types.
 insn("v2", "compat-v2", "--code", 32)
 insn("v3", "compat-v3", "--code", 32)
 insn("icelake-server", "compat-icelake-server", "--code", 32)
 insn("zen2", "compat-zen2", "--code", 32)
 insn("v3", "compat16-v3", "--code", 16)
+insn("v4", "compat-v4", "--code", 32)
 # By today's rules: what is undefined is what a table of the test's own says.
 insn("v2", "canonical-v2", "--canonical")
 insn("v3", "canonical-v3", "--canonical")
@@ -262,6 +266,8 @@ def programs(name, model, *options, env=None, cost=8):
 programs("v2", "v2")
 programs("v3", "v3")
 programs("icelake-server", "icelake-server")
+programs("v4", "v4")
+programs("v4-clobber-hot", "v4", env={"REPRISE_TEST_CLOBBER": 1, "REPRISE_TEST_HOT": 1})
 programs("interrupts", "v2", "--interrupts")
 programs("random-compat", "v2,+rdrand,+rdseed,+sha_ni", "--code", 32)
 programs("compat", "v3", "--code", 32)

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cpu/features.h"
 #include "cpu/x86/insn.h"
 
 static enum code_size code; /* of what is decoded */
@@ -73,6 +74,15 @@ static u64 mix(u64 hash, const void *p, size_t size)
     X(imm_register)                                                                                \
     X(small)
 
+/* ... and of AVX-512. */
+#define FIELDS_512(X)                                                                              \
+    X(mask)                                                                                        \
+    X(elem)                                                                                        \
+    X(lanes)                                                                                       \
+    X(packed)                                                                                      \
+    X(merges)                                                                                      \
+    X(small)
+
 static u64 digest(u64 hash, const struct insn *in)
 {
     hash = mix(hash, &in->treat, 1);
@@ -84,6 +94,9 @@ static u64 digest(u64 hash, const struct insn *in)
     FIELDS(X)
     if (code != CODE_64) {
         FIELDS_SMALL(X)
+    }
+    if (in->needs == N_AVX512) {
+        FIELDS_512(X)
     }
 #undef X
     return mix(hash, in->keep, sizeof(in->keep));
@@ -98,6 +111,7 @@ static void show(enum cpu_model model, const u8 *bytes)
     printf("%s:", text);
 #define X(field) printf(" " #field "=%llx", (unsigned long long)in.field);
     FIELDS(X)
+    FIELDS_512(X)
 #undef X
     printf("\n");
 }
@@ -159,13 +173,21 @@ static u64 one(enum cpu_model model, const u8 *head, unsigned head_len, unsigned
     return hash;
 }
 
+/* v2, v3 and v4, as tests name them. */
+static const char *short_name(enum cpu_model model)
+{
+    bool level = model <= CPU_X86_64_V3 || model == CPU_X86_64_V4;
+    return cpu_model_name(model) + (level ? strlen("x86-64-") : 0);
+}
+
 static u64 group(enum cpu_model model, const struct group *g, bool verbose)
 {
     u64 sum = 0xcbf29ce484222325ull;
     for (unsigned opcode = 0; opcode < 256; opcode++) {
         u64 hash = one(model, g->head, g->head_len, opcode);
         if (verbose)
-            printf("v%d %s %02x %016llx\n", model + 1, g->name, opcode, (unsigned long long)hash);
+            printf("%s %s %02x %016llx\n", short_name(model), g->name, opcode,
+                   (unsigned long long)hash);
         sum = mix(sum, &hash, sizeof(hash));
     }
     return sum;
@@ -217,10 +239,58 @@ static u64 evex(enum cpu_model model, bool verbose)
     return sum;
 }
 
-/* v2 and v3, as tests name them. */
-static const char *short_name(enum cpu_model model)
+/* EVEX on a CPU that has all of AVX-512 that there is here: lengths, broadcasts, masks. */
+static u64 evex_on(const u32 *words, unsigned map, unsigned pp_w, bool verbose)
 {
-    return cpu_model_name(model) + (model <= CPU_X86_64_V3 ? strlen("x86-64-") : 0);
+    u64 sum = 0xcbf29ce484222325ull;
+    static const u8 tail[] = {0x8a, 0x11, 0x22, 0x33, 0x44, 0x05};
+    for (unsigned opcode = 0; opcode < 256; opcode++) {
+        u64 hash = 0xcbf29ce484222325ull;
+        for (unsigned k = 0; k < 24; k++) /* L, b; no mask, k3, k3 with zeroing, vvvv */
+            for (unsigned modrm = 0; modrm < 256; modrm += 9) {
+                u8 bytes[16] = {0x62, (u8)(0xf0 | map), (u8)(0x7c | (pp_w & 3) | (pp_w & 4) << 5)};
+                struct insn in;
+                bytes[3] = (u8)((k & 3) << 5 | (k & 4) << 2 | 8 | (k & 8 ? 3 : 0));
+                if (k & 16) {
+                    bytes[2] ^= 0x28;
+                    bytes[3] |= k & 8 ? 0x80 : 0;
+                }
+                bytes[4] = (u8)opcode;
+                bytes[5] = (u8)modrm;
+                memcpy(bytes + 6, tail, sizeof(tail));
+                insn_decode(words, code, 0, bytes, 15, &in);
+                hash = digest(hash, &in);
+            }
+        if (verbose)
+            printf("v4 62-%u-%u %02x %016llx\n", map, pp_w, opcode, (unsigned long long)hash);
+        sum = mix(sum, &hash, sizeof(hash));
+    }
+    return sum;
+}
+
+static void avx512(bool verbose)
+{
+    struct cpu_choice c;
+    struct err err;
+    if (cpu_change(CPU_X86_64_V4,
+                   "+aes,+pclmulqdq,+gfni,+vaes,+vpclmulqdq,+avx512ifma,+avx512vbmi,+avx512_vbmi2,"
+                   "+avx512_vnni,+avx512_bitalg,+avx512_vpopcntdq",
+                   &c, &err)) {
+        fprintf(stderr, "decoded: %s\n", err.text);
+        exit(1);
+    }
+    for (code = CODE_64; code <= CODE_32; code++)
+        for (unsigned map = 1; map <= 3; map++) {
+            u64 sum = 0xcbf29ce484222325ull;
+            for (unsigned pp_w = 0; pp_w < 8; pp_w++) {
+                u64 hash = evex_on(c.words, map, pp_w, verbose);
+                sum = mix(sum, &hash, sizeof(hash));
+            }
+            if (!verbose)
+                printf("v4 evex %s map %u %016llx\n", code == CODE_64 ? "code 64" : "code 32", map,
+                       (unsigned long long)sum);
+        }
+    code = CODE_64;
 }
 
 static enum cpu_model by_name(const char *name)
@@ -266,6 +336,10 @@ int main(int argc, char **argv)
             printf("%s %s %016llx\n", short_name(model), rows[i].name,
                    (unsigned long long)rows[i].hash);
     }
+    u64 masks = vex(CPU_X86_64_V4, 0xc4, 1, 3, verbose);
+    if (!verbose)
+        printf("v4 vex %016llx\n", (unsigned long long)masks);
+    avx512(verbose);
     /* Without groups that are other instructions there: REX, VEX, EVEX. */
     static const char *const names[] = {"", "code 32", "code 16", "real mode"};
     _Static_assert(ARRAY_SIZE(names) == CODE_SIZES, "each has a name");

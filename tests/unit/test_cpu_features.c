@@ -51,7 +51,7 @@ static void refused(void **state)
         const char *text, *says;
     } rows[] = {
         {"", "no model ''"},
-        {"x86-64-v4", "AVX-512"},
+        {"x86-64-v5", "is x86-64-v"},
         {"hasswell", "is haswell meant?"},
         {"x86-64-v2,", "ends with a comma"},
         {"x86-64-v2,,+avx", "neither +FEATURE nor -FEATURE"},
@@ -59,7 +59,8 @@ static void refused(void **state)
         {"x86-64-v2,+", "no feature ''"},
         {"x86-64-v2,+sse4_3", "is sse4_1 meant?"},
         {"x86-64-v2,+xyzzyplugh", "`reprise cpu list`"},
-        {"x86-64-v2,+avx512f", "avx512f is not executed here: AVX-512"},
+        {"x86-64-v2,+avx512f",
+         "avx512f needs avx2, which the model x86-64-v2 lacks: +fma,+avx,+f16c,+avx2,+avx512f"},
         {"x86-64-v2,+rtm", "rtm is not executed here"},
         {"x86-64-v2,+clzero", "clzero is not executed here, on any host"},
         {"x86-64-v2,+avx2", "avx2 needs avx, which the model x86-64-v2 lacks: +avx,+avx2"},

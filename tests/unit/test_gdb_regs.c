@@ -135,11 +135,11 @@ static void test_narrow(void **state)
     struct err err;
     u32 v = 0x12345678;
     cpu.seg_attr[SEG_CS] = ATTR_P | ATTR_S | ATTR_DB;
-    assert_int_equal(gdb_view(&cpu, true), GDB_VIEW_AVX | GDB_VIEW_32 | GDB_VIEW_LONG);
+    assert_int_equal(gdb_view(&cpu, GDB_VIEW_AVX), GDB_VIEW_AVX | GDB_VIEW_32 | GDB_VIEW_LONG);
     assert_int_equal(gdb_reg_find(GDB_RIP, GDB_VIEW_32 | GDB_VIEW_LONG)->bits, 64);
     assert_int_equal(gdb_reg_find(GDB_RIP, GDB_VIEW_32)->bits, 32);
     cpu.seg_attr[SEG_CS] |= ATTR_L;
-    assert_int_equal(gdb_view(&cpu, false), 0);
+    assert_int_equal(gdb_view(&cpu, 0), 0);
     cpu.gpr[RAX] = 0xffffffff12345678;
     assert_string_equal(gdb_reg_find(0, GDB_VIEW_32)->name, "eax");
     assert_int_equal(gdb_reg_write_view(&cpu, &beside, 0, GDB_VIEW_32, (const u8 *)&v, &err), 0);
@@ -164,7 +164,7 @@ static void test_linear_pc(void **state)
     cpu.seg_base[SEG_CS] = 0xf0000;
     cpu.seg_limit[SEG_CS] = 0xffff;
     cpu.rip = 0xfff0;
-    assert_int_equal(gdb_view(&cpu, false), view);
+    assert_int_equal(gdb_view(&cpu, 0), view);
     assert_true(gdb_reg_read(&cpu, &beside, GDB_RIP, (u8 *)&v));
     assert_int_equal(v, 0xffff0);
     v = 0xf1234;

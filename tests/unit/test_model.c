@@ -22,7 +22,8 @@ static void names(void **state)
 {
     assert_string_equal(cpu_model_name(CPU_X86_64_V2), "x86-64-v2");
     assert_int_equal(cpu_model_find("x86-64-v3"), CPU_X86_64_V3);
-    assert_int_equal(cpu_model_find("x86-64-v4"), CPU_MODEL_NONE);
+    assert_int_equal(cpu_model_find("x86-64-v4"), CPU_X86_64_V4);
+    assert_int_equal(cpu_model_find("x86-64-v5"), CPU_MODEL_NONE);
     assert_int_equal(cpu_model_find(""), CPU_MODEL_NONE);
     assert_null(cpu_model_name(CPU_MODEL_NONE));
     assert_null(cpu_model_name(99));
@@ -255,6 +256,16 @@ static void levels(void **state)
     assert_int_equal(id(CPU_X86_64_V3, 0xd, 0).ebx, 576); /* XCR0 is 1 */
     assert_int_equal(id(CPU_X86_64_V3, 0xd, 2).eax, 256);
     assert_int_equal(id(CPU_X86_64_V2, 0xd, 2).eax, 0);
+    a = id(CPU_X86_64_V3, 7, 0), b = id(CPU_X86_64_V4, 7, 0);
+    assert_int_equal(b.ebx, a.ebx | 1u << 16 | 1u << 17 | 1u << 28 | 1u << 30 | 1u << 31);
+    assert_int_equal(b.ecx, a.ecx);
+    assert_int_equal(id(CPU_X86_64_V4, 1, 0).ecx, id(CPU_X86_64_V3, 1, 0).ecx);
+    assert_int_equal(id(CPU_X86_64_V4, 0xd, 0).ecx, 2688);
+    assert_int_equal(id(CPU_X86_64_V4, 0xd, 0).eax, 0xe7);
+    assert_int_equal(id(CPU_X86_64_V4, 0xd, 5).ebx, 1088); /* where Intel's CPUs have them */
+    assert_int_equal(id(CPU_X86_64_V4, 0xd, 7).ebx, 1664);
+    assert_int_equal(id(CPU_X86_64_V3, 0xd, 7).eax, 0);
+    assert_int_equal(cpu_xsave_size(0x1f), 832);
     assert_int_equal(cpu_words_xcr0(cpu_model_words(CPU_X86_64_V2)), 3);
     assert_int_equal(cpu_words_xcr0(cpu_model_words(CPU_X86_64_V3)), 7);
 }
@@ -345,8 +356,9 @@ static void parts(void **state)
 static void frozen(void **state)
 {
     static const u64 hashes[] = {
-        0x9cf7ddf7b4303354ull, 0xe797bea0209c633full, 0x5aec6a1ddb1b14abull, 0xf50f33c18701e3bbull,
-        0xf59b59c703973fe1ull, 0x141031fb9b4b4094ull, 0xa33005c55c20d558ull, 0xab6cdc571d3e97d2ull};
+        0x9cf7ddf7b4303354ull, 0xe797bea0209c633full, 0x5aec6a1ddb1b14abull,
+        0xf50f33c18701e3bbull, 0xf59b59c703973fe1ull, 0x141031fb9b4b4094ull,
+        0xa33005c55c20d558ull, 0xab6cdc571d3e97d2ull, 0x46033427da71687cull};
     for (enum cpu_model m = CPU_MODEL_FIRST; m <= CPU_MODEL_LAST; m++) {
         static const u32 bases[] = {0, 0x40000000, 0x80000000};
         u64 h = ARCH_CAPABILITIES_VALUE;
