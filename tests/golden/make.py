@@ -32,6 +32,7 @@ RECORDINGS = {
     "smc": ("smc", ["--cpu", "x86-64-v3"], {"avx2": True}),
     "interrupts": ("interrupts", []),
     "undefined": ("undefined", []),
+    "avx512": ("avx512", ["--cpu", "x86-64-v4"], {"avx512": True}),
     "paging": ("paging", ["--memory", "32M"]),
     "compat": ("compat", []),
     "counters": ("counters", ["--cpu", "nehalem"]),
@@ -120,7 +121,7 @@ def main():
         if "end" in before and name not in sys.argv[1:]:
             continue
         images = {k: before[k] for k in ("images", "maker") if k in before}
-        kept[name] = {k: more[k] for k in ("killed", "disks", "avx2", "cost", "parts") if k in more} | images
+        kept[name] = {k: more[k] for k in ("killed", "disks", "avx2", "avx512", "cost", "parts") if k in more} | images
         with tempfile.TemporaryDirectory() as place, open(os.devnull, "w", encoding="ascii") as log:
             t = harness.Case("rel", pathlib.Path(place) / name, log)
             t.dir.mkdir()
