@@ -3,7 +3,7 @@
  * results against known answers, that signals keep the floating-point state, and page protection
  * under churn. Prints "OK NAME" or "BAD NAME: got, want" per check; exit status 1 after any BAD.
  *
- *     check v2|v3
+ *     check v2|v3|v4
  */
 #define _GNU_SOURCE
 #include <immintrin.h>
@@ -359,7 +359,7 @@ static void memory(void)
 
 int main(int argc, char **argv)
 {
-    int v3 = argc > 1 && !strcmp(argv[1], "v3");
+    int v3 = argc > 1 && (!strcmp(argv[1], "v3") || !strcmp(argv[1], "v4"));
     setvbuf(stdout, NULL, _IOLBF, 0);
     same("AVX2 is there if the model has it", (uint64_t)(__builtin_cpu_supports("avx2") != 0),
          (uint64_t)v3);

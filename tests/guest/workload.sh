@@ -1,6 +1,6 @@
 #!/bin/sh
 # The workload of the boot tests: runs in the guest, prints "OK NAME RESULT" per step; the test
-# knows the right results. MODEL, in the environment: v2 or v3.
+# knows the right results. MODEL, in the environment: v2, v3 or v4.
 cd /tmp || exit 1
 
 ok() {

@@ -83,9 +83,17 @@ class Result:
         return self.err.decode("utf-8", "replace")
 
 
+def host_has(*flags):
+    found = re.search(r"^flags\s*:(.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.M)
+    return bool(found) and set(flags) <= set(found.group(1).split())
+
+
 def host_has_avx2():
-    flags = re.search(r"^flags\s*:(.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.M)
-    return bool(flags) and {"avx2", "bmi2", "fma", "movbe"} <= set(flags.group(1).split())
+    return host_has("avx2", "bmi2", "fma", "movbe")
+
+
+def host_has_avx512():
+    return host_has("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 
 
 class Case:
