@@ -131,31 +131,24 @@ static void tables(void **state)
     }
 }
 
+#define HOSTS(insn, x)                                                                             \
+    __asm__ volatile("vmovq %0, %%xmm0; " insn " %%xmm0, %%xmm0, %%xmm0; vmovq %%xmm0, %0"         \
+                     : "+r"(x)                                                                     \
+                     :                                                                             \
+                     : "xmm0")
 __attribute__((target("avx512f"))) static u64 hosts(bool root, bool wide, u64 x, u32 mxcsr)
 {
     u64 out = x;
     u32 usual = 0x1f80;
     __asm__ volatile("ldmxcsr %0" : : "m"(mxcsr));
     if (wide && root)
-        __asm__ volatile("vmovq %0, %%xmm0; vrsqrt14sd %%xmm0, %%xmm0, %%xmm0; vmovq %%xmm0, %0"
-                         : "+r"(out)
-                         :
-                         : "xmm0");
+        HOSTS("vrsqrt14sd", out);
     else if (wide)
-        __asm__ volatile("vmovq %0, %%xmm0; vrcp14sd %%xmm0, %%xmm0, %%xmm0; vmovq %%xmm0, %0"
-                         : "+r"(out)
-                         :
-                         : "xmm0");
+        HOSTS("vrcp14sd", out);
     else if (root)
-        __asm__ volatile("vmovq %0, %%xmm0; vrsqrt14ss %%xmm0, %%xmm0, %%xmm0; vmovq %%xmm0, %0"
-                         : "+r"(out)
-                         :
-                         : "xmm0");
+        HOSTS("vrsqrt14ss", out);
     else
-        __asm__ volatile("vmovq %0, %%xmm0; vrcp14ss %%xmm0, %%xmm0, %%xmm0; vmovq %%xmm0, %0"
-                         : "+r"(out)
-                         :
-                         : "xmm0");
+        HOSTS("vrcp14ss", out);
     __asm__ volatile("ldmxcsr %0" : : "m"(usual));
     return wide ? out : (u32)out;
 }

@@ -224,7 +224,7 @@ static int each_element(struct core *d, struct insn *in, bool store)
         if (!store)
             clear_from(d, v.e.reg, v.n * v.elem);
     }
-    put64(d->cpu.xsave + 512, in_use(&d->cpu, d->xmask));
+    park_changed(d);
     return r;
 }
 
@@ -245,31 +245,61 @@ struct format {
     u64 exponents;     /* the largest one, of infinity */
 };
 
+/* A number's parts. A denormal one is as if its exponent had more bits. */
+struct parts {
+    u64 sign; /* where the result has it */
+    u64 fraction;
+    i64 exponent;
+    bool zero, infinite, nan;
+};
+
+static struct parts parts_of(const struct format *f, u64 x, bool daz)
+{
+    u64 one = 1ull << f->fraction;
+    struct parts p = {.sign = x & (f->exponents + 1) << f->fraction,
+                      .fraction = x & (one - 1),
+                      .exponent = (i64)(x >> f->fraction & f->exponents)};
+    bool last = p.exponent == (i64)f->exponents;
+    p.nan = last && p.fraction;
+    p.infinite = last && !p.fraction;
+    p.zero = !p.exponent && (!p.fraction || daz);
+    if (p.exponent || p.zero)
+        return p;
+    for (p.exponent = 1; !(p.fraction & one); p.exponent--)
+        p.fraction <<= 1;
+    p.fraction &= one - 1;
+    return p;
+}
+
+static u64 infinity(const struct format *f)
+{
+    return f->exponents << f->fraction;
+}
+
+static u64 quiet(const struct format *f)
+{
+    return 1ull << (f->fraction - 1);
+}
+
 static u64 rcp14(const struct format *f, u64 x, bool daz, bool ftz)
 {
-    u64 sign = x >> (f->fraction == 23 ? 31 : 63) & 1;
-    u64 e = x >> f->fraction & f->exponents, m = x & ((1ull << f->fraction) - 1);
-    u64 top = f->exponents << f->fraction, s = sign << (f->fraction == 23 ? 31 : 63);
-    i64 bias = (i64)(f->exponents >> 1), exp = (i64)e;
-    if (e == f->exponents)
-        return m ? x | 1ull << (f->fraction - 1) : s;
-    if (!e) {
-        if (!m || daz)
-            return s | top;
-        for (exp = 1; !(m >> f->fraction); exp--)
-            m <<= 1;
-        m &= (1ull << f->fraction) - 1;
-    }
+    struct parts p = parts_of(f, x, daz);
+    if (p.nan)
+        return x | quiet(f);
+    if (p.infinite)
+        return p.sign;
+    if (p.zero)
+        return p.sign | infinity(f);
     /* 1.m as 32 bits; 2^63 by it has 32 bits, or 33 of a power of two. */
-    u64 whole = 1ull << 31 | (f->fraction == 23 ? m << 8 : m >> 21);
+    u64 whole = 1ull << 31 | (f->fraction == 23 ? p.fraction << 8 : p.fraction >> 21);
     u64 q = (1ull << 63) / whole;
-    i64 out = 2 * bias - exp - 1;
+    i64 out = (i64)(f->exponents >> 1) * 2 - p.exponent - 1;
     if (q >> 32) {
         q >>= 1;
         out++;
     }
     if (out >= (i64)f->exponents)
-        return s | top;
+        return p.sign | infinity(f);
     q = (q + (1u << 16)) >> 17; /* 1 and 14 bits */
     if (q >> 15) {
         q >>= 1;
@@ -280,35 +310,27 @@ static u64 rcp14(const struct format *f, u64 x, bool daz, bool ftz)
     }
     u64 fraction = (q & 0x3fff) << (f->fraction - 14);
     if (out > 0)
-        return s | (u64)out << f->fraction | fraction;
+        return p.sign | (u64)out << f->fraction | fraction;
     if (ftz)
-        return s;
-    return s | (fraction | 1ull << f->fraction) >> (1 - out);
+        return p.sign;
+    return p.sign | (fraction | 1ull << f->fraction) >> (1 - out);
 }
 
 static u64 rsqrt14(const struct format *f, u64 x, bool daz)
 {
-    u64 sign = x >> (f->fraction == 23 ? 31 : 63) & 1;
-    u64 e = x >> f->fraction & f->exponents, m = x & ((1ull << f->fraction) - 1);
-    u64 top = f->exponents << f->fraction, quiet = 1ull << (f->fraction - 1);
-    u64 s = sign << (f->fraction == 23 ? 31 : 63);
-    i64 bias = (i64)(f->exponents >> 1), exp = (i64)e;
-    if (e == f->exponents && m)
-        return x | quiet;
-    if (!e && (!m || daz))
-        return s | top;
-    if (sign)
-        return s | top | quiet;
-    if (e == f->exponents)
+    struct parts p = parts_of(f, x, daz);
+    i64 bias = (i64)(f->exponents >> 1);
+    if (p.nan)
+        return x | quiet(f);
+    if (p.zero)
+        return p.sign | infinity(f);
+    if (p.sign)
+        return p.sign | infinity(f) | quiet(f);
+    if (p.infinite)
         return 0;
-    if (!e) {
-        for (exp = 1; !(m >> f->fraction); exp--)
-            m <<= 1;
-        m &= (1ull << f->fraction) - 1;
-    }
     /* 1.m, or twice that of an odd exponent, with 28 bits after the point. */
-    i64 power = exp - bias;
-    u64 v = (1ull << f->fraction | m);
+    i64 power = p.exponent - bias;
+    u64 v = 1ull << f->fraction | p.fraction;
     v = f->fraction == 23 ? v << 5 : v >> 24;
     if (power & 1)
         v <<= 1;
@@ -396,6 +418,6 @@ HELPER(approx14)
     for (unsigned b = elem; scalar && b < 16; b++)
         *vector_at(d, e.reg, b) = *vector_at(d, e.vvvv, b);
     clear_from(d, e.reg, scalar ? 16 : e.bytes);
-    put64(d->cpu.xsave + 512, in_use(&d->cpu, d->xmask));
+    park_changed(d);
     return DONE;
 }

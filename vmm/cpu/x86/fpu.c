@@ -76,7 +76,7 @@ HELPER(fninit)
 {
     core_park(d);
     reset_x87(d);
-    put64(d->cpu.xsave + 512, in_use(&d->cpu, d->xmask));
+    park_changed(d);
     return DONE;
 }
 
@@ -178,7 +178,7 @@ HELPER(x87_env)
     put16(x + 6, d->fop & 0x7ff);
     put64(x + 8, d->fip);
     put64(x + 16, d->fdp);
-    put64(x + 512, in_use(&d->cpu, d->xmask));
+    park_changed(d);
     return DONE;
 }
 
@@ -275,7 +275,7 @@ HELPER(fxrstor)
         for (unsigned i = 160; i < 160 + vector_bytes(d); i += 8)
             put64(x + i, get64(img + i));
     }
-    put64(x + 512, in_use(&d->cpu, d->xmask));
+    park_changed(d);
     return DONE;
 }
 
@@ -419,7 +419,7 @@ HELPER(xrstor)
         else
             zero(avx512_part(&d->cpu, i), avx512_bytes(d, rfbm, i));
     }
-    put64(x + 512, in_use(&d->cpu, d->xmask));
+    park_changed(d);
     return DONE;
 }
 

@@ -28,6 +28,11 @@ static void put_avx512(struct core *d, u8 *image)
         copy64(image + d->xs_at[i - 5], avx512_part(&d->cpu, i), cpu_xsave_part(i).size);
 }
 
+void park_changed(struct core *d)
+{
+    put64(d->cpu.xsave + 512, in_use(&d->cpu, d->xmask));
+}
+
 void park_init_image(struct core *d)
 {
     u8 *x = d->cpu.xsave;
@@ -77,7 +82,7 @@ void park_take_image(struct core *d, const u8 *h)
     put16(x + 6, d->fop & 0x7ff);
     put64(x + 8, d->fip);
     put64(x + 16, d->fdp);
-    put64(x + 512, in_use(&d->cpu, d->xmask));
+    park_changed(d);
     d->parked = true;
 }
 

@@ -7,6 +7,8 @@
 /* Into cpu.xsave, canonical; and back into the host's registers. */
 void core_park(struct core *d);
 void core_unpark(struct core *d);
+/* The parked state has other contents: XSTATE_BV as they are. */
+void park_changed(struct core *d);
 /* The image at power-on. */
 void park_init_image(struct core *d);
 /* An XSAVE image (standard format) of the guest's registers into cpu.xsave, canonical. */

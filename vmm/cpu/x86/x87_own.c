@@ -458,7 +458,7 @@ HELPER(x87_own)
     core_park(d);
     x87_execute(op_of(in), d->cpu.xsave);
     exec_x87_pointers(d, in);
-    put64(d->cpu.xsave + 512, in_use(&d->cpu, d->xmask));
+    park_changed(d);
     return DONE;
 }
 
