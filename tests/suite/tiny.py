@@ -5,7 +5,7 @@ import re
 from suite.harness import CRASH, DAMAGE, DIVERGED, ERROR, FINE, HALTED, IMAGES, ROOT, cpu, test
 
 ENDS = {"triplefault": CRASH, "haltforever": HALTED}
-OWN_TEST = {"avx512", "echo", "edge", "random", "spin", "startup", "windows"}
+OWN_TEST = {"avx512", "echo", "edge", "inuse", "random", "spin", "startup", "windows"}
 COMMON = {"lib", "irq", "virtio_gpu"}
 SCREEN = ("--gpu", "2d,xres=96,yres=64")
 OPTIONS = {"gpu": SCREEN, "gpu_hostile": SCREEN}
@@ -33,6 +33,17 @@ for model in ("nehalem", "haswell", "skylake-server", "icelake-server", "zen2"):
     guest("asks", model)
     guest("counters", model)
 guest("avx512", "v4")
+
+
+@test("tiny/in-use")
+def in_use(t):
+    """XSTATE_BV where C has executed a gather: the same by blocks and by single instructions."""
+    t.need_model("v3")
+    r = t.tiny("rec", "inuse", "--cpu", cpu("v3"))
+    t.lacks(r.text, "^FAIL")
+    for slice in 1, 3, 7:
+        t.same("rec", r, "--verify", env={"REPRISE_TEST_SLICE": str(slice)})
+    t.same("rec", t.tiny("stepped", "inuse", "--cpu", cpu("v3"), env={"REPRISE_TEST_SLICE": "1"}), "--verify")
 
 
 @test("tiny/other-maker")

@@ -157,6 +157,7 @@ static int gather(struct core *d, struct insn *in)
         vector_clear_high(d, dst);
         vector_clear_high(d, v.vvvv);
     }
+    park_changed(d);
     return fault;
 }
 
@@ -177,6 +178,7 @@ HELPER(vzero)
             *vector_at(d, r, b) = 0;
     for (unsigned r = 0; r < 8; r++)
         vector_clear_high(d, r);
+    park_changed(d);
     return DONE;
 }
 
@@ -230,5 +232,6 @@ HELPER(approx)
         *(u32 *)(void *)vector_at(d, f.dst, i) = 0;
     if (f.vex)
         vector_clear_high(d, f.dst);
+    park_changed(d);
     return DONE;
 }
