@@ -202,6 +202,7 @@ static const struct probe probes[Q_COUNT] = {
     [Q_BOUND] = {"BOUND reads both bounds before it compares", 2, {0x62, 0x03}, is_pf,
                  .rax = 0x80000000, .rbx = HOLE - 4, .code32 = true},
     [Q_CR8] = {"LOCK MOV CR0 is MOV CR8", 4, {0xf0, 0x0f, 0x20, 0xc0}, is_gp},
+    [Q_VERW] = {"LOCK VERW of memory is VERW", 4, {0xf0, 0x0f, 0x00, 0x2b}, runs, .rbx = PLACE},
     [Q_KMOV] = {"KMOVD with VEX.W moves 64 bits in 32-bit code", 5, {0xc4, 0xe1, 0xfb, 0x92, 0xc8},
                 wide_mask, .rax = 1ull << 40, .code32 = true},
     [Q_EVEX_RSP] = {"EVEX with X and RSP as a source does not see a push before", 7,
@@ -436,6 +437,8 @@ const char *host_undecoded(const struct icase *c, const struct outcome *n, const
     if (quirk[Q_CR8] && lock && b[0] == 0x0f && (b[1] & 0xfd) == 0x20 && n->vector == EXC_GP &&
         n->st.rip == c->address)
         return probes[Q_CR8].text;
+    if (quirk[Q_VERW] && lock && b[0] == 0x0f && b[1] == 0 && (b[2] & 0x38) == 0x28 && b[2] < 0xc0)
+        return probes[Q_VERW].text;
     if (quirk[Q_LOCK] && lock && b[0] == 0x0f && (b[1] == 0 || (b[1] & 0xfc) == 0x20) &&
         (n->vector == EXC_PF || n->vector == EXC_GP || n->vector == EXC_SS ||
          n->vector == EXC_AC) &&

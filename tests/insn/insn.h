@@ -194,6 +194,7 @@ enum host_quirk {
     Q_BOUND,
     Q_SHA,
     Q_CR8,
+    Q_VERW,
     Q_KMOV,
     Q_EVEX_RSP,
     Q_COUNT
