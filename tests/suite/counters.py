@@ -132,6 +132,30 @@ def rr_zen(t):
     t.same("rr", r, timeout=600)
 
 
+@test("counters/cpus", cost=60)
+def cpus(t):
+    """Each CPU has counters of its own: a program has the same numbers on each; samples of all; rr on one of them."""
+    # With the kernel's watch on how long its NMIs take, which includes other CPUs' turns, samples are left out.
+    script = ("echo 0 >/proc/sys/kernel/perf_cpu_time_max_percent\nexport on='/proc/1/root/bin/busybox taskset'\n"
+              "for mask in 1 2 4; do $on $mask perf stat -x, -e instructions:u,branches:u work 50 2>&1; done\n"
+              "perf stat -x, -a -A -e instructions:u $on 2 work 5000 2>&1\n"
+              "perf record -q -e branches:u -c 10007 -a -o /tmp/p sh -c 'for mask in 1 2 4; do $on $mask work 10000 & done; wait' >/dev/null\n"
+              "perf script -i /tmp/p -F comm,cpu,ip | grep '^ *work' >/tmp/samples\n"
+              "for cpu in 0 1 2; do echo sampled $(grep -c \"\\[00$cpu\\]\" /tmp/samples); done\n"
+              "rr record threads >/tmp/a 2>/dev/null\nrr replay -a >/tmp/b 2>/dev/null\ncmp /tmp/a /tmp/b && cat /tmp/b\n")
+    r = counters(t, "rec", script, "--cpus", "3", append="nmi_watchdog=1", timeout=600)
+    alone = re.findall(r"^(\d+),,(\S+:u),\d+,100\.00", r.text, re.M)
+    t.check(len(alone) == 6 and alone[:2] == alone[2:4] == alone[4:], "the same numbers on each CPU")
+    each = [int(n) for n in re.findall(r"^CPU\d,(\d+),,instructions:u", r.text, re.M)]
+    t.check(len(each) == 3 and each[1] > 5000000 and max(each[0], each[2]) < 100000, "user instructions are CPU 1's")
+    samples = [int(n) for n in re.findall(r"^sampled (\d+)", r.text, re.M)]
+    t.check(len(samples) == 3 and min(samples) > 50 and max(samples) - min(samples) < 3, "as many samples of each CPU")
+    t.has(r.text, r"^3200 turns of 8 threads")
+    t.same("rec", r, timeout=600)
+    t.same("rec", r, env={"REPRISE_TEST_SLICE": 9973}, timeout=600)
+    return f"{alone[0][0]} instructions, {alone[1][0]} branches on each; samples {samples}"
+
+
 @test("counters/options")
 def options(t):
     """--pmu on is refused where there are none."""
