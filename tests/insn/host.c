@@ -419,7 +419,7 @@ const char *host_undecoded(const struct icase *c, const struct outcome *n, const
     const u8 *b = c->code;
     bool lock = false;
 
-    if (c->decoded || e->kind != OUT_EXCEPTION || e->vector != EXC_UD || e->st.rip != c->address)
+    if (c->decoded || e->kind != OUT_EXCEPTION || e->st.rip != c->address)
         return NULL;
     for (; b < c->code + 14; b++) {
         lock |= *b == 0xf0;
@@ -427,6 +427,12 @@ const char *host_undecoded(const struct icase *c, const struct outcome *n, const
             (*b & 0xfe) != 0x64 && (*b & 0xf0) != 0x40)
             break;
     }
+    /* By LOCK they are undecoded; the ModRM may be where nothing is mapped. */
+    if (quirk[Q_UD] && b[0] == 0x0f && (b[1] == 0xff || b[1] == 0xb9) && n->vector == EXC_UD &&
+        n->st.rip == c->address && e->vector == EXC_PF && e->err & 0x10)
+        return probes[Q_UD].text;
+    if (e->vector != EXC_UD)
+        return NULL;
     if (*b == 0x62 && n->vector == EXC_GP && n->st.rip == c->address)
         return "an EVEX-like string that is too long";
     /* With the immediate that only /0 has. */

@@ -263,9 +263,23 @@ static void apply_patches(struct run *run, const struct icase *c, u8 *saved, boo
     }
 }
 
+static const u8 int3[SLOT_SIZE] = {[0 ... SLOT_SIZE - 1] = 0xcc};
+
+/* Other code for the host than for the engine: no other case of the batch may read it. */
+static bool is_twofold(const struct icase *c)
+{
+    return memcmp(c->native, c->code, c->len) != 0;
+}
+
+static void put_case(struct run *run, const struct icase *c, const u8 *native, const u8 *guest)
+{
+    native_code(c->address - T_CODE, native, c->len);
+    if (run->guest)
+        guest_code(run->guest, c->address - T_CODE, guest, c->len);
+}
+
 static void run_batch(struct run *run, u64 first, u64 n)
 {
-    static const u8 int3[SLOT_SIZE] = {[0 ... SLOT_SIZE - 1] = 0xcc};
     u8 saved[sizeof run->batch->patch_data];
 
     native_code(0, int3, SLOT_FIRST);
@@ -280,16 +294,24 @@ static void run_batch(struct run *run, u64 first, u64 n)
         struct icase *c = &run->batch[i];
 
         case_generate(c, &run->forms, run->model, run->seed, first + i, !run->only);
-        native_code(c->address - T_CODE, c->native, c->len);
-        if (run->guest)
-            guest_code(run->guest, c->address - T_CODE, c->code, c->len);
+        if (!is_twofold(c))
+            put_case(run, c, c->native, c->code);
     }
     if (run->guest)
         guest_code_changed(run->guest);
     for (u64 i = 0; i < n; i++) {
-        apply_patches(run, &run->batch[i], saved, false);
-        run_case(run, &run->batch[i]);
-        apply_patches(run, &run->batch[i], saved, true);
+        struct icase *c = &run->batch[i];
+
+        if (is_twofold(c)) {
+            put_case(run, c, c->native, c->code);
+            if (run->guest)
+                guest_code_changed(run->guest);
+        }
+        apply_patches(run, c, saved, false);
+        run_case(run, c);
+        apply_patches(run, c, saved, true);
+        if (is_twofold(c))
+            put_case(run, c, int3, int3);
     }
 }
 
