@@ -156,6 +156,24 @@ def cpus(t):
     return f"{alone[0][0]} instructions, {alone[1][0]} branches on each; samples {samples}"
 
 
+@test("counters/perf-top", cost=15)
+def perf_top(t):
+    """`perf list` knows the events, `perf top` shows who runs."""
+    script = ("perf list hw 2>&1 | cat\nperf list pmu 2>&1 | grep -c -E '^  [a-z]+_?[a-z0-9]*\\.[a-z]'\nwork 3000000 >/dev/null &\n"
+              "sleep 9 | timeout -s INT 4 perf top --stdio -d 1 -e branches:u -c 100003 2>&1 | cat\nkill %1\n")
+    r = counters(t, "rec", script)
+    for event in ("branch-instructions", "branch-misses", "cpu-cycles", "instructions", "ref-cycles"):
+        t.has(r.text, rf"^ *{event}\b.*\[Hardware event\]")
+    named = int(re.search(r"^(\d+)$", r.text, re.M).group(1))
+    t.check(named > 100, f"{named} events of the model")
+    last = r.text[r.text.rindex("PerfTop:"):]
+    t.has(last, r"PerfTop: +\d{3,} irqs/sec .*100003 branches:u")
+    shares = {m[2]: float(m[1]) for m in re.finditer(r"^ +([\d.]+)% +work +\[\.\] (main|step)", last, re.M)}
+    t.check(len(shares) == 2 and sum(shares.values()) > 90, f"perf top shows work: {shares}")
+    t.same("rec", r)
+    return f"{named} events of the model; {shares}"
+
+
 @test("counters/options")
 def options(t):
     """--pmu on is refused where there are none."""
