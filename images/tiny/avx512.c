@@ -217,12 +217,31 @@ static void approximations(void)
     check_trap(-1, 0, 0, "... and not asked for");
 }
 
+static volatile u64 marked[2];
+
+/* What becomes of accessed and dirty bits where a mask is empty is the CPU's choice; it must be one. */
+static void empty(void)
+{
+    for (unsigned i = 0; i < COUNT(marked); i++) {
+        map(EDGE, (u64)pt_alloc(), PT_P | PT_W);
+        set_k1(0);
+        if (i)
+            TRY("vmovdqu32 %%zmm1, (%%rcx)%{%%k1%}", "c"(EDGE));
+        else
+            TRY("vmovdqu32 (%%rcx), %%zmm1%{%%k1%}", "c"(EDGE));
+        check_trap(-1, 0, 0, i ? "a store of nothing" : "a load of nothing");
+        marked[i] = *pt_entry(EDGE, 1) & (PT_A | PT_D);
+    }
+    print("marked %lx %lx\n", marked[0], marked[1]);
+}
+
 void guest_main(void)
 {
     cpuid_says();
     enabled();
     images();
     masked();
+    empty();
     gathers();
     approximations();
 }

@@ -3,7 +3,7 @@ insn/v4, insn/host; state images, masks, gathers: tiny/avx512-v4.)"""
 import re
 
 from suite.boot import image
-from suite.gdb import gdb, go, marked, need_gdb
+from suite.gdb import Client, addresses, gdb, go, marked, need_gdb
 from suite.gdb_process import show
 from suite.harness import IMAGES, test
 from suite.symbols import commands
@@ -103,3 +103,30 @@ info registers xcr0
     t.has(out, r"^xcr0 .*OPMASK ZMM_HI256 HI16_ZMM", "XCR0")
     t.run(t.reprise, "core", t.dir / "rec", "-o", "core")
     shown(t, of_core(t, elf, "core", *commands(*TINY.splitlines())), wanted, "in the core")
+
+
+@test("avx512/watched", cost=2)
+def watched(t):
+    """A debugger's watchpoint changes nothing of what an access with an empty mask does, also one instruction at a time."""
+    t.need_model("v4")
+    r = t.tiny("rec", "avx512", "--cpu", "x86-64-v4")
+    bits = [int(b, 16) for b in re.search(r"^marked (\w+) (\w+)", r.text, re.M).groups()]
+    names = addresses(t, IMAGES / "tiny" / "avx512.elf")
+    with Client(t, "rec", "--to", "0") as c:
+        at = []
+        for i in range(2):
+            c.point(2, names["marked"] + 8 * i, 8)
+            t.has(c.run(), "watch")
+            at.append(c.position())
+            c.point(2, names["marked"] + 8 * i, 8, False)
+        c.point(2, names["numbers"], 4)
+        for i in range(2):
+            c.monitor(f"goto {at[i]}")
+            c.point(0, names["map"], 1)
+            c.run("bc")
+            t.check(0 < at[i] - c.position() < 20000, "map() is shortly before it")
+            c.point(0, names["map"], 1, False)
+            while c.position() < at[i]:
+                c.run("s")
+            t.equal(int.from_bytes(c.memory(names["marked"] + 8 * i, 8), "little"), bits[i], "accessed and dirty bits")
+    return f"{bits}"

@@ -96,19 +96,24 @@ static u64 elements(const struct core *d, const struct insn *in)
 
 /*
  * Translated code looks up the whole operand, whatever the mask says, and leaves accessed and dirty
- * bits so. Where that works here too it is what happens.
+ * bits so. Where that works here too it is what happens. A debugger's watchpoints are told of the
+ * elements that there are, and leave the same bits.
  */
 static bool whole(struct core *d, struct operand *op)
 {
     u64 va = linear(d, op->seg, op->off);
     struct fault was = d->fault;
-    if (d->watching || (va & (PAGE_SIZE - 1)) + op->len > PAGE_SIZE)
+    if (d->dr_active || (va & (PAGE_SIZE - 1)) + op->len > PAGE_SIZE)
         return false;
-    if (operand_check(d, op)) {
+    bool watching = d->watching;
+    d->watching = false;
+    int r = operand_check(d, op);
+    d->watching = watching;
+    if (r) {
         d->fault = was;
         return false;
     }
-    return ram_ptr(d->ram, op->gpa[0], op->len);
+    return !watching && ram_ptr(d->ram, op->gpa[0], op->len);
 }
 
 static int by_elements(struct core *d, struct insn *in, u64 on)
