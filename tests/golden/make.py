@@ -36,6 +36,7 @@ RECORDINGS = {
     "paging": ("paging", ["--memory", "32M"]),
     "compat": ("compat", []),
     "counters": ("counters", ["--cpu", "nehalem"]),
+    "lastbranch": ("lastbranch", ["--cpu", "nehalem"]),
     "modes": ("modes", ["--boot-protocol", "pvh", "--append", "brief"], {"kernel": IMAGES / "modes/modes.elf"}),
     "multiboot": ("modes", ["--boot-protocol", "multiboot2", "--append", "brief"],
                   {"kernel": IMAGES / "modes/modes.elf"}),

@@ -53,6 +53,7 @@ static void external(struct campaign *c)
 {
     struct engine *e = guest_engine(c->guest[STEPPED]);
     pos_t at = engine_count(e);
+    u64 from = engine_vcpu(e)->rip;
     const struct facts f = {.cycle = true, .delivery = true, .interrupt = true};
 
     for (unsigned i = 0; i < ENGINES; i++)
@@ -60,6 +61,9 @@ static void external(struct campaign *c)
             guest_external(c->guest[i]);
     if (engine_count(e) == at)
         return;
+    engine_sync(e);
+    const struct vcpu *v = engine_vcpu(e);
+    oracle_branch(&c->oracle, &f, from, v->rip, counters_cpl(v), at + 1);
     counters_count(c, &f, at + 1);
     oracle_ring(&c->oracle, counters_cpl(engine_vcpu(e)));
 }
@@ -225,8 +229,10 @@ static bool run_program(struct campaign *c)
         compare(c, STRAIGHT, part, "in a straight line");
         ended = guest_ended(c->guest[STEPPED]);
         external(c);
-        if (!ended)
+        if (!ended) {
             counters_compare_registers(c);
+            counters_compare_records(c);
+        }
         compare(c, SLICED, part, "with slices");
         if (!ended && !c->failed && rng_chance(&r, c->paranoid ? 5 : 70))
             arm(c, &r);
@@ -239,6 +245,7 @@ static bool run_program(struct campaign *c)
         counters_fail(c, "%s", err.text);
     c->positions += pos - start;
     c->overflows += c->oracle.overflows;
+    c->branches += c->oracle.branches;
     c->interrupts += c->due.n;
     c->leaves += c->left;
     return !c->failed;
@@ -308,12 +315,12 @@ int counters_main(enum cpu_model model, bool paranoid, const struct forms *forms
     printf(
         "counters: %llu positions, %llu overflows; interrupts: %llu in ring 0, %llu in ring 3; "
         "%llu after a REP's iteration, %llu a fault, %llu a trap, %llu an interrupt, %llu WRMSR; "
-        "%llu engines moved to, %llu programs left early\n",
+        "%llu branches recorded; %llu engines moved to, %llu programs left early\n",
         (unsigned long long)c.positions, (unsigned long long)c.overflows,
         (unsigned long long)t->rings[0], (unsigned long long)t->rings[1],
         (unsigned long long)t->rep, (unsigned long long)t->fault, (unsigned long long)t->trap,
-        (unsigned long long)t->interrupt, (unsigned long long)t->msr, (unsigned long long)c.moves,
-        (unsigned long long)c.leaves);
+        (unsigned long long)t->interrupt, (unsigned long long)t->msr,
+        (unsigned long long)c.branches, (unsigned long long)c.moves, (unsigned long long)c.leaves);
     printf(
         "counters: model %s seed %llu: %llu interrupts, %llu stops in %llu programs; %llu passed, "
         "%llu failed, 0 skipped\n",

@@ -42,7 +42,7 @@ struct campaign {
     bool failed;
     bool paranoid;                  /* the straight one */
     struct pmis pmis[ENGINES], due; /* of SLICED and SPARE together in the first; the oracle's */
-    u64 overflows, interrupts, stops, moves, positions, leaves;
+    u64 overflows, interrupts, stops, moves, positions, leaves, branches;
     struct tally tally;
 };
 
@@ -65,8 +65,10 @@ void counters_before(void *campaign);
 void counters_after(void *campaign);
 /* One position, or a trap's delivery after it. */
 void counters_count(struct campaign *c, const struct facts *f, pos_t after);
-/* What the stepped one's registers say, and the oracle's. */
+/* What the stepped one's registers say, and the oracle's: of the last branches those about the
+ * last one, and all. */
 void counters_compare_registers(struct campaign *c);
+void counters_compare_records(struct campaign *c);
 unsigned counters_cpl(const struct vcpu *v);
 
 #endif

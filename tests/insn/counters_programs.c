@@ -33,8 +33,30 @@ const u32 counters_intel_msrs[INTEL_MSRS] = {0xc1,  0xc2,  0xc3,  0xc4,  0x186, 
                                              0x309, 0x30a, 0x30b, 0x38d, 0x38e, 0x38f, 0x390, 0x391,
                                              0x392, 0x345, 0x4c1, 0x4c2, 0x4c3, 0x4c4, 0x1d9};
 
+/* A register of the last branches, and what is written there. */
+static u32 draw_record(struct rng *r, u64 *v)
+{
+    u32 i = (u32)rng_below(r, rng_chance(r, 60) ? 16 : 34);
+
+    switch (rng_below(r, 8)) {
+    case 0: *v = (u64)((i64)(rng_u64(r) << 16) >> 16); return 0x680 + i;
+    case 1:
+        *v = (u64)((i64)(rng_u64(r) << 16) >> 16) ^ (u64)rng_below(r, 2) << 63;
+        return 0x680 + i;
+    case 2: *v = (u64)((i64)(rng_u64(r) << 16) >> 16); return 0x6c0 + i;
+    case 3: *v = rng_u64(r) & 0xe00000000000ffff; return 0xdc0 + i;
+    case 4: *v = i; return 0x1c9;
+    /* As calls are kept: all but calls and returns are left out. */
+    case 5: *v = 0x3c4 | rng_below(r, 3); return 0x1c8;
+    default: *v = rng_u64(r) & rng_u64(r) & 0x3ff; return 0x1c8;
+    }
+}
+
 static u32 draw_msr(const struct campaign *c, struct rng *r)
 {
+    u64 v;
+    if (c->model != CPU_ZEN2 && rng_chance(r, 20))
+        return draw_record(r, &v);
     if (c->model != CPU_ZEN2)
         return counters_intel_msrs[rng_below(r, INTEL_MSRS)];
     return rng_chance(r, 5)    ? 0x1d9
@@ -60,9 +82,15 @@ u32 counters_draw_write(const struct campaign *c, struct rng *r, u64 *v)
         *v = rng_chance(r, 30) ? 0 : rng_u64(r) >> rng_below(r, 64);
         return draw_msr(c, r);
     }
+    /* With branches recorded much runs by hand: in one of four programs. */
+    bool records = c->model != CPU_ZEN2 && c->number % 4 == 3;
+    if (records && rng_chance(r, 15))
+        return draw_record(r, v);
     if (kind >= 89) {
         *v = c->model == CPU_ZEN2 ? 2 * rng_below(r, 2)
                                   : 2 * rng_below(r, 2) + 0x1000 * rng_below(r, 2);
+        if (records)
+            *v |= rng_chance(r, 80) + 0x800 * rng_below(r, 2);
         return 0x1d9;
     }
     if (c->model == CPU_ZEN2)

@@ -195,25 +195,45 @@ void counters_count(struct campaign *c, const struct facts *f, pos_t after)
     c->tally.msr += f->insn && c->before.decoded && c->before.in.mnemonic == ZYDIS_MNEMONIC_WRMSR;
 }
 
-void counters_compare_registers(struct campaign *c)
+static void compare_register(struct campaign *c, u32 msr)
 {
     struct core *core = core_of(guest_engine(c->guest[STEPPED]));
+    u64 expected = 0, got = 0;
+    bool ok = false;
+    bool there = pmu_rdmsr(core, msr, &got, &ok) && ok;
+    bool due = oracle_read(&c->oracle, msr, &expected) == ORACLE_OK;
+
+    if (there != due || (due && got != expected))
+        counters_fail(c, "MSR %x: expected %s%llx, got %s%llx", msr, due ? "" : "#GP ",
+                      (unsigned long long)expected, there ? "" : "#GP ", (unsigned long long)got);
+}
+
+/* Entry i of the last branches, also one that this CPU has not. */
+static void compare_record(struct campaign *c, u32 i)
+{
+    compare_register(c, 0x680 + i);
+    compare_register(c, 0x6c0 + i);
+    compare_register(c, 0xdc0 + i);
+}
+
+void counters_compare_registers(struct campaign *c)
+{
     bool amd = c->model == CPU_ZEN2;
 
-    for (unsigned i = 0; i < (amd ? 21 : INTEL_MSRS); i++) {
-        u32 msr = !amd     ? counters_intel_msrs[i]
-                  : i < 12 ? 0xc0010200 + i
-                  : i < 20 ? 0xc0010000 + i - 12
-                           : 0x1d9;
-        u64 expected = 0, got = 0;
-        bool ok = false;
-        bool there = pmu_rdmsr(core, msr, &got, &ok) && ok;
-        bool due = oracle_read(&c->oracle, msr, &expected) == ORACLE_OK;
-        if (there != due || (due && got != expected))
-            counters_fail(c, "MSR %x: expected %s%llx, got %s%llx", msr, due ? "" : "#GP ",
-                          (unsigned long long)expected, there ? "" : "#GP ",
-                          (unsigned long long)got);
-    }
+    for (unsigned i = 0; i < (amd ? 21 : INTEL_MSRS); i++)
+        compare_register(c, !amd     ? counters_intel_msrs[i]
+                            : i < 12 ? 0xc0010200 + i
+                            : i < 20 ? 0xc0010000 + i - 12
+                                     : 0x1d9);
+    u32 tos = (u32)c->oracle.tos;
+    compare_record(c, tos);
+    compare_record(c, (tos + 1) & 31);
+}
+
+void counters_compare_records(struct campaign *c)
+{
+    for (u32 i = 0; i < 32; i++)
+        compare_record(c, i);
 }
 
 /* Is the exception that was delivered a trap? Its handler has just begun. */
@@ -262,16 +282,22 @@ void counters_after(void *opaque)
     f.delivery = fault;
     if (f.insn)
         classify(m, &f);
+    f.empty_call = f.call && rip == m->cpu.rip + m->in.length;
     if (f.cond && m->in.raw.imm[0].value.s && (rip != m->cpu.rip + m->in.length) != f.taken)
         counters_fail(c, "the test takes it for %staken", f.taken ? "" : "not ");
     judge_access(c, v, f.insn, fault && vector == EXC_GP);
     if (!fault && !c->left && m->cpu.shadow != 2 && traps(c, &f) != trap)
         counters_fail(c, trap ? "a single-step trap" : "no single-step trap");
+    u64 cs = v->seg_sel[SEG_CS];
+    if (trap && !engine_peek(e, v->gpr[RSP] + 8, &cs, 8))
+        c->left = true;
+    if (f.cond || f.jump || f.call || f.ret || f.far || (fault && vector != EXC_DB))
+        oracle_branch(&c->oracle, &f, m->cpu.rip, rip, cs & 3, now);
     counters_count(c, &f, now);
     if (trap)
         counters_count(c, &delivered, now);
     if (exceptions && vector == EXC_DB)
-        c->oracle.debugctl &= ~2ull;
+        c->oracle.debugctl &= ~3ull;
     oracle_ring(&c->oracle, counters_cpl(v));
     if (!c->left)
         counters_compare_registers(c);

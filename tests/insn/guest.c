@@ -720,7 +720,7 @@ bool guest_equal(struct guest *a, struct guest *b, char *text, size_t len)
                                   b->last, a->err.text);
     engine_sync(a->engine);
     engine_sync(b->engine);
-    state_diff(vcpu_state_of(feature_avx512(test_cpu.model)), engine_vcpu(a->engine),
+    state_diff(vcpu_state_of(feature_avx512(test_cpu.model), true), engine_vcpu(a->engine),
                engine_vcpu(b->engine), differs, &r);
     for (unsigned i = 0; i < ARRAY_SIZE(parts); i++) {
         const u8 *p = (u8 *)gptr(a, parts[i].from), *q = (u8 *)gptr(b, parts[i].from);

@@ -150,6 +150,12 @@ bool oracle_count(struct oracle *o, const struct facts *f)
         interrupts = interrupts || (i < general(o) ? o->select[i] >> 20 & 1
                                                    : o->fixed_how >> (4 * (i - 4) + 3) & 1);
     }
+    if (interrupts && intel(o) && (o->debugctl >> 11 & 1)) {
+        if (version(o) >= 4)
+            o->status |= 1ull << 58;
+        else
+            o->debugctl &= ~1ull;
+    }
     if (interrupts && intel(o) && (o->debugctl >> 12 & 1)) {
         if (version(o) >= 4)
             o->status |= 1ull << 59;
@@ -168,13 +174,103 @@ void oracle_ring(struct oracle *o, unsigned ring)
     }
 }
 
+/* ---- last branches ---- */
+
+unsigned oracle_records(const struct oracle *o)
+{
+    return !intel(o) ? 0 : version(o) == 3 ? 16 : 32;
+}
+
+/* SDM vol. 3, tables on MSR_LBR_SELECT. */
+static bool left_out(const struct oracle *o, const struct facts *f, unsigned ring)
+{
+    u64 s = o->leave_out;
+    unsigned bit = f->cond                 ? 2
+                   : f->far || f->delivery ? 8
+                   : f->call               ? (f->indirect ? 4 : 3)
+                   : f->ret                ? 5
+                   : f->indirect           ? 6
+                                           : 7;
+
+    return (s >> bit & 1) || (s >> (ring ? 1 : 0) & 1);
+}
+
+void oracle_branch(struct oracle *o, const struct facts *f, u64 from, u64 to, unsigned ring,
+                   u64 after)
+{
+    unsigned n = oracle_records(o);
+    bool missed = f->cond && f->taken != f->backward, stack = o->leave_out >> 9 & 1;
+
+    if (!n || !(o->debugctl & 1) || (version(o) >= 4 && o->status >> 58 & 1))
+        return;
+    if (f->cond && !f->taken)
+        return;
+    if (left_out(o, f, ring))
+        return;
+    if (stack && f->ret) {
+        o->from[o->tos] = o->to[o->tos] = o->info[o->tos] = 0;
+        o->tos = (o->tos + n - 1) % n;
+        return;
+    }
+    if (stack && f->call && f->empty_call)
+        return;
+    o->tos = (o->tos + 1) % n;
+    o->branches++;
+    o->to[o->tos] = to;
+    o->from[o->tos] = from;
+    if (o->model == CPU_NEHALEM) /* bits 48 to 62 are as 47 */
+        o->from[o->tos] = (from & 0x7fffffffffffffff) | (u64)missed << 63;
+    else if (o->model == CPU_HASWELL) /* 61 and 62 are of transactions */
+        o->from[o->tos] = (from & 0x1fffffffffffffff) | (u64)missed << 63;
+    else
+        o->info[o->tos] = (u64)missed << 63 | MIN(after - o->last, 0xffff);
+    o->last = after;
+}
+
 /* ---- registers ---- */
+
+/* Those of the last branches. */
+static u64 *record_of(struct oracle *o, u32 msr, u64 *may)
+{
+    unsigned n = oracle_records(o);
+
+    *may = ~0ull;
+    if (msr - 0x680 < n)
+        return &o->from[msr - 0x680];
+    if (msr - 0x6c0 < n)
+        return &o->to[msr - 0x6c0];
+    if (version(o) >= 4 && msr - 0xdc0 < n) {
+        *may = 0xe00000000000ffff;
+        return &o->info[msr - 0xdc0];
+    }
+    if (n && msr == 0x1c8) {
+        *may = o->model == CPU_NEHALEM ? 0x1ff : 0x3ff;
+        return &o->leave_out;
+    }
+    if (n && msr == 0x1c9) {
+        *may = n - 1;
+        return &o->tos;
+    }
+    return NULL;
+}
+
+/* Addresses are canonical; where bit 63 says that a branch was missed, bits 47 to 62 are alike. */
+static bool bad_address(const struct oracle *o, u32 msr, u64 v)
+{
+    bool flag = msr - 0x680 < 32 && version(o) == 3;
+    u64 high = v >> 47 & (flag ? 0xffff : 0x1ffff);
+
+    return (msr - 0x680 < 32 || msr - 0x6c0 < 32) && high && high != (flag ? 0xffff : 0x1ffff);
+}
 
 /* *may: bits that may be set. NULL: not one of them, or not plain. */
 static u64 *plain(struct oracle *o, u32 msr, u64 *may)
 {
     bool any = version(o) == 3 || version(o) == 4;
 
+    u64 *record = record_of(o, msr, may);
+    if (record)
+        return record;
     *may = COUNT_MASK;
     if (!intel(o)) {
         u32 n = msr - 0xc0010200;
@@ -230,13 +326,13 @@ enum oracle_says oracle_write(struct oracle *o, u32 msr, u64 v)
     u64 may, *r = plain(o, msr, &may);
 
     if (r) {
-        if (v & ~may)
+        if ((v & ~may) || bad_address(o, msr, v))
             return ORACLE_GP;
         if (r >= o->count && r < o->count + 8)
             v = (intel(o) && msr < 0x4c1 ? (u64)(i64)(i32)v : v) & COUNT_MASK;
         *r = v;
     } else if (msr == 0x1d9) {
-        if (v & ~(intel(o) ? 0x1002ull : 2ull))
+        if (v & ~(intel(o) ? 0x1803ull : 2ull))
             return ORACLE_GP;
         o->debugctl = v;
     } else if (intel(o) && (msr == 0x390 || (msr == 0x391 && version(o) >= 4))) {
@@ -279,7 +375,7 @@ enum oracle_says oracle_read(struct oracle *o, u32 msr, u64 *v)
     else if (msr == 0x38e)
         *v = o->status;
     else if (msr == 0x345)
-        *v = 0x2000;
+        *v = 0x2000 | (o->model == CPU_NEHALEM ? 3 : o->model == CPU_HASWELL ? 4 : 5);
     else if (msr == 0x390 || (msr == 0x391 && version(o) >= 4))
         *v = 0;
     else if (msr == 0x392 && version(o) >= 4)

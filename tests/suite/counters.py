@@ -155,6 +155,69 @@ def cpus(t):
     return f"{alone[0][0]} instructions, {alone[1][0]} branches on each; samples {samples}"
 
 
+def taken_branches(lines):
+    """(from, to, whether a branch that goes as it looks) of the branches that a trace of one process has in ring 3."""
+    user = []
+    for this, after in zip(lines, lines[1:]):
+        words = this.split(None, 4)
+        if words[1] == "3" and not re.search(r"@asm_exc_page_fault\b", after):  # else it has not retired
+            user.append((int(words[2], 16), len(words[3]) // 2, words[4]))
+    taken = []
+    for (at, size, text), (to, _, _) in zip(user, user[1:]):
+        kind = re.match(r"(?:(?:bnd|notrack|rep) )*(j\w+|call|ret|loop\w*)\b", text)
+        if kind and (kind[1] in ("jmp", "call", "ret") or to != at + size):
+            taken.append((at, to, "P" if kind[1] in ("jmp", "call", "ret") or to <= at else "M"))
+    return taken
+
+
+@test("counters/branches", cost=50)
+def branches(t):
+    """perf's branch stacks are rows of the branches that our trace has; call graphs by them go back to the program's start."""
+    script = ("dmesg | grep 'Performance Events'\necho begin\nperf record -q -b -e branches:u -c 1009 -o /tmp/p work 5 >/dev/null\necho done\n"
+              "perf script -i /tmp/p -F brstack\n"
+              "perf record -q --call-graph lbr -e instructions:u -c 100003 -o /tmp/p work 3000 >/dev/null\n"
+              "perf script -i /tmp/p -F ip,sym >/tmp/s\nfor f in main _start; do echo called $f $(grep -c \" $f$\" /tmp/s); done\n")
+    said = []
+    for model, depth in (("haswell", 16), ("skylake-server", 32)):
+        r = counters(t, model, script, model=model)
+        t.has(r.text, rf"Performance Events: .*\b{depth}-deep LBR", "the kernel's log")
+        called = {m[1]: int(m[2]) for m in re.finditer(r"^called (\w+) (\d+)", r.text, re.M)}
+        t.check(called["_start"] > 20 and called["main"] == called["_start"], f"callers: {called}")
+        lines = t.run(t.reprise, "trace", t.dir / model, "--only", "comm:work", "--from", "console:begin", "--to", "console:done",
+                      timeout=400).text.splitlines()
+        taken = taken_branches(lines)
+        ends = {}
+        for i, branch in enumerate(taken):
+            ends.setdefault(branch, []).append(i + 1)
+        stacks = [[(int(a, 16), int(b, 16), m) for a, b, m in re.findall(r"0x([0-9a-f]+)/0x([0-9a-f]+)/([MP])/", line)][::-1]
+                  for line in r.text.splitlines() if line.strip().startswith("0x")]
+        t.check(len(stacks) > 20 and max(map(len, stacks)) == depth, f"{len(stacks)} samples with branches")
+        before = 0
+        for n, stack in enumerate(stacks):
+            there = [end for end in ends.get(stack[-1], ()) if end > before and taken[end - len(stack):end] == stack]
+            t.check(there, f"sample {n}: no such row of branches in the trace after branch {before}: {stack}")
+            before = there[0]
+        t.same(model, r)
+        said.append(f"{model}: {len(stacks)} stacks of {len(taken)} branches")
+    return ", ".join(said)
+
+
+@test("counters/threads", cost=15)
+def threads(t):
+    """AnyThread counts the other thread of the core, and none of another core."""
+    script = ("init=/proc/1/root\nexport on=\"$init/bin/busybox taskset\"\n"
+              "for mask in 1 2 4; do perf stat -x, -C 0 -e cpu/event=0xc0,any=1,name=any/u,instructions:u $on $mask work 5000 2>&1; done\n")
+    r = counters(t, "rec", script, "--cpus", "4,cores=2,threads=2", timeout=400)
+    seen = [int(n) for n in re.findall(r"^(\d+),,(?:any|instructions)(?::u)?,\d+,100\.00", r.text, re.M)]
+    t.equal(len(seen), 6, "counters")
+    many = seen[1]
+    t.check(many > 5000000, f"{many} instructions on CPU 0")
+    t.check(abs(seen[0] - many) < 500000 and abs(seen[2] - many) < 500000, f"any thread's of the core: {seen}")
+    t.check(max(seen[3:]) < 500000, f"what other threads do: {seen}")
+    t.same("rec", r, env={"REPRISE_TEST_SLICE": 9973}, timeout=400)
+    return f"{seen}"
+
+
 @test("counters/perf-top", cost=15)
 def perf_top(t):
     """`perf list` knows the events, `perf top` shows who runs."""

@@ -32,6 +32,7 @@ for model in ("nehalem", "haswell", "skylake-server", "icelake-server", "zen2"):
     guest("named", model)
     guest("asks", model)
     guest("counters", model)
+    guest("lastbranch", model)
 guest("avx512", "v4")
 
 

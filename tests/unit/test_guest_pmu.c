@@ -16,13 +16,14 @@
 
 #define WIDTH 0xffffffffffffull /* 48 bits */
 
-static unsigned told; /* interrupts of counters */
+static unsigned told; /* interrupts of counters, */
+static void *told_of; /* of the last one the CPU (engine_env.cpu) */
 
 static void pmi(void *cpu, bool mask)
 {
-    (void)cpu;
     (void)mask;
     told++;
+    told_of = cpu;
 }
 
 static const struct engine_env env = {.pmi = pmi};
@@ -119,7 +120,11 @@ static void intel_bits(void **state)
         bits(m, 0x390, intels[k].reset, true);
         if (intels[k].set)
             bits(m, 0x391, intels[k].set, true);
-        bits(m, 0x1d9, 0x1002, false);
+        bits(m, 0x1d9, 0x1803, false);
+        bits(m, 0x1c8, m == CPU_NEHALEM ? 0x1ff : 0x3ff, false);
+        bits(m, 0x1c9, m == CPU_NEHALEM || m == CPU_HASWELL ? 0xf : 0x1f, false);
+        if (m == CPU_SKYLAKE_SERVER || m == CPU_ICELAKE_SERVER)
+            bits(m, 0xdc0, 0xe00000000000ffff, false);
     }
 }
 
@@ -159,6 +164,13 @@ static void absent(void **state)
         {CPU_ZEN2, 0xc001020c, NONE, NONE},
         {CPU_ZEN2, 0xc0010008, NONE, NONE},
         {CPU_SKYLAKE_SERVER, 0xc0010200, NONE, NONE},
+        {CPU_SKYLAKE_SERVER, 0x69f, 0, 0},
+        {CPU_SKYLAKE_SERVER, 0x6a0, NONE, NONE},
+        {CPU_HASWELL, 0x690, NONE, NONE},
+        {CPU_HASWELL, 0x6d0, NONE, NONE},
+        {CPU_HASWELL, 0xdc0, NONE, NONE},
+        {CPU_ZEN2, 0x680, NONE, NONE},
+        {CPU_ZEN2, 0x1c9, NONE, NONE},
     };
     struct cpu c;
     u64 v;
@@ -296,12 +308,91 @@ static void freeze(void **state)
     }
 }
 
+/* Two cores of two threads. AnyThread counts both threads of the core, each in its own ring, up to
+ * version 4 and from machine revision 9 on. */
+static void threads(void **state)
+{
+    static const struct {
+        enum cpu_model model;
+        u32 revision;
+        bool counts;
+    } rows[] = {
+        {CPU_NEHALEM, 9, true},
+        {CPU_HASWELL, 9, true},
+        {CPU_SKYLAKE_SERVER, 9, true},
+        {CPU_SKYLAKE_SERVER, 8, false},
+    };
+
+    (void)state;
+    for (unsigned k = 0; k < ARRAY_SIZE(rows); k++) {
+        struct ram ram;
+        struct engine *e[4];
+        struct engine_env own[4];
+        struct core *d[4];
+        struct err err = {0};
+        u64 v;
+
+        assert_int_equal(ram_create(&ram, 16 << 20, &err), 0);
+        for (u32 i = 0; i < 4; i++) {
+            own[i] = (struct engine_env){.cpu = &own[i], .pmi = pmi};
+            const struct engine_config config = {.model = rows[k].model,
+                                                 .ram = &ram,
+                                                 .env = &own[i],
+                                                 .kind = ENGINE_DBT,
+                                                 .revision = rows[k].revision,
+                                                 .pmu = true,
+                                                 .id = i,
+                                                 .parts = {4, 2, 2},
+                                                 .sibling = i ? e[0] : NULL};
+            assert_int_equal(engine_create(&e[i], &config, &err), 0);
+            d[i] = core_of(e[i]);
+        }
+        assert_int_equal(write_msr(d[0], 0x38f, 0x70000000f), 0);
+        assert_int_equal(write_msr(d[0], 0x38d, 0x770), 0);    /* cycles and reference cycles */
+        assert_int_equal(write_msr(d[0], 0x186, 0x7300c0), 0); /* instructions, any thread */
+        assert_int_equal(write_msr(d[0], 0x187, 0x5300c0), 0); /* its own */
+        assert_int_equal(write_msr(d[0], 0x188, 0x7200c0), 0); /* any thread's in ring 0 */
+        assert_int_equal(write_msr(d[0], 0x189, 0x7100c0), 0); /* ... in other rings */
+        assert_int_equal(write_msr(d[0], 0xc1, (u64)-20), 0);
+        told = 0;
+        for (u32 i = 0; i < 4; i++) {
+            d[i]->target_pos += 10u << 4 * i;
+            assert_int_equal(pmu_sync(d[i]), i == 1 && rows[k].counts);
+        }
+        u64 both = rows[k].counts ? 10 + 160 : 10;
+        const u64 due[] = {(both - 20) & WIDTH, 10, both, 0};
+        for (u32 i = 0; i < 4; i++) {
+            assert_int_equal(read_msr(d[0], 0xc1 + i, &v), 0);
+            if (v != due[i])
+                fail_msg("%s, revision %u, counter %u: %llx", cpu_model_name(rows[k].model),
+                         rows[k].revision, i, (unsigned long long)v);
+        }
+        assert_int_equal(read_msr(d[0], 0x30a, &v), 0);
+        assert_int_equal(v, both);
+        assert_int_equal(read_msr(d[0], 0x38e, &v), 0);
+        assert_int_equal(v, rows[k].counts);
+        assert_int_equal(told, rows[k].counts);
+        assert_true(!rows[k].counts || told_of == &own[0]);
+        assert_int_equal(read_msr(d[1], 0xc1, &v), 0);
+        assert_int_equal(v, 0);
+        /* The other one stops there, too. */
+        if (rows[k].counts) {
+            assert_int_equal(write_msr(d[0], 0x4c1, WIDTH - 6), 0);
+            assert_int_equal(pmu_distance(d[1]), 7);
+            assert_int_equal(pmu_distance(d[2]), NEVER);
+        }
+        for (u32 i = 0; i < 4; i++)
+            engine_destroy(e[i]);
+        ram_destroy(&ram);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(intel_bits),    cmocka_unit_test(amd_bits), cmocka_unit_test(absent),
         cmocka_unit_test(widths),        cmocka_unit_test(status),   cmocka_unit_test(freeze),
-        cmocka_unit_test(rdpmc_indices),
+        cmocka_unit_test(rdpmc_indices), cmocka_unit_test(threads),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

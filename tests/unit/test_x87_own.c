@@ -224,7 +224,7 @@ static void on_host(enum x87_op op, u8 *image)
 }
 
 /* What the manuals leave to the CPU, or in which CPUs are not exact: not compared. */
-static bool open_to_cpus(enum x87_op op, struct x87_value a)
+static bool open_to_cpus(enum x87_op op, struct x87_value a, u16 fcw)
 {
     unsigned e = a.se & 0x7fff;
     switch (op) {
@@ -234,9 +234,22 @@ static bool open_to_cpus(enum x87_op op, struct x87_value a)
     case X87_OP_FSIN:
     case X87_OP_FCOS:
     case X87_OP_FSINCOS:
-    case X87_OP_FPTAN: return e >= 0x3fff - 1 && e < 0x3fff + 63; /* multiples of pi/2 */
+    case X87_OP_FPTAN:
+        return e >= 0x3fff - 1 && e < 0x3fff + 63; /* multiples of pi/2 */
+    /* What stays as it is, and is tiny: an underflow that is not masked on AMD's, none on Intel's.
+     */
+    case X87_OP_FPREM:
+    case X87_OP_FPREM1: return !e && !(fcw & 0x10);
     default: return false;
     }
+}
+
+/* A value's place among all with its sign: neighbours have places side by side, also where the
+ * exponent changes. */
+static __int128 place(const u8 *at)
+{
+    u64 m = *(const u64 *)(const void *)at, e = *(const u16 *)(const void *)(at + 8) & 0x7fff;
+    return ((__int128)e << 63) + (m & (e ? ~(1ull << 63) : ~0ull));
 }
 
 static void like_the_host(void **state)
@@ -261,7 +274,7 @@ static void like_the_host(void **state)
             memcpy(was + 40 + 16 * i, &v.se, 2);
         }
         struct x87_value st0 = {*(u64 *)(void *)(was + 32), *(u16 *)(void *)(was + 40)};
-        if ((was[4] >> (top & 7) & 1) && open_to_cpus(op, st0))
+        if ((was[4] >> (top & 7) & 1) && open_to_cpus(op, st0, fcw))
             continue;
         memcpy(want, was, sizeof(was));
         memcpy(got, was, sizeof(was));
@@ -273,12 +286,8 @@ static void like_the_host(void **state)
         bool bad = ((w ^ g) & mask) || want[4] != got[4];
         bool partial = (op == X87_OP_FPREM || op == X87_OP_FPREM1) && (g & 0x400);
         for (unsigned i = 0; i < 8 && !partial; i++) {
-            i64 off =
-                (i64)(*(u64 *)(void *)(want + 32 + 16 * i) - *(u64 *)(void *)(got + 32 + 16 * i));
-            bad = bad || off > 2 || off < -2;
-            if (!off)
-                bad = bad ||
-                      *(u16 *)(void *)(want + 40 + 16 * i) != *(u16 *)(void *)(got + 40 + 16 * i);
+            __int128 off = place(want + 32 + 16 * i) - place(got + 32 + 16 * i);
+            bad = bad || off > 2 || off < -2 || (want[41 + 16 * i] ^ got[41 + 16 * i]) >> 7;
         }
         if (bad && !partial)
             fail_msg(

@@ -16,7 +16,7 @@
 /* What a recorded machine is at power-on must not change: a difference has a number of its own.
  * 1: the PIT is ready, as firmware leaves it. 2: Multiboot kernels find a BIOS' data area;
  * and what cpu/engine.h says of vCPUs. */
-#define DESCRIPTION_REVISION   8
+#define DESCRIPTION_REVISION   9
 #define DESCRIPTION_FLAGS_RULE 1 /* which flags a fault pushes as dead: docs/determinism.md */
 #define DESCRIPTION_MAX_SIZE   (64u << 10)
 #define DESCRIPTION_HASH_SIZE  16 /* XXH3-128, canonical (big-endian) */

@@ -88,9 +88,10 @@ struct engine_paranoid {
  * what the manuals leave undefined is the same on every host (x86/canon.h), where positions are
  * instructions. (5: what INIT leaves, of which the machine sees to. 6: nothing of
  * the vCPU's.) 7: CPUID leaf 4 counts cores, and AMD's leaf 1 CPUs, as the other leaves do. (8:
- * nothing of the vCPU's.)
+ * nothing of the vCPU's.) 9: Intel's models with counters have last-branch records, and counters
+ * with AnyThread count what all threads of their core do.
  */
-#define ENGINE_REVISION 8
+#define ENGINE_REVISION 9
 
 struct engine_config {
     enum cpu_model model;

@@ -74,6 +74,11 @@ const u32 *cpu_model_words(enum cpu_model model)
     return m ? m->words : none;
 }
 
+unsigned cpu_lbr_depth(enum cpu_model model, u32 revision)
+{
+    return revision < 9 ? 0 : cpu_model_pmu(model)->lbr;
+}
+
 const struct model_pmu *cpu_model_pmu(enum cpu_model model)
 {
     static const struct model_pmu none;

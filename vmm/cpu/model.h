@@ -129,7 +129,14 @@ struct model_pmu {
     u8 general; /* counters of any event */
     u8 fixed;   /* Intel: instructions, core cycles, reference cycles */
     u8 width;   /* bits of each */
+    /* Intel: last-branch records, a power of two (0: none), and how they look: IA32_PERF_
+     * CAPABILITIES, bits 5 to 0 (SDM vol. 3, 18.4.8.1). */
+    u8 lbr, lbr_format;
 };
+enum { LBR_FLAG = 3, LBR_FLAGS = 4, LBR_INFO = 5 };
+
+/* As many as that CPU has in a machine of that revision: before 9 none. */
+unsigned cpu_lbr_depth(enum cpu_model model, u32 revision);
 
 /* Never NULL: PMU_KIND_NONE where the model has no counters. */
 const struct model_pmu *cpu_model_pmu(enum cpu_model model);

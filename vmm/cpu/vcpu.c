@@ -6,15 +6,28 @@
 #include <string.h>
 
 typedef struct vcpu state_here;
-static const struct state_field vcpu_fields[] = {VCPU_STATE(STATE_FIELD, STATE_FIELD_ARRAY)};
+#define PLAIN  VCPU_STATE(STATE_FIELD, STATE_FIELD_ARRAY)
+#define AVX512 VCPU_AVX512_STATE(STATE_FIELD, STATE_FIELD_ARRAY)
+#define LBR    VCPU_LBR_STATE(STATE_FIELD, STATE_FIELD_ARRAY)
+static const struct state_field plain_fields[] = {PLAIN};
+static const struct state_field avx512_fields[] = {PLAIN AVX512};
+static const struct state_field lbr_fields[] = {PLAIN LBR};
+static const struct state_field full_fields[] = {PLAIN AVX512 LBR};
 
-static const struct state_field avx512_fields[] = {
-    VCPU_STATE(STATE_FIELD, STATE_FIELD_ARRAY) VCPU_AVX512_STATE(STATE_FIELD, STATE_FIELD_ARRAY)};
+#define DESC(fields)                                                                               \
+    {                                                                                              \
+        "cpu", fields, ARRAY_SIZE(fields), sizeof(struct vcpu)                                     \
+    }
+const struct state_desc vcpu_state_desc = DESC(plain_fields);
+const struct state_desc vcpu_full_state_desc = DESC(full_fields);
+static const struct state_desc avx512_desc = DESC(avx512_fields), lbr_desc = DESC(lbr_fields);
 
-const struct state_desc vcpu_state_desc = {"cpu", vcpu_fields, ARRAY_SIZE(vcpu_fields),
-                                           sizeof(struct vcpu)};
-const struct state_desc vcpu_avx512_state_desc = {"cpu", avx512_fields, ARRAY_SIZE(avx512_fields),
-                                                  sizeof(struct vcpu)};
+const struct state_desc *vcpu_state_of(bool avx512, bool lbr)
+{
+    if (avx512)
+        return lbr ? &vcpu_full_state_desc : &avx512_desc;
+    return lbr ? &lbr_desc : &vcpu_state_desc;
+}
 
 const char *const vcpu_mode_name[VCPU_MODES] = {
     [VCPU_REAL] = "real mode",

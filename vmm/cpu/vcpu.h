@@ -160,24 +160,32 @@ enum {
     A(u8, zmm_high, 16 * 32)  /* upper halves of ZMM0 to ZMM15 */                                  \
     A(u8, zmm_above, 16 * 64) /* ZMM16 to ZMM31 */
 
+#define LBR_MAX 32u
+/* The last branches (x86/lbr.h). */
+#define VCPU_LBR_STATE(F, A)                                                                       \
+    A(u64, lbr_from, LBR_MAX)                                                                      \
+    A(u64, lbr_to, LBR_MAX)                                                                        \
+    A(u64, lbr_info, LBR_MAX)                                                                      \
+    F(u64, lbr_tos)                                                                                \
+    F(u64, lbr_select)                                                                             \
+    F(u64, lbr_position) /* of the one that was recorded last */
+
 struct vcpu {
     VCPU_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
     VCPU_AVX512_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
+    VCPU_LBR_STATE(STATE_MEMBER, STATE_MEMBER_ARRAY)
 };
 
-/* Of CPUs without AVX-512, and with it. */
-extern const struct state_desc vcpu_state_desc, vcpu_avx512_state_desc;
+/* What every CPU has, and all that some have. */
+extern const struct state_desc vcpu_state_desc, vcpu_full_state_desc;
 /* Where a state has component 5, 6 or 7 of XSAVE, which are AVX-512's (cpu_xsave_part()). */
 static inline const u8 *vcpu_avx512_part(const struct vcpu *c, unsigned component)
 {
     return component == 5 ? (const u8 *)c->mask : component == 6 ? c->zmm_high : c->zmm_above;
 }
 
-/* The one of those that a CPU has. */
-static inline const struct state_desc *vcpu_state_of(bool avx512)
-{
-    return avx512 ? &vcpu_avx512_state_desc : &vcpu_state_desc;
-}
+/* That of a CPU with AVX-512 or without, with last-branch records or without. */
+const struct state_desc *vcpu_state_of(bool avx512, bool lbr);
 
 /*
  * Is this a state that the engine can run, of a CPU with AVX-512 or without? For what comes from a

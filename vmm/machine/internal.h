@@ -92,6 +92,7 @@ struct machine {
     u32 branch_ns, event_ns, tsc_step; /* machine_description; 0: only instructions are counted */
     struct cpu_choice cpu_kind;        /* what each of its vCPUs is */
     u32 revision;
+    bool has_lbr; /* they have last-branch records */
     struct ram ram;
     struct machine_cpu cpu[DESCRIPTION_CPUS_MAX];
     unsigned ncpus;

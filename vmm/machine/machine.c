@@ -130,6 +130,8 @@ int machine_create(struct machine **out, const struct machine_config *config, st
     bus_connect(m);
     state_init(m);
     int r = description_cpu(config->is, &m->cpu_kind, err);
+    m->has_lbr =
+        !r && !strcmp(config->is->pmu, "on") && cpu_lbr_depth(m->cpu_kind.model, m->revision);
     if (!r)
         r = ram_create(&m->ram, config->is->memory, err);
     if (!r)

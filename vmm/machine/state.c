@@ -59,7 +59,7 @@ static bool has_avx512(const struct machine *m)
 
 static const struct state_desc *cpu_desc(const struct machine *m)
 {
-    return vcpu_state_of(has_avx512(m));
+    return vcpu_state_of(has_avx512(m), m->has_lbr);
 }
 
 unsigned machine_components(const struct machine *m)

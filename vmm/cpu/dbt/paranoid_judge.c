@@ -153,7 +153,7 @@ static bool differ(struct paranoid *p, const struct outcome *a, const struct out
     u32 list[DUMPS];
     if (a->left || b->left)
         return a->left != b->left || a->position != b->position || strcmp(a->text, b->text) != 0;
-    state_diff(&vcpu_avx512_state_desc, &a->cpu, &b->cpu, note_field, &d);
+    state_diff(&vcpu_full_state_desc, &a->cpu, &b->cpu, note_field, &d);
     return d.n || pages_differ(p, a, b, list);
 }
 
@@ -197,7 +197,7 @@ static void say_differences(struct paranoid *p, struct window *w, const struct o
             b->text);
     if (a->left || b->left)
         return;
-    state_diff(&vcpu_avx512_state_desc, &a->cpu, &b->cpu, note_field, &d);
+    state_diff(&vcpu_full_state_desc, &a->cpu, &b->cpu, note_field, &d);
     for (unsigned i = 0; i < MIN(d.n, (unsigned)SHOWN); i++)
         say(w, "; %s[%u] is %llx, by single instructions %llx", d.names[i], d.index[i],
             (unsigned long long)d.a[i], (unsigned long long)d.b[i]);

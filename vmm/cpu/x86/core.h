@@ -69,6 +69,7 @@ enum signal {
 /* A counter of the guest that is enabled, as its registers say. */
 struct pmu_counter {
     u64 *value;
+    struct core *of; /* whose registers it is: with AnyThread also another thread's of the core */
     u32 plus, minus; /* bits of enum signal: what it adds, and takes away */
     u8 rings;        /* bit 0: counts at CPL 0, 1: elsewhere */
     u8 status;       /* its bit of IA32_PERF_GLOBAL_STATUS, and its number */
@@ -76,19 +77,23 @@ struct pmu_counter {
     bool invert, edge, interrupts;
 };
 #define PMU_COUNTERS 8
+#define PMU_THREADS  32
 
 /* The guest's performance counters, besides their registers (vcpu.perf). */
 struct pmu {
     const struct model_pmu *kind; /* what the CPU has */
-    bool on;                      /* some counter is enabled */
+    bool on;                      /* some counter is enabled, or branches are recorded */
     bool by_ring;                 /* ... and does not count everywhere */
     bool edge;                    /* ... and looks at each position */
     bool again;                   /* the run loop comes back: how far it may go has changed */
     u8 ring;                      /* since `mark`; 0: CPL 0, 1: elsewhere */
+    bool lbr;                     /* DEBUGCTL.LBR is 1, and not frozen */
+    u8 lbr_rings;                 /* of which rings branches are recorded, as in pmu_counter */
+    u8 lbrs;                      /* so many last-branch records there are */
     u8 n;
-    struct pmu_counter counter[PMU_COUNTERS]; /* the n enabled ones */
-    u32 signals[2];                           /* by ring: what translated code counts */
-    u64 not_insns;                            /* positions that were no instruction's end */
+    struct pmu_counter counter[PMU_COUNTERS * PMU_THREADS]; /* the n enabled ones */
+    u32 signals[2]; /* by ring: what translated code counts */
+    u64 not_insns;  /* positions that were no instruction's end */
     u64 counted[SIG_COUNTED];
     u64 mark[SIGNALS]; /* all of them, when the registers were brought up to date */
 };
@@ -234,7 +239,7 @@ struct core {
      * were looked up that translator.forget() has not been told of. */
     u32 looked_up[2];
     u8 cpl;
-    bool careful_only; /* TF, debug registers, AC checks, trace */
+    bool careful_only; /* TF, debug registers, AC checks, trace, last-branch records */
     bool ac_check;
     bool dr_active;
     bool watching;  /* accesses that take the slow path are looked at */

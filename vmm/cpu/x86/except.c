@@ -12,6 +12,7 @@
 #include "cpu/x86/exec.h"
 #include "cpu/x86/flags.h"
 #include "cpu/x86/gate.h"
+#include "cpu/x86/lbr.h"
 #include "cpu/x86/memory.h"
 #include "cpu/x86/mode.h"
 #include "cpu/x86/park.h"
@@ -144,6 +145,7 @@ int deliver_fault(struct core *d)
     d->push_rf = !(f.trap || f.code_bp) || d->cpu.rep_resume;
     d->st.exceptions++;
     bool hit = d->debug.hit;
+    u64 from = d->cpu.rip;
     if (f.trap)
         pmu_sync(d); /* its position has been counted */
     int r = deliver_loop(d, f.vector, f.has_error, f.error, true);
@@ -156,9 +158,11 @@ int deliver_fault(struct core *d)
         if (f.trap)
             pmu_sync(d);
         if (f.vector == EXC_DB) {
-            pmu_end_branch_steps(d);
+            pmu_debug_exception(d);
             d->cpu.dr[7] &= ~0x2000ull; /* GD */
             mmu_mode_changed(d);
+        } else if (UNLIKELY(d->pmu.lbr)) {
+            lbr_delivery(d, from);
         }
     }
     return r;
@@ -169,9 +173,12 @@ static int external(struct core *d, unsigned vector)
     enum phase before = phase_enter(PHASE_STEP);
     flags_make_visible(d);
     d->push_rf = d->cpu.rep_resume || (d->revision >= 2 && (d->cpu.rflags & FL_RF));
+    u64 from = d->cpu.rip;
     int r = deliver_loop(d, vector, false, 0, false);
     if (r == DONE) {
         d->budget--;
+        if (UNLIKELY(d->pmu.lbr))
+            lbr_delivery(d, from);
         pmu_delivered(d, true, vector != EXC_NMI);
         pmu_sync(d); /* no run that knew of this position */
         if (UNLIKELY(d->pmu.on))

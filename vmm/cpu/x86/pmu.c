@@ -9,6 +9,7 @@
 #include <Zydis/Mnemonic.h>
 
 #include "cpu/x86/cond.h"
+#include "cpu/x86/lbr.h"
 #include "cpu/x86/park.h"
 #include "cpu/x86/tlb.h"
 
@@ -56,11 +57,15 @@ enum { P_AMD_CTR = 0, P_AMD_SEL = 6 };
 #define FIXED_ANY 4u
 #define FIXED_INT 8u
 
+#define DEBUGCTL_LBR        (1u << 0)
 #define DEBUGCTL_BTF        (1u << 1)
+#define DEBUGCTL_FREEZE_LBR (1u << 11)
 #define DEBUGCTL_FREEZE_PMI (1u << 12)
 
-#define STATUS_FIXED  32
-#define STATUS_FROZEN (1ull << 59) /* from version 4 on */
+#define STATUS_FIXED 32
+/* From version 4 on: */
+#define STATUS_LBR_FROZEN (1ull << 58)
+#define STATUS_FROZEN     (1ull << 59)
 
 #define S(signal) (1u << SIG_##signal)
 
@@ -141,13 +146,16 @@ static void count(struct core *d, u32 signals)
         d->pmu.counted[__builtin_ctz(signals)]++;
 }
 
-void pmu_retired(struct core *d, const struct insn *in)
+void pmu_retired(struct core *d, const struct insn *in, u64 from)
 {
     u32 signals = pmu_signals(in);
     if (signals & S(COND))
         signals |= pmu_way_signals(went(d, in), in->imm < 0);
-    if (!passed_over(d, in))
-        count(d, signals);
+    if (passed_over(d, in))
+        return;
+    count(d, signals);
+    if (UNLIKELY(d->pmu.lbr) && signals && (!(signals & S(COND)) || (signals & S(COND_TAKEN))))
+        lbr_branch(d, in, signals, from);
 }
 
 bool pmu_branched(const struct core *d, const struct insn *in)
@@ -189,13 +197,16 @@ static void add_counter(struct core *d, struct pmu_counter c, enum pmu_counts co
     p->edge = p->edge || c.edge;
 }
 
-static void add_general(struct core *d, u64 sel, u64 *value, unsigned number, bool enabled)
+/* Counter `number` of that vCPU's, for what d does. */
+static void add_general(struct core *d, struct core *of, u64 sel, u64 *value, unsigned number,
+                        bool enabled)
 {
     const struct model_event *event =
         cpu_model_event(d->model, (u16)((sel & 0xff) | (sel >> 24 & 0xf00)), (u8)(sel >> 8));
     add_counter(
         d,
         (struct pmu_counter){.value = value,
+                             .of = of,
                              .rings = (u8)((sel & SEL_OS ? 1 : 0) | (sel & SEL_USER ? 2 : 0)),
                              .status = (u8)number,
                              .threshold = (u8)(sel >> 24),
@@ -211,16 +222,21 @@ static u64 fixed_ctrl(const struct core *d)
     return d->cpu.perf[P_MISC] >> FIXED_SHIFT & 0xfff;
 }
 
-static void add_intel(struct core *d)
+/* The counters of a thread of d's core, as far as they count what d does. */
+static void add_intel(struct core *d, struct core *of)
 {
     static const enum pmu_counts fixed[FIXED_MAX] = {PMU_INSNS, PMU_CYCLES, PMU_REF_CYCLES};
-    u64 *r = d->cpu.perf, on = r[P_STATUS] & STATUS_FROZEN ? 0 : r[P_GLOBAL_CTRL];
+    u64 *r = of->cpu.perf, on = r[P_STATUS] & STATUS_FROZEN ? 0 : r[P_GLOBAL_CTRL];
     for (unsigned i = 0; i < d->pmu.kind->general; i++)
-        add_general(d, r[P_SEL + i], &r[P_PMC + i], i, on >> i & 1);
+        if (of == d || (r[P_SEL + i] & SEL_ANY))
+            add_general(d, of, r[P_SEL + i], &r[P_PMC + i], i, on >> i & 1);
     for (unsigned i = 0; i < d->pmu.kind->fixed; i++) {
-        u64 how = fixed_ctrl(d) >> 4 * i;
+        u64 how = fixed_ctrl(of) >> 4 * i;
+        if (of != d && !(how & FIXED_ANY))
+            continue;
         add_counter(d,
                     (struct pmu_counter){.value = &r[P_FIXED + i],
+                                         .of = of,
                                          .rings = how & 3,
                                          .status = (u8)(STATUS_FIXED + i),
                                          .interrupts = how & FIXED_INT},
@@ -235,31 +251,48 @@ static u64 signal_now(const struct core *d, unsigned signal)
                                  : position(d) - d->pmu.not_insns;
 }
 
-/* What a counter does not look at is not there: its next look may find an edge. */
+/* What a counter does not look at is not there: its next look may find an edge. (What a counter
+ * with AnyThread last saw stays while another thread has its turn.) */
 static void forget_edges(struct core *d)
 {
     const struct pmu *p = &d->pmu;
     u64 seen = 0;
     for (unsigned i = 0; i < p->n; i++)
-        if (p->counter[i].edge && (p->counter[i].rings >> p->ring & 1))
+        if (p->counter[i].edge && p->counter[i].of == d && (p->counter[i].rings >> p->ring & 1))
             seen |= 1ull << (EDGE_SHIFT + p->counter[i].status);
     d->cpu.perf[P_MISC] &= seen | ((1ull << EDGE_SHIFT) - 1);
 }
 
-/* The registers are up to date, and say something else than before. */
-static void configure(struct core *d)
+static bool any_thread(const struct core *d)
+{
+    return d->pmu.kind->version == 3 || d->pmu.kind->version == 4;
+}
+
+/* Is it another thread of d's core, whose AnyThread counters count what d does? */
+static bool counts_too(const struct core *d, const struct core *of)
+{
+    return of != d && any_thread(d) && d->revision >= 9 && d->parts.cores &&
+           d->id / d->parts.threads == of->id / d->parts.threads;
+}
+
+static void configure_one(struct core *d)
 {
     struct pmu *p = &d->pmu;
     u32 before[2] = {p->signals[0], p->signals[1]};
     bool edge = p->edge;
     p->n = 0;
-    p->on = p->by_ring = p->edge = false;
+    p->by_ring = p->edge = false;
     p->signals[0] = p->signals[1] = 0;
+    p->lbr = p->lbrs && (d->cpu.perf[P_MISC] & DEBUGCTL_LBR) &&
+             !(d->cpu.perf[P_STATUS] & STATUS_LBR_FROZEN);
+    p->on = p->lbr;
     core_park(d); /* cpu_model_event() may use vector registers */
     if (is_intel(d))
-        add_intel(d);
+        EACH_CPU (of, d)
+            if (of == d || counts_too(d, of))
+                add_intel(d, of);
     for (unsigned i = 0; p->kind->kind == PMU_KIND_AMD && i < p->kind->general; i++)
-        add_general(d, d->cpu.perf[P_AMD_SEL + i], &d->cpu.perf[P_AMD_CTR + i], i, true);
+        add_general(d, d, d->cpu.perf[P_AMD_SEL + i], &d->cpu.perf[P_AMD_CTR + i], i, true);
     for (unsigned s = 0; s < SIGNALS; s++)
         p->mark[s] = signal_now(d, s);
     p->ring = d->cpl != 0;
@@ -267,12 +300,21 @@ static void configure(struct core *d)
     forget_edges(d);
     if (before[0] != p->signals[0] || before[1] != p->signals[1] || edge != p->edge)
         mmu_mode_changed(d);
+    lbr_settle(d, p->lbr);
+}
+
+/* The registers are up to date, and say something else than before. */
+static void configure(struct core *d)
+{
+    EACH_CPU (of, d)
+        if (of == d || counts_too(d, of))
+            configure_one(of);
 }
 
 /* ---- what they count ---- */
 
 /* Of a counter that takes cycles: in the last of `cycles` `happened`, in the others nothing. */
-static u64 thresholds(struct core *d, const struct pmu_counter *c, u64 cycles, u64 happened)
+static u64 thresholds(const struct pmu_counter *c, u64 cycles, u64 happened)
 {
     u64 met = !c->threshold || c->threshold <= 1 ? MIN(happened, cycles) : 0;
     bool invert = c->invert && c->threshold;
@@ -280,7 +322,7 @@ static u64 thresholds(struct core *d, const struct pmu_counter *c, u64 cycles, u
         return !c->threshold ? happened : invert ? cycles - met : met;
     if (!cycles)
         return 0;
-    u64 *misc = &d->cpu.perf[P_MISC], bit = 1ull << (EDGE_SHIFT + c->status);
+    u64 *misc = &c->of->cpu.perf[P_MISC], bit = 1ull << (EDGE_SHIFT + c->status);
     bool was = *misc & bit, last = (met != 0) != invert;
     u64 edges = 0;
     if (cycles > 1) { /* iterations of REP: in each of them, or in none but the last */
@@ -293,22 +335,27 @@ static u64 thresholds(struct core *d, const struct pmu_counter *c, u64 cycles, u
     return edges;
 }
 
-/* True: it interrupts. */
-static bool overflowed(struct core *d, const struct pmu_counter *c)
+/* Whom it interrupts: a bit. */
+static u32 overflowed(const struct pmu_counter *c)
 {
-    if (is_intel(d))
-        d->cpu.perf[P_STATUS] |= 1ull << c->status;
-    return c->interrupts;
+    if (is_intel(c->of))
+        c->of->cpu.perf[P_STATUS] |= 1ull << c->status;
+    return c->interrupts ? 1u << c->of->id : 0;
 }
 
 static void interrupt(struct core *d)
 {
-    u64 *r = d->cpu.perf;
-    if (is_intel(d) && (r[P_MISC] & DEBUGCTL_FREEZE_PMI)) {
-        if (d->pmu.kind->version >= 4)
-            r[P_STATUS] |= STATUS_FROZEN;
-        else
-            r[P_GLOBAL_CTRL] = 0;
+    u64 *r = d->cpu.perf, frozen = r[P_MISC] & (DEBUGCTL_FREEZE_PMI | DEBUGCTL_FREEZE_LBR);
+    if (is_intel(d) && frozen) {
+        if (d->pmu.kind->version >= 4) {
+            r[P_STATUS] |= (frozen & DEBUGCTL_FREEZE_PMI ? STATUS_FROZEN : 0) |
+                           (frozen & DEBUGCTL_FREEZE_LBR ? STATUS_LBR_FROZEN : 0);
+        } else {
+            if (frozen & DEBUGCTL_FREEZE_PMI)
+                r[P_GLOBAL_CTRL] = 0;
+            if (frozen & DEBUGCTL_FREEZE_LBR)
+                r[P_MISC] &= ~(u64)DEBUGCTL_LBR;
+        }
         configure(d);
     }
     core_park(d);
@@ -319,7 +366,7 @@ bool pmu_sync(struct core *d)
 {
     struct pmu *p = &d->pmu;
     u64 since[SIGNALS];
-    bool pmi = false;
+    u32 pmi = 0;
     if (!p->on)
         return false;
     for (unsigned s = 0; s < SIGNALS; s++) {
@@ -336,13 +383,15 @@ bool pmu_sync(struct core *d)
             happened += since[__builtin_ctz(s)];
         for (u32 s = c->minus; s; s &= s - 1)
             happened -= since[__builtin_ctz(s)];
-        u64 value = (*c->value & width_mask(d)) + thresholds(d, c, since[SIG_CYCLE], happened);
+        u64 value = (*c->value & width_mask(d)) + thresholds(c, since[SIG_CYCLE], happened);
         *c->value = value & width_mask(d);
         if (UNLIKELY(value >> p->kind->width))
-            pmi = overflowed(d, c) || pmi;
+            pmi |= overflowed(c);
     }
     if (UNLIKELY(pmi))
-        interrupt(d);
+        EACH_CPU (of, d)
+            if (pmi >> of->id & 1)
+                interrupt(of);
     return pmi;
 }
 
@@ -383,11 +432,6 @@ void pmu_changed(struct core *d)
 }
 
 /* ---- registers ---- */
-
-static bool any_thread(const struct core *d)
-{
-    return d->pmu.kind->version == 3 || d->pmu.kind->version == 4;
-}
 
 static bool set_fixed_ctrl(struct core *d, u64 v)
 {
@@ -485,12 +529,15 @@ bool pmu_rdmsr(struct core *d, u32 msr, u64 *value, bool *ok)
     *ok = true;
     if (d->pmu.kind->kind == PMU_KIND_NONE)
         return false;
+    if (lbr_rdmsr(d, msr, value, ok))
+        return true;
     if (msr == MSR_DEBUGCTL) {
         *value = d->cpu.perf[P_MISC] & 0xffff;
         return true;
     }
     if (is_intel(d) && msr == MSR_PERF_CAP) {
-        *value = 1u << 13; /* full-width writes */
+        *value = 1u << 13 /* full-width writes */
+                 | (d->pmu.lbrs ? d->pmu.kind->lbr_format : 0);
         return true;
     }
     if (is_intel(d) && msr == MSR_FIXED_CTRL) {
@@ -511,9 +558,16 @@ bool pmu_rdmsr(struct core *d, u32 msr, u64 *value, bool *ok)
 static bool write_debugctl(struct core *d, u64 v)
 {
     u64 *misc = &d->cpu.perf[P_MISC];
-    if (v & ~(u64)(DEBUGCTL_BTF | (is_intel(d) ? DEBUGCTL_FREEZE_PMI : 0)))
+    u64 may = DEBUGCTL_BTF | (is_intel(d) ? DEBUGCTL_FREEZE_PMI : 0) |
+              (d->pmu.lbrs ? DEBUGCTL_LBR | DEBUGCTL_FREEZE_LBR : 0);
+    if (v & ~may)
         return false;
+    bool lbr = (*misc ^ v) & DEBUGCTL_LBR;
     *misc = (*misc & ~0xffffull) | v;
+    if (lbr) {
+        pmu_sync(d);
+        configure(d);
+    }
     return true;
 }
 
@@ -528,6 +582,8 @@ bool pmu_wrmsr(struct core *d, u32 msr, u64 value, bool *ok)
     u64 may, *r = find(d, msr, &may);
     if (d->pmu.kind->kind == PMU_KIND_NONE)
         return false;
+    if (lbr_wrmsr(d, msr, value, ok))
+        return true;
     *ok = msr == MSR_DEBUGCTL     ? write_debugctl(d, value)
           : msr == MSR_FIXED_CTRL ? is_intel(d) && set_fixed_ctrl(d, value)
                                   : false;
@@ -576,8 +632,13 @@ bool pmu_steps_branches(const struct core *d)
     return d->pmu.kind->kind != PMU_KIND_NONE && (d->cpu.perf[P_MISC] & DEBUGCTL_BTF);
 }
 
-void pmu_end_branch_steps(struct core *d)
+void pmu_debug_exception(struct core *d)
 {
-    if (d->pmu.kind->kind != PMU_KIND_NONE)
-        d->cpu.perf[P_MISC] &= ~(u64)DEBUGCTL_BTF;
+    if (d->pmu.kind->kind == PMU_KIND_NONE)
+        return;
+    d->cpu.perf[P_MISC] &= ~(u64)(DEBUGCTL_BTF | DEBUGCTL_LBR);
+    if (d->pmu.lbr) {
+        pmu_sync(d);
+        configure(d);
+    }
 }

@@ -19,8 +19,8 @@ u32 pmu_signals(const struct insn *in);
 u32 pmu_way_signals(bool taken, bool backward);
 #define PMU_WAY_SIGNALS (1u << SIG_COND_TAKEN | 1u << SIG_COND_MISS | 1u << SIG_NEAR_TAKEN)
 
-/* The instruction at RIP retired and d->next follows it. */
-void pmu_retired(struct core *d, const struct insn *in);
+/* The instruction at `from` retired and d->next follows it. */
+void pmu_retired(struct core *d, const struct insn *in, u64 from);
 /* An exception or interrupt was delivered, at a position of its own or not. */
 static inline void pmu_delivered(struct core *d, bool position, bool interrupt)
 {
@@ -51,6 +51,7 @@ bool pmu_rdpmc(struct core *d, u32 index, u64 *value);
 bool pmu_branched(const struct core *d, const struct insn *in);
 /* DEBUGCTL.BTF: single-step traps come after branches only. */
 bool pmu_steps_branches(const struct core *d);
-void pmu_end_branch_steps(struct core *d);
+/* A #DB was delivered: BTF and LBR are cleared (SDM vol. 3, 18.4.2 and 18.4.4). */
+void pmu_debug_exception(struct core *d);
 
 #endif

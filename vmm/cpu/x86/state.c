@@ -141,6 +141,7 @@ int core_init(struct core *d, const struct engine_config *config, struct err *er
     d->shadow_pos = NEVER;
     d->debug.pass = NEVER;
     d->pmu.kind = cpu_model_pmu(config->pmu ? d->model : CPU_MODEL_NONE);
+    d->pmu.lbrs = config->pmu ? (u8)cpu_lbr_depth(d->model, d->revision) : 0;
     vcpu_reset(&d->cpu);
     pmu_reset(d);
     d->shared = d->sibling != d ? d->sibling->shared : shared_create(d->ram);

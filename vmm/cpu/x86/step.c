@@ -152,6 +152,7 @@ static int step_one(struct core *d, struct insn *in)
     }
     int r = in ? DONE : fetch(d, &in);
     if (r == DONE) {
+        u64 from = d->cpu.rip;
         d->st.careful++;
         d->executing = true;
         r = NOT_STEPPED;
@@ -164,7 +165,7 @@ static int step_one(struct core *d, struct insn *in)
         if (r == DONE)
             d->branches += in->treat == T_JCC || in->treat == T_LOOP;
         if (UNLIKELY(d->pmu.on) && r == DONE)
-            pmu_retired(d, in);
+            pmu_retired(d, in, from);
         if (UNLIKELY(tf) && pmu_steps_branches(d)) /* SDM vol. 3, 18.4.2 */
             tf = r == DONE && pmu_branched(d, in);
         d->executing = false;

@@ -411,7 +411,8 @@ void mmu_mode_changed(struct core *d)
     d->dr_active = (c->dr[7] & 0xff) != 0;
     d->watching = d->dr_active || d->debug.nwatch;
     d->careful_only = (c->rflags & FL_TF) || d->dr_active || d->ac_check ||
-                      (d->trace.before && !d->trace.n) || d->stepper || d->by_hand || d->pmu.edge;
+                      (d->trace.before && !d->trace.n) || d->stepper || d->by_hand || d->pmu.edge ||
+                      (d->pmu.lbr_rings >> (d->cpl != 0) & 1);
     /* CPL 0 and CPL 1, 2 share an index of the jump cache: leaving one for another forgets it. */
     bool inner = d->cpl == 1 || d->cpl == 2;
     u32 now = mode & ~(MODE_IDX | MODE_CPL0), *looked_up = &d->looked_up[idx != IDX_USER];
