@@ -104,6 +104,7 @@ enum leftover {
     LEFT_GATHER, /* elements and their part of the mask */
     LEFT_MXCSR,  /* flags of a conversion whose store faults */
     LEFT_PUSHED, /* CALL's return address */
+    LEFT_UPPER,  /* a gather has cleared what is above its 128 or 256 bits */
 };
 
 struct faulting {
@@ -128,6 +129,13 @@ static bool xrstor(const struct faulting *f)
     return f->in.mnemonic == ZYDIS_MNEMONIC_XRSTOR || f->in.mnemonic == ZYDIS_MNEMONIC_XRSTOR64;
 }
 
+/* By one of k1 to k7. */
+static bool masked(const struct faulting *f)
+{
+    return f->in.encoding == ZYDIS_INSTRUCTION_ENCODING_EVEX &&
+           f->in.avx.mask.reg != ZYDIS_REGISTER_NONE && f->in.avx.mask.reg != ZYDIS_REGISTER_K0;
+}
+
 static enum leftover left_by(const struct icase *c, const struct outcome *n, struct faulting *f)
 {
     const ZydisDecodedOperand *ops = f->ops;
@@ -141,7 +149,12 @@ static enum leftover left_by(const struct icase *c, const struct outcome *n, str
          in.meta.category == ZYDIS_CATEGORY_SCATTER) &&
         host_is(Q_GATHER))
         return LEFT_GATHER;
-    if (in.mnemonic == ZYDIS_MNEMONIC_VCVTPS2PH && host_is(Q_CVTPS2PH))
+    if ((in.meta.isa_set == ZYDIS_ISA_SET_AVX2GATHER ||
+         in.meta.category == ZYDIS_CATEGORY_GATHER) &&
+        host_is(Q_MASKED))
+        return LEFT_UPPER;
+    if (in.mnemonic == ZYDIS_MNEMONIC_VCVTPS2PH &&
+        (host_is(Q_CVTPS2PH) || (host_is(Q_MASKED) && masked(f))))
         return LEFT_MXCSR;
     if (in.mnemonic == ZYDIS_MNEMONIC_POPA || in.mnemonic == ZYDIS_MNEMONIC_POPAD)
         return LEFT_POPPED;
@@ -218,6 +231,13 @@ static void vectors(struct difference *d, const struct icase *c, enum leftover l
         for (unsigned i = 0; i < 3; i++)
             forgive(&ws, &gs, &f->ops[i]);
     }
+    for (unsigned i = 0; left == LEFT_UPPER && i < 3; i++)
+        if (f->ops[i].type == ZYDIS_OPERAND_TYPE_REGISTER) {
+            unsigned id = (unsigned)ZydisRegisterGetId(f->ops[i].reg.value);
+            if (ZydisRegisterGetClass(f->ops[i].reg.value) != ZYDIS_REGCLASS_MASK)
+                for (unsigned b = f->in.avx.vector_length / 8; b < 64; b++)
+                    *state_vector(&ws, id, b) = *state_vector(&gs, id, b);
+        }
     if (left == LEFT_MXCSR)
         w[24] = (u8)((w[24] & ~0x3f) | (g[24] & 0x3f));
     if (c->st.xsave[512] & XSAVE_AVX512) {
@@ -447,6 +467,18 @@ static bool state_image(const struct faulting *f)
            f->in.meta.isa_set == ZYDIS_ISA_SET_XSAVE;
 }
 
+/* FLDENV, FNSTENV, FNSAVE, FRSTOR: of several words. */
+static bool x87_image(const struct faulting *f)
+{
+    switch (f->in.mnemonic) {
+    case ZYDIS_MNEMONIC_FLDENV:
+    case ZYDIS_MNEMONIC_FNSTENV:
+    case ZYDIS_MNEMONIC_FNSAVE:
+    case ZYDIS_MNEMONIC_FRSTOR: return true;
+    default: return false;
+    }
+}
+
 /*
  * Why these two cannot be compared: what differs between CPUs as SDM and APM allow it, chiefly in
  * which of two exceptions comes first. NULL if nothing is known.
@@ -474,10 +506,17 @@ static const char *excuse(const struct icase *c, const struct outcome *n, const 
     if (host_is(Q_SHA) && stack_or_general(e) && decode_at(c, e->st.rip, &f) &&
         f.in.meta.isa_set == ZYDIS_ISA_SET_SHA)
         return host_text(Q_SHA);
+    if (ac && host_is(Q_MASKED) && e->vector == EXC_AC && decode_at(c, e->st.rip, &f) && masked(&f))
+        return host_text(Q_MASKED);
     at = decode_at(c, n->st.rip, &f);
     same = n->st.rip == e->st.rip;
     if (!at)
         return NULL;
+    if (ac && host_is(Q_MASKED) && n->vector == EXC_AC && masked(&f))
+        return host_text(Q_MASKED);
+    if (same && host_is(Q_MASKED) && masked(&f) && n->vector >= EXC_SS && n->vector <= EXC_AC &&
+        e->vector >= EXC_SS && e->vector <= EXC_AC && (n->vector != e->vector || n->cr2 != e->cr2))
+        return host_text(Q_MASKED);
     if (same && ac && host_is(Q_AC_LATE) && e->vector == EXC_AC && stack_or_general(n))
         return host_text(Q_AC_LATE);
     /* SDM vol. 3, 6.3: with a limit of 4 GiB the CPU may see one, or none. */
@@ -488,6 +527,8 @@ static const char *excuse(const struct icase *c, const struct outcome *n, const 
     if (same && ac && (e->vector == EXC_AC) != (n->vector == EXC_AC) &&
         (e->vector == EXC_GP || n->vector == EXC_GP) && state_image(&f))
         return "#AC or #GP for an unaligned state image";
+    if (same && ac && e->vector == EXC_AC && stack_or_general(n) && x87_image(&f))
+        return "#AC or #GP for an x87 image that is unaligned and beyond a limit";
     if (same && stack_or_general(n) && stack_or_general(e) && n->vector != e->vector &&
         state_image(&f))
         return "#SS or #GP for a state image that is unaligned and not canonical";
@@ -541,6 +582,9 @@ static const char *excuse(const struct icase *c, const struct outcome *n, const 
     if (host_is(Q_XSAVE) && f.in.meta.isa_set == ZYDIS_ISA_SET_XSAVE && !xrstor(&f) && !same &&
         !(n->st.gpr[RAX] & 7) && n->vector == EXC_PF)
         return host_text(Q_XSAVE);
+    if (host_is(Q_MASKED) && same && masked(&f) && f.in.mnemonic == ZYDIS_MNEMONIC_VCVTPS2PH &&
+        n->vector == EXC_XM && e->vector >= EXC_SS && e->vector <= EXC_AC)
+        return host_text(Q_MASKED);
     if (host_is(Q_CVTPS2PH) && same && f.in.mnemonic == ZYDIS_MNEMONIC_VCVTPS2PH &&
         e->vector == EXC_XM && n->vector >= EXC_SS && n->vector <= EXC_AC)
         return host_text(Q_CVTPS2PH);
@@ -570,6 +614,17 @@ static const struct outcome *mend(const struct icase *c, const struct outcome *n
         memcpy(&out, n, sizeof out);
         out.st.gpr[RSP] = (u32)n->st.gpr[RSP] | (c->st.gpr[RSP] >> 32 << 32);
         n = &out;
+    }
+    /* In code of 32 bits the upper halves are nobody's (SDM vol. 1, 3.4.1.1): REP clears them on
+     * Intel's CPUs, whatever it does. */
+    for (unsigned i = 0; test_code != CODE_64 && !host_is(Q_REP_A32) && i < 16; i++) {
+        bool counts = i == RCX || i == RSI || i == RDI;
+        if (!counts || n->st.gpr[i] == e->st.gpr[i] || n->st.gpr[i] != (u32)e->st.gpr[i])
+            continue;
+        if (n != &out)
+            memcpy(&out, n, sizeof out);
+        n = &out;
+        out.st.gpr[i] = e->st.gpr[i];
     }
     if (!c->decoded || c->sequence)
         return n;

@@ -15,7 +15,7 @@
 
 struct probe {
     const char *text;
-    u8 len, code[8];
+    u8 len, code[10];
     bool (*shows)(const struct outcome *o);
     u64 rax, rcx, rbx, rdi;
     u64 flags;
@@ -207,6 +207,9 @@ static const struct probe probes[Q_COUNT] = {
                 wide_mask, .rax = 1ull << 40, .code32 = true},
     [Q_EVEX_RSP] = {"EVEX with X and RSP as a source does not see a push before", 7,
                     {0x57, 0x62, 0xb2, 0x7d, 0x08, 0x7c, 0xc4}, stale_rsp},
+    /* kxnorw k1, k1, k1; vmovdqu32 zmm0 {k1} {z}, [rbx], whose first page is not there */
+    [Q_MASKED] = {"a masked access finds its faults in another order", 10,
+                  {0xc5, 0xf4, 0x46, 0xc9, 0x62, 0xf1, 0x7e, 0xc9, 0x6f, 0x03}, is_gp, .rbx = 0x7fffffffffd3},
     [Q_SHA] = {"SHA's operands need no alignment", 4, {0x0f, 0x38, 0xc8, 0x03}, runs, .rbx = PLACE + 1},
 };
 /* clang-format on */

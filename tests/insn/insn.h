@@ -192,6 +192,7 @@ enum host_quirk {
     Q_VEX_W,
     Q_END,
     Q_BOUND,
+    Q_MASKED,
     Q_SHA,
     Q_CR8,
     Q_VERW,
