@@ -154,6 +154,13 @@ COUNTER_MUTATIONS = (
     ("a LOOP to what follows it does not jump", X86 + "pmu.c", ": loop_jumps(d, in, d->cpu.gpr[RCX]);", ": d->next != d->cpu.rip + in->len;"),
     ("BTF is not for REP", X86 + "step.c", "tf = r == DONE && pmu_branched(d, in);",
      "tf = r != DONE || pmu_branched(d, in);"),
+    ("branches of all rings are recorded", X86 + "lbr.c", "return d->pmu.lbr_rings >> (d->cpl != 0) & 1;", "return d->pmu.lbr_rings;"),
+    ("a call's record stays when it has returned", X86 + "lbr.c", "c->lbr_from[at] = c->lbr_to[at] = c->lbr_info[at] = 0;", ""),
+    ("a call to what follows it waits for a return", X86 + "lbr.c", "return; /* it is for its return address", "(void)0; /* it is"),
+    ("records go on when a counter has overflowed", X86 + "pmu.c", "(frozen & DEBUGCTL_FREEZE_LBR ? STATUS_LBR_FROZEN : 0)", "0"),
+    ("translated code runs while branches are recorded", X86 + "tlb.c", "(d->pmu.lbr_rings >> (d->cpl != 0) & 1);", "false;"),
+    ("#DB leaves the records on", X86 + "pmu.c", "~(u64)(DEBUGCTL_BTF | DEBUGCTL_LBR)", "~(u64)DEBUGCTL_BTF"),
+    ("an interrupt is no record", X86 + "except.c", "if (UNLIKELY(d->pmu.lbr))\n            lbr_delivery(d, from);\n        pmu_delivered", "pmu_delivered"),
 )
 ALL = MUTATIONS + KVM + COUNTER_MUTATIONS
 
