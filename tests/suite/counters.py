@@ -206,7 +206,9 @@ def branches(t):
 def threads(t):
     """AnyThread counts the other thread of the core, and none of another core."""
     script = ("init=/proc/1/root\nexport on=\"$init/bin/busybox taskset\"\n"
-              "for mask in 1 2 4; do perf stat -x, -C 0 -e cpu/event=0xc0,any=1,name=any/u,instructions:u $on $mask work 5000 2>&1; done\n")
+              "for mask in 1 2 4; do perf stat -x, -C 0 -e cpu/event=0xc0,any=1,name=any/u,instructions:u $on $mask work 5000 2>&1; done\n"
+              "perf record -q -C 0 -e cpu/event=0xc4,any=1/u -c 10007 -o /tmp/p $on 2 work 5000 >/dev/null\n"
+              "echo sampled $(perf script -i /tmp/p -F ip | wc -l)\n")
     r = counters(t, "rec", script, "--cpus", "4,cores=2,threads=2", timeout=400)
     seen = [int(n) for n in re.findall(r"^(\d+),,(?:any|instructions)(?::u)?,\d+,100\.00", r.text, re.M)]
     t.equal(len(seen), 6, "counters")
@@ -214,8 +216,12 @@ def threads(t):
     t.check(many > 5000000, f"{many} instructions on CPU 0")
     t.check(abs(seen[0] - many) < 500000 and abs(seen[2] - many) < 500000, f"any thread's of the core: {seen}")
     t.check(max(seen[3:]) < 500000, f"what other threads do: {seen}")
-    t.same("rec", r, env={"REPRISE_TEST_SLICE": 9973}, timeout=400)
-    return f"{seen}"
+    # CPU 1's branches interrupt CPU 0, at its next turn.
+    samples = int(re.search(r"^sampled (\d+)", r.text, re.M).group(1))
+    t.check(samples > 5, f"{samples} samples of CPU 0")
+    t.same("rec", r)
+    t.same("rec", r, env={"REPRISE_TEST_SLICE": 9973}, timeout=600)
+    return f"{seen}, {samples} samples"
 
 
 @test("counters/perf-top", cost=15)
