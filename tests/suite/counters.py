@@ -170,36 +170,33 @@ def taken_branches(lines):
     return taken
 
 
-@test("counters/branches", cost=50)
+@test("counters/branches", cost=30)
 def branches(t):
     """perf's branch stacks are rows of the branches that our trace has; call graphs by them go back to the program's start."""
     script = ("dmesg | grep 'Performance Events'\necho begin\nperf record -q -b -e branches:u -c 1009 -o /tmp/p work 5 >/dev/null\necho done\n"
               "perf script -i /tmp/p -F brstack\n"
               "perf record -q --call-graph lbr -e instructions:u -c 100003 -o /tmp/p work 3000 >/dev/null\n"
               "perf script -i /tmp/p -F ip,sym >/tmp/s\nfor f in main _start; do echo called $f $(grep -c \" $f$\" /tmp/s); done\n")
-    said = []
-    for model, depth in (("haswell", 16), ("skylake-server", 32)):
-        r = counters(t, model, script, model=model)
-        t.has(r.text, rf"Performance Events: .*\b{depth}-deep LBR", "the kernel's log")
-        called = {m[1]: int(m[2]) for m in re.finditer(r"^called (\w+) (\d+)", r.text, re.M)}
-        t.check(called["_start"] > 20 and called["main"] == called["_start"], f"callers: {called}")
-        lines = t.run(t.reprise, "trace", t.dir / model, "--only", "comm:work", "--from", "console:begin", "--to", "console:done",
-                      timeout=400).text.splitlines()
-        taken = taken_branches(lines)
-        ends = {}
-        for i, branch in enumerate(taken):
-            ends.setdefault(branch, []).append(i + 1)
-        stacks = [[(int(a, 16), int(b, 16), m) for a, b, m in re.findall(r"0x([0-9a-f]+)/0x([0-9a-f]+)/([MP])/", line)][::-1]
-                  for line in r.text.splitlines() if line.strip().startswith("0x")]
-        t.check(len(stacks) > 20 and max(map(len, stacks)) == depth, f"{len(stacks)} samples with branches")
-        before = 0
-        for n, stack in enumerate(stacks):
-            there = [end for end in ends.get(stack[-1], ()) if end > before and taken[end - len(stack):end] == stack]
-            t.check(there, f"sample {n}: no such row of branches in the trace after branch {before}: {stack}")
-            before = there[0]
-        t.same(model, r)
-        said.append(f"{model}: {len(stacks)} stacks of {len(taken)} branches")
-    return ", ".join(said)
+    depth, r = 32, counters(t, "rec", script)
+    t.has(r.text, rf"Performance Events: .*\b{depth}-deep LBR", "the kernel's log")
+    called = {m[1]: int(m[2]) for m in re.finditer(r"^called (\w+) (\d+)", r.text, re.M)}
+    t.check(called["_start"] > 20 and called["main"] == called["_start"], f"callers: {called}")
+    lines = t.run(t.reprise, "trace", t.dir / "rec", "--only", "comm:work", "--from", "console:begin", "--to", "console:done",
+                  timeout=400).text.splitlines()
+    taken = taken_branches(lines)
+    ends = {}
+    for i, branch in enumerate(taken):
+        ends.setdefault(branch, []).append(i + 1)
+    stacks = [[(int(a, 16), int(b, 16), m) for a, b, m in re.findall(r"0x([0-9a-f]+)/0x([0-9a-f]+)/([MP])/", line)][::-1]
+              for line in r.text.splitlines() if line.strip().startswith("0x")]
+    t.check(len(stacks) > 20 and max(map(len, stacks)) == depth, f"{len(stacks)} samples with branches")
+    before = 0
+    for n, stack in enumerate(stacks):
+        there = [end for end in ends.get(stack[-1], ()) if end > before and taken[end - len(stack):end] == stack]
+        t.check(there, f"sample {n}: no such row of branches in the trace after branch {before}: {stack}")
+        before = there[0]
+    t.same("rec", r)
+    return f"{len(stacks)} stacks of {len(taken)} branches"
 
 
 @test("counters/threads", cost=15)
