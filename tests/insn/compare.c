@@ -185,17 +185,18 @@ static enum leftover left_by(const struct icase *c, const struct outcome *n, str
     return LEFT_NOTHING;
 }
 
-/* Takes a vector or mask register from the other side. */
-static void forgive(struct cpu_state *w, struct cpu_state *g, const ZydisDecodedOperand *op)
+/* Takes a vector from the other side, from byte `first` on, or with all of it a mask register. */
+static void forgive(struct cpu_state *w, struct cpu_state *g, const ZydisDecodedOperand *op,
+                    unsigned first)
 {
     unsigned id = (unsigned)ZydisRegisterGetId(op->reg.value);
 
     if (op->type != ZYDIS_OPERAND_TYPE_REGISTER)
         return;
     if (ZydisRegisterGetClass(op->reg.value) == ZYDIS_REGCLASS_MASK)
-        w->mask[id] = g->mask[id];
+        w->mask[id] = first ? w->mask[id] : g->mask[id];
     else
-        for (unsigned b = 0; b < 64; b++)
+        for (unsigned b = first; b < 64; b++)
             *state_vector(w, id, b) = *state_vector(g, id, b);
 }
 
@@ -227,17 +228,11 @@ static void vectors(struct difference *d, const struct icase *c, enum leftover l
     }
     if (left == LEFT_STATE)
         memcpy(w, g, XSAVE_SIZE);
-    if (left == LEFT_GATHER) {
+    if (left == LEFT_GATHER || left == LEFT_UPPER) {
+        unsigned first = left == LEFT_GATHER ? 0 : f->in.avx.vector_length / 8;
         for (unsigned i = 0; i < 3; i++)
-            forgive(&ws, &gs, &f->ops[i]);
+            forgive(&ws, &gs, &f->ops[i], first);
     }
-    for (unsigned i = 0; left == LEFT_UPPER && i < 3; i++)
-        if (f->ops[i].type == ZYDIS_OPERAND_TYPE_REGISTER) {
-            unsigned id = (unsigned)ZydisRegisterGetId(f->ops[i].reg.value);
-            if (ZydisRegisterGetClass(f->ops[i].reg.value) != ZYDIS_REGCLASS_MASK)
-                for (unsigned b = f->in.avx.vector_length / 8; b < 64; b++)
-                    *state_vector(&ws, id, b) = *state_vector(&gs, id, b);
-        }
     if (left == LEFT_MXCSR)
         w[24] = (u8)((w[24] & ~0x3f) | (g[24] & 0x3f));
     if (c->st.xsave[512] & XSAVE_AVX512) {

@@ -33,17 +33,20 @@ const u32 counters_intel_msrs[INTEL_MSRS] = {0xc1,  0xc2,  0xc3,  0xc4,  0x186, 
                                              0x309, 0x30a, 0x30b, 0x38d, 0x38e, 0x38f, 0x390, 0x391,
                                              0x392, 0x345, 0x4c1, 0x4c2, 0x4c3, 0x4c4, 0x1d9};
 
+static u64 draw_address(struct rng *r)
+{
+    return (u64)((i64)(rng_u64(r) << 16) >> 16);
+}
+
 /* A register of the last branches, and what is written there. */
 static u32 draw_record(struct rng *r, u64 *v)
 {
     u32 i = (u32)rng_below(r, rng_chance(r, 60) ? 16 : 34);
 
     switch (rng_below(r, 8)) {
-    case 0: *v = (u64)((i64)(rng_u64(r) << 16) >> 16); return 0x680 + i;
-    case 1:
-        *v = (u64)((i64)(rng_u64(r) << 16) >> 16) ^ (u64)rng_below(r, 2) << 63;
-        return 0x680 + i;
-    case 2: *v = (u64)((i64)(rng_u64(r) << 16) >> 16); return 0x6c0 + i;
+    case 0: *v = draw_address(r); return 0x680 + i;
+    case 1: *v = draw_address(r) ^ (u64)rng_below(r, 2) << 63; return 0x680 + i;
+    case 2: *v = draw_address(r); return 0x6c0 + i;
     case 3: *v = rng_u64(r) & 0xe00000000000ffff; return 0xdc0 + i;
     case 4: *v = i; return 0x1c9;
     /* As calls are kept: all but calls and returns are left out. */

@@ -33,12 +33,12 @@ static unsigned format(const struct core *d)
     return d->pmu.kind->lbr_format;
 }
 
-void lbr_settle(struct core *d, bool on)
+void lbr_settle(struct core *d)
 {
     u64 not = d->cpu.lbr_select;
     u8 rings = (u8)((not &NOT_RING0 ? 0 : 1) | (not &NOT_OTHERS ? 0 : 2));
     u8 before = d->pmu.lbr_rings;
-    d->pmu.lbr_rings = on ? rings : 0;
+    d->pmu.lbr_rings = d->pmu.lbr ? rings : 0;
     if (d->pmu.lbr_rings != before)
         mmu_mode_changed(d);
 }
@@ -144,10 +144,9 @@ static bool may_write(const struct core *d, u32 msr, u64 v)
     return extended(v, msr < MSR_TO && format(d) != LBR_INFO ? 62 : 63);
 }
 
-bool lbr_rdmsr(const struct core *d, u32 msr, u64 *value, bool *ok)
+bool lbr_rdmsr(struct core *d, u32 msr, u64 *value)
 {
-    const u64 *r = find((struct core *)(uintptr_t)d, msr);
-    *ok = true;
+    const u64 *r = find(d, msr);
     if (!r)
         return false;
     *value = msr == MSR_TOS ? TOS(d) : *r;
@@ -163,6 +162,6 @@ bool lbr_wrmsr(struct core *d, u32 msr, u64 value, bool *ok)
     if (*ok)
         *r = value;
     if (*ok && msr == MSR_SELECT)
-        lbr_settle(d, d->pmu.lbr);
+        lbr_settle(d);
     return true;
 }

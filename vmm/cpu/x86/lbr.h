@@ -10,15 +10,15 @@
 #include "cpu/x86/core.h"
 #include "cpu/x86/insn.h"
 
-/* Whether they are recorded has changed, or perhaps LBR_SELECT. */
-void lbr_settle(struct core *d, bool on);
+/* Whether they are recorded (pmu.lbr) has changed, or perhaps LBR_SELECT. */
+void lbr_settle(struct core *d);
 /* The branch at `from` was taken to d->next; `signals`: what it counted (pmu.h). */
 void lbr_branch(struct core *d, const struct insn *in, u32 signals, u64 from);
 /* An exception or interrupt of the instruction at `from` was delivered. */
 void lbr_delivery(struct core *d, u64 from);
 
-/* Is it one of their MSRs? Then *ok says whether the access is allowed. */
-bool lbr_rdmsr(const struct core *d, u32 msr, u64 *value, bool *ok);
+/* Is it one of their MSRs? They may be read; *ok says whether the write is allowed. */
+bool lbr_rdmsr(struct core *d, u32 msr, u64 *value);
 bool lbr_wrmsr(struct core *d, u32 msr, u64 value, bool *ok);
 
 #endif

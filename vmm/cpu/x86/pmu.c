@@ -300,7 +300,7 @@ static void configure_one(struct core *d)
     forget_edges(d);
     if (before[0] != p->signals[0] || before[1] != p->signals[1] || edge != p->edge)
         mmu_mode_changed(d);
-    lbr_settle(d, p->lbr);
+    lbr_settle(d);
 }
 
 /* The registers are up to date, and say something else than before. */
@@ -529,7 +529,7 @@ bool pmu_rdmsr(struct core *d, u32 msr, u64 *value, bool *ok)
     *ok = true;
     if (d->pmu.kind->kind == PMU_KIND_NONE)
         return false;
-    if (lbr_rdmsr(d, msr, value, ok))
+    if (lbr_rdmsr(d, msr, value))
         return true;
     if (msr == MSR_DEBUGCTL) {
         *value = d->cpu.perf[P_MISC] & 0xffff;
