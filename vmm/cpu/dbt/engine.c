@@ -105,7 +105,9 @@ int engine_dbt_create(struct engine **out, const struct engine_config *config, s
     int r = core_create(&c, config, err);
     if (!r && config->paranoid.on && (r = paranoid_create(dbt_of(c), &config->paranoid, err)))
         c->base.ops->destroy(&c->base);
-    if (!r)
-        *out = &c->base;
-    return r;
+    if (r)
+        return r;
+    c->may_aside = !config->paranoid.on;
+    *out = &c->base;
+    return 0;
 }

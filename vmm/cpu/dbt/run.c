@@ -63,7 +63,7 @@ int dbt_native(struct core *c, struct insn *in)
 {
     struct dbt *d = dbt_of(c);
     if (in->snip_gen != d->code->region[region_of_code(d->code, in->snippet)].gen) {
-        core_park(&d->c);
+        core_set_aside(&d->c);
         translate_snippet(d, in);
     }
     int r = enter(d, in->snippet);
@@ -191,7 +191,7 @@ static struct block *lookup(struct dbt *d, int *result, bool remember)
     }
     struct block *b = cache_find(d, lin, at.phys, at.phys2, d->c.mode);
     if (!b) {
-        core_park(&d->c);
+        core_set_aside(&d->c);
         b = translate(d, &at);
         if (!b)
             return NULL;
@@ -289,7 +289,7 @@ static void heat(struct dbt *d, struct block *b)
     b->hot = true;
     struct code_at at = {.lin = b->lin, .phys = b->phys, .page = ram_page(d, b->phys), .hot = true};
     u32 gen = block_gen(d->code, b);
-    core_park(&d->c);
+    core_set_aside(&d->c);
     struct block *to = translate(d, &at);
     if (!to)
         return;
@@ -376,7 +376,7 @@ static int run_block(struct dbt *d, struct block *b)
             return DONE;
         }
         u32 gen = block_gen(d->code, b);
-        core_park(&d->c);
+        core_set_aside(&d->c);
         struct block *to = translate(d, &at);
         CHECK(to, "no plain translation of the block at %llx", (unsigned long long)at.lin);
         cache_link(d, to);
@@ -475,7 +475,7 @@ enum engine_exit dbt_run_insns(struct core *c, u64 n, struct err *err)
         if (UNLIKELY(d->c.pmu.again))
             break;
     }
-    core_park(&d->c);
+    core_set_aside(&d->c);
     phase_leave(before);
     /* A REP INS takes what a CPU takes at once where branches are counted (x86/string.c). */
     CHECK(position(&d->c) >= began && (d->c.budget >= 0 || counts_branches(&d->c)),

@@ -249,11 +249,14 @@ struct core {
     bool tf_now;    /* SYSCALL: single-step looks at TF after the instruction */
     bool want_int, want_nmi;
     bool attention;
-    bool parked;    /* x87/SSE/AVX are in cpu.xsave */
-    bool executing; /* in exec(): stores are an instruction's own */
-    bool mov_ss;    /* the shadow is MOV SS's: debug traps wait too */
-    bool stale;     /* what was derived from memory was dropped since the run loop looked */
-    bool revoked;   /* ... or a page may be written no more without a look */
+    bool parked;     /* x87/SSE/AVX are in cpu.xsave, */
+    bool aside;      /* or still in xs_park as XSAVE left them: core_park() brings them there */
+    bool has_in_use; /* the host: XGETBV of 1 */
+    bool may_aside;  /* nobody looks at them between runs without engine_sync() */
+    bool executing;  /* in exec(): stores are an instruction's own */
+    bool mov_ss;     /* the shadow is MOV SS's: debug traps wait too */
+    bool stale;      /* what was derived from memory was dropped since the run loop looked */
+    bool revoked;    /* ... or a page may be written no more without a look */
     volatile int kicked;
     u32 db_pending;   /* DR6 bits of data breakpoints hit by the current instruction */
     gpa_t code_page;  /* physical page of the current instruction */

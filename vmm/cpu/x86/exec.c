@@ -99,8 +99,8 @@ void exec_x87_pointers(struct core *d, struct insn *in)
     d->fop = in->fop;
     if (in->mem)
         d->fdp = insn_linear(d, in);
-    /* They live in the image when parked. */
-    if (d->parked) {
+    /* They live in the image when parked there. */
+    if (d->parked && !d->aside) {
         *(u16 *)(void *)(d->cpu.xsave + 6) = d->fop & 0x7ff;
         *(u64 *)(void *)(d->cpu.xsave + 8) = d->fip;
         *(u64 *)(void *)(d->cpu.xsave + 16) = d->fdp;
@@ -346,7 +346,7 @@ int exec_begin(struct core *d, struct insn *in)
 /* What is called may use vector registers. */
 static void tell(struct core *d, void (*what)(void *cpu))
 {
-    core_park(d);
+    core_set_aside(d);
     what(d->env->cpu);
 }
 

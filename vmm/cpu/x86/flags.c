@@ -61,5 +61,6 @@ u32 flags_live_at(struct core *d, u64 lin)
 
 void flags_make_visible(struct core *d)
 {
-    d->flags &= flags_live_at(d, code_linear(d, d->cpu.rip));
+    if (d->flags)
+        d->flags &= flags_live_at(d, code_linear(d, d->cpu.rip));
 }

@@ -32,8 +32,16 @@ static void reset_x87(struct core *d)
     d->fop = 0;
 }
 
+/* Neither takes them out of the host's registers. */
+static void settle(struct core *d)
+{
+    if (d->aside)
+        core_park(d);
+}
+
 bool fpu_pending(struct core *d)
 {
+    settle(d);
     u16 fsw = *(u16 *)(d->cpu.xsave + 2);
     if (!d->parked)
         __asm__ volatile("fnstsw %0" : "=a"(fsw));
@@ -42,6 +50,7 @@ bool fpu_pending(struct core *d)
 
 unsigned fpu_unmasked(struct core *d)
 {
+    settle(d);
     u16 fcw = *(u16 *)d->cpu.xsave, fsw = *(u16 *)(d->cpu.xsave + 2);
     if (!d->parked)
         __asm__ volatile("fnstsw %0; fnstcw %1" : "=a"(fsw), "=m"(fcw));

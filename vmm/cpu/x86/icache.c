@@ -37,7 +37,7 @@ static struct insn *get(struct core *d, struct insn *in, const u8 key[16])
     const u64 *k = (const void *)key, *have = (const void *)in->bytes;
     if (LIKELY(have[0] == k[0] && have[1] == k[1] && in->valid))
         return in;
-    core_park(d);
+    core_set_aside(d);
     insn_decode(d->words, (enum code_size)(key[15] >> 4), d->rules, key, key[15] & 15, in);
     in->host_lacks = d->host_lacks && host_lacks(d, in);
     in->bytes[15] = key[15];

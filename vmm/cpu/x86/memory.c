@@ -85,7 +85,7 @@ static int translate_part(struct core *d, u64 va, enum access acc, unsigned idx,
 /* Physical memory that is not RAM, in naturally sized pieces. */
 void io_read(struct core *d, gpa_t gpa, unsigned len, u8 *out)
 {
-    core_park(d);
+    core_set_aside(d);
     if (d->executing)
         flags_make_visible(d);
     while (len) {
@@ -102,7 +102,7 @@ void io_read(struct core *d, gpa_t gpa, unsigned len, u8 *out)
 
 void io_write(struct core *d, gpa_t gpa, unsigned len, const u8 *in)
 {
-    core_park(d);
+    core_set_aside(d);
     while (len) {
         unsigned n = len >= 8 ? 8 : len >= 4 ? 4 : len >= 2 ? 2 : 1;
         u64 v = 0;

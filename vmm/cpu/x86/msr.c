@@ -81,7 +81,7 @@ static bool is_apic(u32 msr)
 
 static u64 tsc(struct core *d)
 {
-    core_park(d);
+    core_set_aside(d);
     return d->env->now(d->env->cpu) + d->cpu.tsc_adjust;
 }
 
@@ -89,7 +89,7 @@ static bool get(struct core *d, u32 msr, u64 *v)
 {
     struct vcpu *c = &d->cpu;
     if (is_apic(msr)) {
-        core_park(d);
+        core_set_aside(d);
         return d->env->rdmsr(d->env->cpu, msr, v);
     }
     if (msr_missing(d, msr))
@@ -155,7 +155,7 @@ static bool mtrr_ok(struct core *d, u32 msr, u64 v)
 static bool set_adjust(struct core *d, u64 adjust)
 {
     d->cpu.tsc_adjust = adjust;
-    core_park(d);
+    core_set_aside(d);
     d->env->wrmsr(d->env->cpu, MSR_TSC_ADJUST, adjust); /* the APIC's deadline is in TSC ticks */
     return true;
 }
@@ -164,7 +164,7 @@ static bool set(struct core *d, u32 msr, u64 v)
 {
     struct vcpu *c = &d->cpu;
     if (is_apic(msr)) {
-        core_park(d);
+        core_set_aside(d);
         return d->env->wrmsr(d->env->cpu, msr, v);
     }
     if (msr_missing(d, msr))

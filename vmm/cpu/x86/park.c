@@ -46,6 +46,7 @@ void park_init_image(struct core *d)
     d->fip = d->fdp = 0;
     d->fop = 0;
     d->parked = true;
+    d->aside = false;
 }
 
 void park_take_image(struct core *d, const u8 *h)
@@ -84,17 +85,127 @@ void park_take_image(struct core *d, const u8 *h)
     put64(x + 16, d->fdp);
     park_changed(d);
     d->parked = true;
+    d->aside = false;
+}
+
+#define XMM_AT  160
+#define YMMH_AT 576
+
+/* What the host's registers have that differs from init, of the guest's components. */
+static u64 host_in_use(const struct core *d)
+{
+    u32 lo, hi;
+    __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(1));
+    return lo & d->xmask;
+}
+
+/*
+ * Mostly there is nothing but XMM and YMM registers, and loads and stores of these take a third of
+ * what XSAVE and XRSTOR do. x87 and AVX-512 go their way, also where they are in use by C only.
+ */
+static bool is_plain(u64 bv)
+{
+    return !(bv & ~(u64)(XF_SSE | XF_AVX));
+}
+
+#define EACH_XMM(X)                                                                                \
+    X(0)                                                                                           \
+    X(1)                                                                                           \
+    X(2)                                                                                           \
+    X(3)                                                                                           \
+    X(4)                                                                                           \
+    X(5)                                                                                           \
+    X(6)                                                                                           \
+    X(7)                                                                                           \
+    X(8)                                                                                           \
+    X(9)                                                                                           \
+    X(10)                                                                                          \
+    X(11)                                                                                          \
+    X(12)                                                                                          \
+    X(13)                                                                                          \
+    X(14)                                                                                          \
+    X(15)
+
+static void save_plain(u8 *h, u64 bv)
+{
+    if (bv & XF_AVX) {
+#define X(n) "vextractf128 $1, %%ymm" #n ", 16*" #n "(%0)\n\t"
+        __asm__ volatile(EACH_XMM(X) : : "r"(h + YMMH_AT) : "memory");
+#undef X
+    }
+#define X(n) "movaps %%xmm" #n ", 16*" #n "(%0)\n\t"
+    __asm__ volatile(EACH_XMM(X) "stmxcsr %1"
+                     :
+                     : "r"(h + XMM_AT), "m"(*(u32 *)(h + 24))
+                     : "memory");
+#undef X
+    put64(h + 512, bv | XF_SSE);
+}
+
+/* `host`: what is in use now. */
+static void restore_plain(const u8 *h, u64 bv, u64 host)
+{
+    if (bv & XF_AVX) {
+#define X(n)                                                                                       \
+    "vmovaps 16*" #n "(%0), %%xmm" #n "\n\t"                                                       \
+    "vinsertf128 $1, 16*" #n "(%1), %%ymm" #n ", %%ymm" #n "\n\t"
+        __asm__ volatile(EACH_XMM(X) : : "r"(h + XMM_AT), "r"(h + YMMH_AT) : "memory");
+#undef X
+    } else {
+        if (host & XF_AVX)
+            __asm__ volatile("vzeroupper");
+#define X(n) "movaps 16*" #n "(%0), %%xmm" #n "\n\t"
+        __asm__ volatile(EACH_XMM(X) : : "r"(h + XMM_AT) : "memory");
+#undef X
+    }
+    __asm__ volatile("ldmxcsr %0" : : "m"(*(const u32 *)(h + 24)));
+}
+
+/* C finds the registers that control its arithmetic as it left them. */
+static void save(struct core *d)
+{
+    static const u32 mxcsr = 0x1f80;
+    u8 *h = d->xs_park;
+    u64 bv = d->has_in_use ? host_in_use(d) : XF_X87;
+    if (LIKELY(is_plain(bv)))
+        save_plain(h, bv);
+    else
+        __asm__ volatile("xsave64 (%0)" : : "r"(h), "a"((u32)d->xmask), "d"(0) : "memory");
+    if (get64(h + 512) & XF_X87)
+        __asm__ volatile("fninit");
+    if (*(const u32 *)(h + 24) != mxcsr)
+        __asm__ volatile("ldmxcsr %0" : : "m"(mxcsr));
 }
 
 void core_park(struct core *d)
 {
-    if (d->parked)
+    if (d->parked && !d->aside)
         return;
-    u8 *h = d->xs_park;
-    __asm__ volatile("xsave64 (%0)" : : "r"(h), "a"((u32)d->xmask), "d"(0) : "memory");
-    static const u32 mxcsr = 0x1f80;
-    __asm__ volatile("fninit; ldmxcsr %0" : : "m"(mxcsr));
-    park_take_image(d, h);
+    if (!d->parked)
+        save(d);
+    park_take_image(d, d->xs_park);
+}
+
+void core_set_aside(struct core *d)
+{
+    if (!d->may_aside) {
+        core_park(d);
+    } else if (!d->parked) {
+        save(d);
+        d->parked = d->aside = true;
+    }
+}
+
+/* Not every maker's XRSTOR loads MXCSR where XSTATE_BV has neither SSE nor AVX, so it has SSE. */
+static void restore(struct core *d)
+{
+    const u8 *h = d->xs_park;
+    u64 bv = get64(h + 512), host = d->has_in_use ? host_in_use(d) : XF_X87;
+    if (LIKELY(is_plain(bv | host)))
+        restore_plain(h, bv, host);
+    else
+        __asm__ volatile("xrstor64 (%0)" : : "r"(h), "a"((u32)d->xmask), "d"(0) : "memory");
+    d->parked = d->aside = false;
 }
 
 void core_unpark(struct core *d)
@@ -102,16 +213,22 @@ void core_unpark(struct core *d)
     if (!d->parked)
         return;
     u8 *x = d->cpu.xsave, *h = d->xs_park;
+    if (d->aside) {
+        if (!(get64(h + 512) & XF_SSE)) {
+            zero(h + XMM_AT, 256);
+            put64(h + 512, get64(h + 512) | XF_SSE);
+        }
+        restore(d);
+        return;
+    }
     for (unsigned i = 0; i < XSAVE_SIZE; i += 8)
         put64(h + i, get64(x + i));
     if (UNLIKELY(d->xmask & XF_512))
         put_avx512(d, h);
-    /* Everything explicit: what is not in use is restored as its init value either way. */
-    put64(h + 512, d->xmask);
+    put64(h + 512, in_use(&d->cpu, d->xmask) | XF_SSE);
     put64(h + 520, 0);
     d->fop = *(u16 *)(x + 6);
     d->fip = get64(x + 8);
     d->fdp = get64(x + 16);
-    __asm__ volatile("xrstor64 (%0)" : : "r"(h), "a"((u32)d->xmask), "d"(0) : "memory");
-    d->parked = false;
+    restore(d);
 }

@@ -7,6 +7,9 @@
 /* Into cpu.xsave, canonical; and back into the host's registers. */
 void core_park(struct core *d);
 void core_unpark(struct core *d);
+/* Out of the host's registers only, where it is soon to be there again: cpu.xsave is not read then.
+ */
+void core_set_aside(struct core *d);
 /* The parked state has other contents: XSTATE_BV as they are. */
 void park_changed(struct core *d);
 /* The image at power-on. */

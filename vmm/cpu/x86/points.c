@@ -81,10 +81,11 @@ int core_debug_set(struct engine *e, const struct debug_point *points, unsigned 
 bool core_debug_hit(struct engine *e, struct debug_hit *out)
 {
     struct core *d = core_of(e);
-    bool hit = d->debug.hit;
+    if (LIKELY(!d->debug.hit))
+        return false;
     *out = d->debug.at;
     d->debug.hit = false;
-    return hit;
+    return true;
 }
 
 void core_debug_pass(struct engine *e, bool pass)

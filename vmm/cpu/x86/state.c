@@ -49,6 +49,10 @@ static int create_park(struct core *d, struct err *err)
                 return err_set(err, -ENOTSUP, "this host's XSAVE area is not as manuals have it");
         }
     }
+    u32 subleaf = 1;
+    a = 0xd;
+    __asm__("cpuid" : "+a"(a), "=b"(b), "+c"(subleaf), "=d"(dx));
+    d->has_in_use = a >> 2 & 1;
     d->xs_park = map(PARK_SIZE);
     return d->xs_park ? 0 : err_set(err, -ENOMEM, "out of memory");
 }
@@ -223,6 +227,7 @@ void core_changed(struct engine *e)
     d->shadow_pos = c->shadow ? c->position : NEVER;
     d->mov_ss = c->shadow == 2;
     d->parked = true;
+    d->aside = false;
     d->fop = (u16)(c->xsave[6] | (c->xsave[7] & 7) << 8);
     memcpy(&d->fip, c->xsave + 8, 8);
     memcpy(&d->fdp, c->xsave + 16, 8);

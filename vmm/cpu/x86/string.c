@@ -326,14 +326,14 @@ static int io_once(struct core *d, const struct insn *in, unsigned size, u64 m)
     if (in->opcode < 0x6e) {
         u64 di = d->cpu.gpr[RDI] & m;
         TRY(mem_check(d, SEG_ES, di, size, ACC_W));
-        core_park(d);
+        core_set_aside(d);
         flags_make_visible(d); /* devices may write this page */
         v = d->env->pio_read(d->env->cpu, port, size);
         TRY(mem_write(d, SEG_ES, di, size, &v));
         advance(d, in, RDI, by);
     } else {
         TRY(mem_read(d, in->seg, d->cpu.gpr[RSI] & m, size, &v));
-        core_park(d);
+        core_set_aside(d);
         flags_make_visible(d);
         d->env->pio_write(d->env->cpu, port, size, v);
         advance(d, in, RSI, by);

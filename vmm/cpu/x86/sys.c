@@ -104,7 +104,7 @@ static int write_cr4(struct core *d, u64 v)
 
 void load_cr8(struct core *d, u64 v)
 {
-    core_park(d);
+    core_set_aside(d);
     bool lowered = v < d->env->get_cr8(d->env->cpu);
     d->env->set_cr8(d->env->cpu, v);
     count_events(d, lowered);
@@ -127,7 +127,7 @@ static int move_cr(struct core *d, const struct insn *in, bool load)
         case 3: v = c->cr3; break;
         case 4: v = c->cr4; break;
         default:
-            core_park(d);
+            core_set_aside(d);
             v = d->env->get_cr8(d->env->cpu);
             break;
         }
@@ -420,7 +420,7 @@ HELPER(in)
     unsigned size = io_size(in);
     u16 port = io_port(d, in, in->imm2);
     TRY(check_io(d, port, size));
-    core_park(d);
+    core_set_aside(d);
     flags_make_visible(d); /* devices may write this page */
     u32 v = d->env->pio_read(d->env->cpu, port, size);
     d->st.pio++;
@@ -437,7 +437,7 @@ HELPER(out)
     u32 v = (u32)d->cpu.gpr[RAX];
     if (size < 4)
         v &= (1u << 8 * size) - 1;
-    core_park(d);
+    core_set_aside(d);
     flags_make_visible(d);
     d->env->pio_write(d->env->cpu, port, size, v);
     d->st.pio++;
@@ -449,7 +449,7 @@ HELPER(rdtsc)
 {
     if ((d->cpu.cr4 & CR4_TSD) && d->cpl)
         return raise_error(d, EXC_GP, 0);
-    core_park(d);
+    core_set_aside(d);
     u64 t = d->env->now(d->env->cpu) + d->cpu.tsc_adjust;
     d->cpu.gpr[RAX] = (u32)t;
     d->cpu.gpr[RDX] = t >> 32;
@@ -472,7 +472,7 @@ HELPER(rdpmc)
 /* There is always a number: CF is set, the other five flags are clear. */
 HELPER(rdrand)
 {
-    core_park(d);
+    core_set_aside(d);
     u64 v = d->env->random(d->env->cpu, in->mnemonic == ZYDIS_MNEMONIC_RDSEED);
     d->cpu.gpr[in->reg0] = reg_written(d->cpu.gpr[in->reg0], v, in->opsize);
     d->flags = FL_CF;
@@ -494,7 +494,7 @@ HELPER(cpuid)
         debug_mark(d);
     struct cpuid_live live = core_cpuid_live(d);
     struct cpuid_result out;
-    core_park(d);
+    core_set_aside(d);
     u64 base = 0;
     d->env->rdmsr(d->env->cpu, 0x1b, &base);
     live.apic_enabled = base >> 11 & 1;
