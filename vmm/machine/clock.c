@@ -16,9 +16,27 @@ void clock_create(struct machine *m, const struct machine_description *is)
     m->st.tsc_at = m->tsc_step;
 }
 
+void clock_begin(struct machine *m)
+{
+    m->others = machine_position(m) - engine_count(m->turn->engine);
+    m->running = true;
+}
+
+void clock_end(struct machine *m)
+{
+    m->running = false;
+}
+
+void clock_turn(struct machine *m, const struct machine_cpu *to)
+{
+    m->others += engine_count(m->turn->engine) - engine_count(to->engine);
+}
+
 pos_t machine_position(const struct machine *m)
 {
     pos_t sum = 0;
+    if (m->running)
+        return m->others + engine_count(m->turn->engine);
     for (unsigned i = 0; i < m->ncpus; i++)
         sum += engine_count(m->cpu[i].engine);
     return sum;

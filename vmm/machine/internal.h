@@ -123,6 +123,11 @@ struct machine {
         u32 cpu;
     } turn_to, turn_from;
     struct run_end end;
+    pos_t horizon; /* up to there nobody but the schedule has anything to do, while it is calm: */
+    u32 calm;      /* so many runs of the engine ended by a PAUSE alone */
+    bool paused;   /* the last one did, unless something else ended it */
+    bool running;  /* machine_run(): of the counts only that of whose turn it is changes, */
+    pos_t others;  /* and those of all others are this */
 
     /* state.c */
     struct {
@@ -246,6 +251,10 @@ void clock_move_tsc(struct machine *m);
 /* ... if its next step is due. Positions up to that one; NEVER: it has no steps. */
 void clock_step_tsc(struct machine *m);
 pos_t clock_tsc_distance(const struct machine *m);
+/* machine_run() begins, and ends; the turn is another one's. */
+void clock_begin(struct machine *m);
+void clock_end(struct machine *m);
+void clock_turn(struct machine *m, const struct machine_cpu *to);
 /* Time passes while no vCPU executes. */
 void clock_pass(struct machine *m, vns_t ns);
 

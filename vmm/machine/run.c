@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #define DEFAULT_SLICE 1000000u
+#define CALM_MOST     64
 
 static void print_context(void *opaque)
 {
@@ -99,6 +100,13 @@ static int idle(struct machine *m, struct input_source *src, const struct run_li
     return 0;
 }
 
+/* PAUSE says nothing while no other vCPU can run. */
+static void want_pause(struct machine_cpu *c, bool alone)
+{
+    if (c->m->ncpus > 1)
+        engine_want_pause(c->engine, !alone);
+}
+
 /*
  * Where positions are branches a window opens between two of them, after STI, say: nobody looks at
  * the machine or gives it anything before the interrupt was delivered, which counts.
@@ -108,8 +116,6 @@ static enum engine_exit run_engine(struct machine_cpu *c, pos_t budget, struct e
     pos_t stop = engine_count(c->engine) + budget;
     for (;;) {
         engine_want_window(c->engine, bus_interrupt(c) >= 0, schedule_nmi_pending(c));
-        if (c->m->ncpus > 1)
-            engine_want_pause(c->engine, !schedule_alone(c));
         pos_t before = engine_count(c->engine);
         enum engine_exit x = engine_run(c->engine, stop > before ? stop - before : 0, err);
         last_exit(&c->m->last, machine_position(c->m), x);
@@ -120,11 +126,12 @@ static enum engine_exit run_engine(struct machine_cpu *c, pos_t budget, struct e
             return ENGINE_SHUTDOWN;
         if (engine_count(c->engine) != before)
             return x;
+        want_pause(c, schedule_alone(c));
     }
 }
 
-/* How far the engine may go before anybody has to look again. */
-static pos_t budget(struct machine *m, struct input_source *src, const struct run_limits *limits)
+/* Up to which position nobody has anything to do but the schedule. */
+static pos_t horizon(struct machine *m, struct input_source *src, const struct run_limits *limits)
 {
     pos_t pos = machine_position(m), stop = limits->stop_at;
     vns_t now = machine_now(m), deadline = devices_deadline(m);
@@ -136,14 +143,19 @@ static pos_t budget(struct machine *m, struct input_source *src, const struct ru
         stop = MIN(stop, pos + clock_tsc_distance(m));
     if (limits->pause_at)
         stop = MIN(stop, limits->pause_at);
-    if (m->ncpus > 1)
-        stop = MIN(stop, pos + MIN(schedule_left(m), NEVER - pos));
     stop = MIN(stop, src->ops->next_position(src, m));
     if (deadline != NEVER)
         stop = MIN(stop, pos + machine_positions(m, deadline - now));
-    CHECK(stop > pos, "stop %llu at position %llu", (unsigned long long)stop,
+    return stop;
+}
+
+/* How far the engine may go before anybody has to look again. */
+static pos_t budget(struct machine *m, bool alone)
+{
+    pos_t pos = machine_position(m), left = m->horizon - pos;
+    CHECK(m->horizon > pos, "stop %llu at position %llu", (unsigned long long)m->horizon,
           (unsigned long long)pos);
-    return stop - pos;
+    return m->ncpus > 1 && !alone ? MIN(left, schedule_left(m)) : left;
 }
 
 static bool reached(const struct machine *m, const struct run_limits *limits)
@@ -197,22 +209,39 @@ static int between(struct machine *m, struct input_source *src, struct run_end *
 static int execute(struct machine_cpu *c, struct input_source *src, const struct run_limits *limits,
                    struct run_end *end, struct err *err)
 {
-    switch (run_engine(c, budget(c->m, src, limits), err)) {
+    struct machine *m = c->m;
+    bool alone = m->ncpus == 1 || schedule_alone(c);
+    if (!m->calm)
+        m->horizon = horizon(m, src, limits);
+    m->paused = false;
+    want_pause(c, alone);
+    enum engine_exit x = run_engine(c, budget(m, alone), err);
+    m->calm = x == ENGINE_ATTENTION && m->paused ? m->calm + 1 : 0;
+    switch (x) {
     case ENGINE_SHUTDOWN: return !ended(end, RUN_TRIPLE_FAULT, 0);
     case ENGINE_FAILED: return engine_failed(end, err);
     case ENGINE_UNSUPPORTED:
-        err_prefix(err, "at position %llu", (unsigned long long)machine_position(c->m));
+        err_prefix(err, "at position %llu", (unsigned long long)machine_position(m));
         return failed(end, RUN_UNSUPPORTED, err);
     case ENGINE_LOST: return failed(end, RUN_LOST, err);
-    case ENGINE_BETWEEN: return between(c->m, src, end, err);
+    case ENGINE_BETWEEN: return between(m, src, end, err);
     default: debug_look(c); return 0;
     }
 }
 
-/* One turn of the loop. 0: go on; 1: *end says how the run ends, also if <0. */
-static int turn(struct machine *m, struct input_source *src, const struct run_limits *limits,
-                struct run_end *end, struct err *err)
+/* Nothing was asked since everybody looked but for the turn to go on, and nothing is due before
+ * the horizon. Now and then all look, as the host's world goes on. */
+static bool is_calm(const struct machine *m)
 {
+    return m->calm && m->calm % CALM_MOST && machine_position(m) < m->horizon &&
+           !(m->end_requested || m->stop_requested || m->debug_stopped || m->failed.code);
+}
+
+/* Everything before it is said whose turn it is. As turn(); `*again`: all of it once more. */
+static int look(struct machine *m, struct input_source *src, bool *again, struct run_end *end,
+                struct err *err)
+{
+    m->calm = 0;
     if (m->ncpus > 1)
         schedule_starts(m);
     if (m->end_requested) {
@@ -226,8 +255,18 @@ static int turn(struct machine *m, struct input_source *src, const struct run_li
         return failed(end, RUN_LOST, err);
     if (m->failed.code)
         return host_failed(m, end, err);
-    if (m->end_requested)
-        return 0;
+    *again = m->end_requested;
+    return 0;
+}
+
+/* One turn of the loop. 0: go on; 1: *end says how the run ends, also if <0. */
+static int turn(struct machine *m, struct input_source *src, const struct run_limits *limits,
+                struct run_end *end, struct err *err)
+{
+    bool again = false;
+    int r = is_calm(m) ? 0 : look(m, src, &again, end, err);
+    if (r || again)
+        return r;
     /* Whoever stops here sees whose turn it is now; at a debug point, whose it was. */
     struct machine_cpu *was = m->turn;
     if (m->ncpus > 1)
@@ -249,9 +288,12 @@ static int turn(struct machine *m, struct input_source *src, const struct run_li
     debug_look(c);
     if (x == ENGINE_SHUTDOWN)
         return !ended(end, RUN_TRIPLE_FAULT, 0);
-    if (machine_position(m) != before)
+    bool delivered = machine_position(m) != before, halted = engine_vcpu(c->engine)->halted;
+    if (delivered || halted)
+        m->calm = 0;
+    if (delivered)
         return 0;
-    if (engine_vcpu(c->engine)->halted)
+    if (halted)
         return idle(m, src, limits, end, err);
     return execute(c, src, limits, end, err);
 }
@@ -266,8 +308,11 @@ int machine_run(struct machine *m, struct input_source *src, const struct run_li
     for (unsigned i = 0; i < m->ncpus; i++)
         engine_debug_pass(m->cpu[i].engine, m->debug_pass && m->turn == &m->cpu[i]);
     m->debug_pass = false;
+    m->calm = 0;
+    clock_begin(m);
     while (!(r = turn(m, src, limits, end, err)))
         ;
+    clock_end(m);
     for (unsigned i = 0; i < m->ncpus && r >= 0; i++)
         if (engine_verify(m->cpu[i].engine, err))
             r = engine_failed(end, err);

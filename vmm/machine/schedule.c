@@ -188,6 +188,7 @@ void schedule_pause(struct machine_cpu *c)
     m->st.turn_end = clock_turns(m) + 1; /* when it has retired */
     m->st.grown = 0;
     waits(c);
+    m->paused = true;
     engine_attention(c->engine);
 }
 
@@ -288,6 +289,7 @@ static void give(struct machine *m, struct machine_cpu *to)
     /* What others write decides which of its flags are live from now on (x86/flags.c). */
     if (to != m->turn)
         engine_ram_writing(m->turn->engine);
+    clock_turn(m, to);
     m->turn = to;
     m->st.turn = (u32)(to - m->cpu);
     m->st.turn_end = clock_turns(m) + TURN;
@@ -381,8 +383,6 @@ void schedule_give(struct machine *m, unsigned cpu)
 
 pos_t schedule_left(struct machine *m)
 {
-    if (schedule_alone(m->turn)) /* up to a deadline, an input, an interrupt that is sent */
-        return NEVER;
     pos_t here = clock_turns(m), end = MIN(m->st.turn_end, next_look(m, here));
     return (m->st.chaos ? MIN(end, m->st.chaos_end) : end) - here;
 }
