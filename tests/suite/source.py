@@ -458,7 +458,7 @@ def names(t):
     t.equal(gone, [], "files and functions that are named and not there")
 
 
-@test("source/lint", cost=3)
+@test("source/lint", cost=60)
 def lint(t):
     if not shutil.which("clang-format"):
         t.skip("clang-format is not installed")
