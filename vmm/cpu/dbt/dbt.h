@@ -71,6 +71,7 @@ struct block {
     bool hot;      /* goes on over branches, or would not gain by it (path.c) */
     u8 heat;       /* slices that ended here */
     u16 low, size; /* of the page: offset and bytes within which its guest code is */
+    u16 live;      /* arithmetic flags, where it begins */
     u16 looked;    /* where the bytes end that it was made from: more, for the flags' sake */
     u32 link_patch[LINKS_MAX];  /* offsets of the rel32 to patch; 0 none */
     u32 link_inner[LINKS_MAX];  /* ... that jump to `inner` of a block with the same `loaded` and

@@ -54,6 +54,15 @@ static void destroy(struct core *c)
     munmap(d, sizeof(*d));
 }
 
+static bool live_at(const struct core *c, u64 lin, u32 *live)
+{
+    const struct dbt *d = (const struct dbt *)(const void *)c;
+    u32 bi = jc_find(d, lin);
+    if (bi)
+        *live = d->code->blocks[bi].live;
+    return bi;
+}
+
 static const struct translator translator = {.destroy = destroy,
                                              .page_changed = cache_page_changed,
                                              .forget = jc_drop,
@@ -61,6 +70,7 @@ static const struct translator translator = {.destroy = destroy,
                                              .log_code = code_log_set,
                                              .points_changed = points_changed,
                                              .native = dbt_native,
+                                             .live_at = live_at,
                                              .run_insns = dbt_run_insns};
 
 int core_create(struct core **out, const struct engine_config *config, struct err *err)

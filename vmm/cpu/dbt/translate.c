@@ -358,6 +358,7 @@ static unsigned place_of(struct tr *t)
     }
     t->b->low = (u16)low;
     t->b->size = (u16)(end - low);
+    t->b->live = (u16)t->live[0];
     t->b->looked = (u16)MAX(t->looked, MIN((unsigned)end, PAGE_SIZE));
     return (unsigned)end;
 }

@@ -198,6 +198,8 @@ struct translator {
     void (*log_code)(struct core *d, const struct engine_code_log *log);
     /* Executes the instruction natively: registers in their slots, its memory operand at d->ptr. */
     int (*native)(struct core *d, struct insn *in);
+    /* The arithmetic flags that are live at a linear address, if code of there is at hand. */
+    bool (*live_at)(const struct core *d, u64 lin, u32 *live);
     /* Runs n instructions, REP iterations or deliveries at most, in either unit. */
     enum engine_exit (*run_insns)(struct core *d, u64 n, struct err *err);
 };

@@ -52,7 +52,12 @@ u32 flags_live(struct core *d, const u8 *page, unsigned offset, unsigned *end)
 u32 flags_live_at(struct core *d, u64 lin)
 {
     gpa_t gpa;
-    if (counts_branches(d) || !is_canonical(lin) || !mmu_peek(d, lin, &gpa))
+    u32 live;
+    if (counts_branches(d) || !is_canonical(lin))
+        return FL_ARITH;
+    if (!d->by_hand && d->translator->live_at(d, lin, &live))
+        return live;
+    if (!mmu_peek(d, lin, &gpa))
         return FL_ARITH;
     const u8 *page = ram_ptr(d->ram, gpa & ~(u64)(PAGE_SIZE - 1), PAGE_SIZE);
     unsigned end;
