@@ -130,8 +130,8 @@ static enum engine_exit run_engine(struct machine_cpu *c, pos_t budget, struct e
     }
 }
 
-/* Up to which position nobody has anything to do but the schedule. */
-static pos_t horizon(struct machine *m, struct input_source *src, const struct run_limits *limits)
+/* Up to which position nobody has anything to do but the schedule and whoever gives input. */
+static pos_t horizon(struct machine *m, const struct run_limits *limits)
 {
     pos_t pos = machine_position(m), stop = limits->stop_at;
     vns_t now = machine_now(m), deadline = devices_deadline(m);
@@ -143,7 +143,6 @@ static pos_t horizon(struct machine *m, struct input_source *src, const struct r
         stop = MIN(stop, pos + clock_tsc_distance(m));
     if (limits->pause_at)
         stop = MIN(stop, limits->pause_at);
-    stop = MIN(stop, src->ops->next_position(src, m));
     if (deadline != NEVER)
         stop = MIN(stop, pos + machine_positions(m, deadline - now));
     return stop;
@@ -212,7 +211,13 @@ static int execute(struct machine_cpu *c, struct input_source *src, const struct
     struct machine *m = c->m;
     bool alone = m->ncpus == 1 || schedule_alone(c);
     if (!m->calm)
-        m->horizon = horizon(m, src, limits);
+        m->horizon = horizon(m, limits);
+    /* An input may be due where that vCPU has counted so much (live/turns.h), or at once. */
+    m->horizon = MIN(m->horizon, src->ops->next_position(src, m));
+    if (m->calm && m->horizon <= machine_position(m)) {
+        m->calm = 0;
+        return 0;
+    }
     m->paused = false;
     want_pause(c, alone);
     enum engine_exit x = run_engine(c, budget(m, alone), err);
