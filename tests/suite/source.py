@@ -274,6 +274,8 @@ def engine_registers(t, build=None):
     """Helpers between pieces of translated code touch no vector, mask or x87 register."""
     for path in gpr_objects(t, build):
         code = t.run("objdump", "-d", "--no-show-raw-insn", path).text
+        if path.name == "park.o":  # which brings them in and out
+            code = "\n".join(x for x in code.splitlines() if not re.search(r"\t(v?movaps|vextractf128|vinsertf128) ", x))
         t.lacks(code, r"%[xyz]mm[0-9]|%mm[0-7]|%st\b|%k[0-7]\b", path.name)
 
 
