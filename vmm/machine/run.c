@@ -238,7 +238,7 @@ static int execute(struct machine_cpu *c, struct input_source *src, const struct
  * the horizon. Now and then all look, as the host's world goes on. */
 static bool is_calm(const struct machine *m)
 {
-    return m->calm && m->calm % CALM_MOST && machine_position(m) < m->horizon &&
+    return m->calm && m->calm < CALM_MOST && machine_position(m) < m->horizon &&
            !(m->end_requested || m->stop_requested || m->debug_stopped || m->failed.code);
 }
 

@@ -161,7 +161,8 @@ static void restore_plain(const u8 *h, u64 bv, u64 host)
     __asm__ volatile("ldmxcsr %0" : : "m"(*(const u32 *)(h + 24)));
 }
 
-/* C finds the registers that control its arithmetic as it left them. */
+/* The image has XMM registers, in use or not: not every maker's XRSTOR loads MXCSR without. C finds
+ * the registers that control its arithmetic as it left them. */
 static void save(struct core *d)
 {
     static const u32 mxcsr = 0x1f80;
@@ -171,6 +172,10 @@ static void save(struct core *d)
         save_plain(h, bv);
     else
         __asm__ volatile("xsave64 (%0)" : : "r"(h), "a"((u32)d->xmask), "d"(0) : "memory");
+    if (!(get64(h + 512) & XF_SSE)) {
+        zero(h + XMM_AT, 256);
+        put64(h + 512, get64(h + 512) | XF_SSE);
+    }
     if (get64(h + 512) & XF_X87)
         __asm__ volatile("fninit");
     if (*(const u32 *)(h + 24) != mxcsr)
@@ -196,7 +201,6 @@ void core_set_aside(struct core *d)
     }
 }
 
-/* Not every maker's XRSTOR loads MXCSR where XSTATE_BV has neither SSE nor AVX, so it has SSE. */
 static void restore(struct core *d)
 {
     const u8 *h = d->xs_park;
@@ -208,19 +212,10 @@ static void restore(struct core *d)
     d->parked = d->aside = false;
 }
 
-void core_unpark(struct core *d)
+/* The host's image of what is parked. */
+static void build_image(struct core *d)
 {
-    if (!d->parked)
-        return;
     u8 *x = d->cpu.xsave, *h = d->xs_park;
-    if (d->aside) {
-        if (!(get64(h + 512) & XF_SSE)) {
-            zero(h + XMM_AT, 256);
-            put64(h + 512, get64(h + 512) | XF_SSE);
-        }
-        restore(d);
-        return;
-    }
     for (unsigned i = 0; i < XSAVE_SIZE; i += 8)
         put64(h + i, get64(x + i));
     if (UNLIKELY(d->xmask & XF_512))
@@ -230,5 +225,13 @@ void core_unpark(struct core *d)
     d->fop = *(u16 *)(x + 6);
     d->fip = get64(x + 8);
     d->fdp = get64(x + 16);
+}
+
+void core_unpark(struct core *d)
+{
+    if (!d->parked)
+        return;
+    if (!d->aside)
+        build_image(d);
     restore(d);
 }

@@ -30,11 +30,18 @@ static void *map(size_t size)
     return p == MAP_FAILED ? NULL : p;
 }
 
+/* EAX of the host's CPUID leaf 0dh; *ebx too. */
+static u32 host_xsave(u32 subleaf, u32 *ebx)
+{
+    u32 a = 0xd, dx;
+    __asm__("cpuid" : "+a"(a), "=b"(*ebx), "+c"(subleaf), "=d"(dx));
+    return a;
+}
+
 /* Where vector state is parked, and what this host can save. */
 static int create_park(struct core *d, struct err *err)
 {
-    u32 a = 0xd, b = 0, c = 0, dx = 0;
-    __asm__("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(dx));
+    u32 at, a = host_xsave(0, &at);
     d->xmask = a & 7;
     if ((d->xmask & 3) != 3)
         return err_set(err, -ENOTSUP,
@@ -42,17 +49,13 @@ static int create_park(struct core *d, struct err *err)
     if (core_has(d, FEAT_AVX512F) && !core_host_lacks_avx512(d) && (a & XF_512) == XF_512) {
         d->xmask |= XF_512;
         for (unsigned i = 5; i < 8; i++) {
-            u32 size = 0xd, at, n = i;
-            __asm__("cpuid" : "+a"(size), "=b"(at), "+c"(n), "=d"(dx));
+            u32 size = host_xsave(i, &at);
             d->xs_at[i - 5] = (u16)at;
             if (size != cpu_xsave_part(i).size || at + size > PARK_SIZE)
                 return err_set(err, -ENOTSUP, "this host's XSAVE area is not as manuals have it");
         }
     }
-    u32 subleaf = 1;
-    a = 0xd;
-    __asm__("cpuid" : "+a"(a), "=b"(b), "+c"(subleaf), "=d"(dx));
-    d->has_in_use = a >> 2 & 1;
+    d->has_in_use = host_xsave(1, &at) >> 2 & 1;
     d->xs_park = map(PARK_SIZE);
     return d->xs_park ? 0 : err_set(err, -ENOMEM, "out of memory");
 }
