@@ -204,6 +204,13 @@ struct translator {
     enum engine_exit (*run_insns)(struct core *d, u64 n, struct err *err);
 };
 
+/* Where x87, SSE and AVX state is (park.c). */
+enum vectors_at {
+    VECTORS_LIVE,   /* in the host's registers */
+    VECTORS_ASIDE,  /* in xs_park as it was saved: core_park() brings it into cpu.xsave */
+    VECTORS_PARKED, /* in cpu.xsave, canonical */
+};
+
 /* What is the machine's and no single vCPU's: its pages, and instructions as they were decoded. */
 struct shared {
     unsigned users; /* vCPUs */
@@ -251,8 +258,7 @@ struct core {
     bool tf_now;    /* SYSCALL: single-step looks at TF after the instruction */
     bool want_int, want_nmi;
     bool attention;
-    bool parked;     /* x87/SSE/AVX are in cpu.xsave, */
-    bool aside;      /* or still in xs_park as XSAVE left them: core_park() brings them there */
+    enum vectors_at vectors;
     bool has_in_use; /* the host: XGETBV of 1 */
     bool may_aside;  /* nobody looks at them between runs without engine_sync() */
     bool executing;  /* in exec(): stores are an instruction's own */

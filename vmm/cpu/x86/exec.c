@@ -100,7 +100,7 @@ void exec_x87_pointers(struct core *d, struct insn *in)
     if (in->mem)
         d->fdp = insn_linear(d, in);
     /* They live in the image when parked there. */
-    if (d->parked && !d->aside) {
+    if (d->vectors == VECTORS_PARKED) {
         *(u16 *)(void *)(d->cpu.xsave + 6) = d->fop & 0x7ff;
         *(u64 *)(void *)(d->cpu.xsave + 8) = d->fip;
         *(u64 *)(void *)(d->cpu.xsave + 16) = d->fdp;

@@ -32,10 +32,10 @@ static void reset_x87(struct core *d)
     d->fop = 0;
 }
 
-/* Neither takes them out of the host's registers. */
+/* What is live stays so. */
 static void settle(struct core *d)
 {
-    if (d->aside)
+    if (d->vectors == VECTORS_ASIDE)
         core_park(d);
 }
 
@@ -43,7 +43,7 @@ bool fpu_pending(struct core *d)
 {
     settle(d);
     u16 fsw = *(u16 *)(d->cpu.xsave + 2);
-    if (!d->parked)
+    if (d->vectors == VECTORS_LIVE)
         __asm__ volatile("fnstsw %0" : "=a"(fsw));
     return fsw & 0x80;
 }
@@ -52,7 +52,7 @@ unsigned fpu_unmasked(struct core *d)
 {
     settle(d);
     u16 fcw = *(u16 *)d->cpu.xsave, fsw = *(u16 *)(d->cpu.xsave + 2);
-    if (!d->parked)
+    if (d->vectors == VECTORS_LIVE)
         __asm__ volatile("fnstsw %0; fnstcw %1" : "=a"(fsw), "=m"(fcw));
     return fsw & ~(unsigned)fcw & 0x3f;
 }

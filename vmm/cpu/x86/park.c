@@ -45,8 +45,7 @@ void park_init_image(struct core *d)
     put32(x + 28, 0xffff);
     d->fip = d->fdp = 0;
     d->fop = 0;
-    d->parked = true;
-    d->aside = false;
+    d->vectors = VECTORS_PARKED;
 }
 
 void park_take_image(struct core *d, const u8 *h)
@@ -84,8 +83,7 @@ void park_take_image(struct core *d, const u8 *h)
     put64(x + 8, d->fip);
     put64(x + 16, d->fdp);
     park_changed(d);
-    d->parked = true;
-    d->aside = false;
+    d->vectors = VECTORS_PARKED;
 }
 
 #define XMM_AT  160
@@ -184,9 +182,9 @@ static void save(struct core *d)
 
 void core_park(struct core *d)
 {
-    if (d->parked && !d->aside)
+    if (d->vectors == VECTORS_PARKED)
         return;
-    if (!d->parked)
+    if (d->vectors == VECTORS_LIVE)
         save(d);
     park_take_image(d, d->xs_park);
 }
@@ -195,9 +193,9 @@ void core_set_aside(struct core *d)
 {
     if (!d->may_aside) {
         core_park(d);
-    } else if (!d->parked) {
+    } else if (d->vectors == VECTORS_LIVE) {
         save(d);
-        d->parked = d->aside = true;
+        d->vectors = VECTORS_ASIDE;
     }
 }
 
@@ -209,7 +207,7 @@ static void restore(struct core *d)
         restore_plain(h, bv, host);
     else
         __asm__ volatile("xrstor64 (%0)" : : "r"(h), "a"((u32)d->xmask), "d"(0) : "memory");
-    d->parked = d->aside = false;
+    d->vectors = VECTORS_LIVE;
 }
 
 /* The host's image of what is parked. */
@@ -229,9 +227,9 @@ static void build_image(struct core *d)
 
 void core_unpark(struct core *d)
 {
-    if (!d->parked)
+    if (d->vectors == VECTORS_LIVE)
         return;
-    if (!d->aside)
+    if (d->vectors == VECTORS_PARKED)
         build_image(d);
     restore(d);
 }

@@ -229,8 +229,7 @@ void core_changed(struct engine *e)
                                    : c->seg_sel[SEG_CS] & 3;
     d->shadow_pos = c->shadow ? c->position : NEVER;
     d->mov_ss = c->shadow == 2;
-    d->parked = true;
-    d->aside = false;
+    d->vectors = VECTORS_PARKED;
     d->fop = (u16)(c->xsave[6] | (c->xsave[7] & 7) << 8);
     memcpy(&d->fip, c->xsave + 8, 8);
     memcpy(&d->fdp, c->xsave + 16, 8);
