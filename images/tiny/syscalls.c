@@ -132,6 +132,174 @@ static void syscalls(void)
     check_eq(user_rcx, 0x123450, "its stack");
 }
 
+/* ---- SYSCALL and SYSRET with any flags, in code that is executed often ---- */
+
+#define LINUX_MASK 0x257fd5u /* what Linux has in SFMASK */
+static volatile u64 next_r11, next_mask, seen_flags, seen_ss, traps, trap_flags;
+extern const char crossing_entry[], u_twice[], u_thrice[];
+__asm__(".text\n"
+        "crossing_entry:\n"
+        "  mov %rcx, user_rcx(%rip)\n"
+        "  mov %r11, user_r11(%rip)\n"
+        "  pushfq\n"
+        "  popq seen_flags(%rip)\n"
+        "  mov %cs, user_cs(%rip)\n"
+        "  mov %ss, seen_ss(%rip)\n"
+        "  incq entered(%rip)\n"
+        "  mov $0xc0000084, %ecx\n"
+        "  mov next_mask(%rip), %eax\n"
+        "  xor %edx, %edx\n"
+        "  wrmsr\n"
+        "  mov user_rcx(%rip), %rcx\n"
+        "  mov next_r11(%rip), %r11\n"
+        "  sysretq\n"
+        "u_twice:\n" /* the first one sets what the second one sees */
+        "  syscall\n"
+        "  syscall\n"
+        "  ret\n"
+        "u_thrice:\n"
+        "  syscall\n"
+        "  nop\n"
+        "  syscall\n"
+        "  ret\n");
+
+static bool on_step(struct frame *f)
+{
+    if (!traps++)
+        trap_flags = f->rflags;
+    f->rflags &= ~0x100ull;
+    return true;
+}
+
+static u64 draw(void)
+{
+    static u64 state = 0x9e3779b97f4a7c15ull;
+
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return state;
+}
+
+/* Goes to and fro twice with R11 = `back`, SFMASK = `mask`; TF, if it is set, traps behind the NOP
+ * and behind the last RET. */
+static bool crosses(u64 back, u64 mask, u64 star)
+{
+    bool tf = back & 0x100;
+    u64 flags = (back & 0x3c7fd7) | 2;
+
+    wrmsr(0xc0000084, LINUX_MASK);
+    wrmsr(0xc0000081, star);
+    next_mask = mask;
+    next_r11 = back;
+    entered = traps = 0;
+    user_run((void (*)(void))(tf ? u_thrice : u_twice), 2);
+    if (entered != 2 || traps != 2 * tf || (tf && trap_flags != flags))
+        return false;
+    flags &= ~(tf ? 0x100ull : 0);
+    return user_r11 == flags && seen_flags == ((flags & ~mask) | 2) &&
+           (user_cs & 0xffff) == (star >> 32 & 0xfffc) &&
+           (seen_ss & 0xffff) == (star >> 32 & 0xfffc) + 8 && user_rcx > USER_ALIAS;
+}
+
+static void crossings(void)
+{
+    /* Linux's, one of a kernel of long ago, none but the interrupt flag; each with TF and NT. */
+    static const u64 masks[] = {LINUX_MASK, 0x47700, 0x4300};
+    static const u64 stars[] = {(u64)SEL_KCODE << 32 | 0x23ull << 48,
+                                (u64)(SEL_KCODE | 3) << 32 | 0x20ull << 48};
+    const u64 any =
+        0x240cd7; /* ID, AC, DF, OF and the rest; the timer's interrupts are not awaited */
+    unsigned wrong = 0, steps = 0;
+    u64 first = 0;
+
+    set_handler(1, on_step);
+    wrmsr(0xc0000082, (u64)crossing_entry);
+    for (unsigned i = 0; i < 1200; i++) {
+        u64 back = draw();
+        u64 mask = masks[i / 20 % COUNT(masks)] | (i / 20 % 3 == 2 ? draw() & 0x8d5 : 0);
+
+        back = (back & 0xffffffff00000000ull) | (back & any) | (i % 16 ? 0 : 0x100) | (back & 0x28);
+        if (i % 5)
+            back &= ~0x40000ull; /* AC seldom */
+        steps += !!(back & 0x100);
+        if (!crosses(back, mask, stars[i / 10 % COUNT(stars)]) && !wrong++)
+            first = back;
+    }
+    INEXACT(check_eq(wrong, 0, "SYSCALL and SYSRET, any flags"));
+    if (wrong)
+        print("the first with R11 = %lx\n", first);
+    check(steps > 50, "... and single steps");
+    wrmsr(0xc0000081, stars[0]);
+    wrmsr(0xc0000084, LINUX_MASK);
+    wrmsr(0xc0000080, rdmsr(0xc0000080) & ~1ull);
+    fault((void (*)(void))u_twice, 2, 6, 0, "SYSCALL that was used before, without SCE");
+    wrmsr(0xc0000080, rdmsr(0xc0000080) | 1);
+    set_handler(1, NULL);
+}
+
+static volatile u64 taken, taken_after;
+
+static bool on_interrupt(struct frame *f)
+{
+    taken++;
+    taken_after += entered;
+    lapic_eoi();
+    return true;
+}
+
+/* One is pending while the user runs with IF = 0; SYSRET sets IF. */
+static void waits_for_sysret(void)
+{
+    set_handler(0x50, on_interrupt);
+    lapic_enable();
+    next_r11 = 0x202;
+    next_mask = LINUX_MASK;
+    for (unsigned i = 0; i < 20; i++) {
+        entered = 0;
+        lapic_write(0x300, 0x50 | 1 << 18); /* to itself */
+        user_run((void (*)(void))u_twice, 2);
+    }
+    check_eq(taken, 20, "an interrupt that waits for SYSRET");
+    check_eq(taken_after, 20, "... is taken right behind it");
+}
+
+static u64 gs_back(u64 v)
+{
+    u64 got;
+
+    __asm__ volatile("wrgsbase %1; rdgsbase %0" : "=r"(got) : "r"(v));
+    return got;
+}
+
+static void bases_often(void)
+{
+    unsigned wrong = 0;
+    u32 low;
+
+    WRITE_REG(cr4, READ_REG(cr4) | 1 << 16);
+    for (unsigned i = 0; i < 200; i++) {
+        u64 v = (u64)((int64_t)(draw() << 16) >> 16);
+
+        wrong += gs_back(v) != v || rdmsr(0xc0000101) != v;
+        __asm__ volatile("wrfsbase %k1; rdfsbase %k0" : "=r"(low) : "r"(v));
+        wrong += low != (u32)v || rdmsr(0xc0000100) != (u32)v;
+    }
+    check_eq(wrong, 0, "bases of FS and GS, there and back");
+    for (unsigned i = 0; i < 200; i++) {
+        u64 v = draw() | 1ull << 62;
+
+        if ((u64)((int64_t)(v << 16) >> 16) == v)
+            continue;
+        TRY("wrgsbase %%rax", "a"(v));
+        wrong += trap.vector != 13;
+    }
+    INEXACT(check_eq(wrong, 0, "... and none that is not canonical"));
+    WRITE_REG(cr4, READ_REG(cr4) & ~(1ull << 16));
+    TRY("wrgsbase %%rax", "a"(0));
+    check_trap(6, 0, 0, "WRGSBASE without its CR4 bit, after all that");
+}
+
 static void bases(void)
 {
     u64 v = 0;
@@ -189,6 +357,10 @@ void guest_main(void)
         set_handler(vectors[i], on_user_fault);
     privileged();
     syscalls();
+    crossings();
+    waits_for_sysret();
     bases();
+    if (cpu_has(7, 1, 0))
+        bases_often();
     iret();
 }

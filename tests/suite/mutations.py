@@ -117,6 +117,12 @@ MUTATIONS = (
     ("a part of the budget is lost at an exit", DBT + "run.c",
      "for (unsigned k = 0; k < BUDGET_PARTS; k++)\n        d->c.budget += d->part[k];",
      "for (unsigned k = 0; k + 1 < BUDGET_PARTS; k++)\n        d->c.budget += d->part[k];"),
+    ("SYSCALL leaves flags that SFMASK does not clear", "vmm/cpu/x86/tlb.c", "(c->sfmask & masked) == masked &&", ""),
+    ("SYSCALL does not look whether it is enabled", "vmm/cpu/x86/tlb.c", "(c->efer & EFER_SCE) &&", ""),
+    ("SYSCALL is not told of another SFMASK", "vmm/cpu/x86/msr.c", "*p = v;\n        mmu_crossing_changed(d);", "*p = v;"),
+    ("SYSCALL saves no DF", DBT + "put_crossing.c", "~(u32)(FL_ARITH | FL_RF)", "~(u32)(FL_ARITH | FL_RF | FL_DF)"),
+    ("SYSRET looks at no TF", DBT + "put_crossing.c", "R11, FL_TF | FL_AC);", "R11, 0);"),
+    ("SYSRET takes no interrupt that waited", DBT + "put_crossing.c", "OFF(c.want), 0);", "OFF(c.crossing.ready), 1);"),
 )
 # Those of the KVM engine, of which programs in the imitation have to tell.
 KVM = (
@@ -189,7 +195,7 @@ def fails(t, *argv, env=None):
 def noticed(t, tree, programs):
     """Do guests fail that have what is rare in programs, or a campaign? 0: neither."""
     built = tree / "build" / "rel"
-    for guest in ("across", "meets", "compat", "named"):
+    for guest in ("across", "meets", "compat", "named", "syscalls"):
         if fails(t, built / "reprise", "record", "--force", "-o", t.dir / "rec", "--memory", "16M", "--kernel",
                  IMAGES / "tiny" / (guest + ".elf")):
             return -1

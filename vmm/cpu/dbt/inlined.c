@@ -1,9 +1,12 @@
 /*
- * Helpers short enough to be inlined: flags of RFLAGS, SWAPGS, PUSHF, the BT family with a register
- * index; RCPPS and its like (put_approx.c). Each does what its help_ function does, and leaves to
+ * Helpers short enough to be inlined: flags of RFLAGS, SWAPGS, bases of FS and GS, PUSHF, the BT
+ * family with a register index; SYSCALL and SYSRET (put_crossing.c), RCPPS and its like
+ * (put_approx.c). Each does what its help_ function does, and leaves to
  * it whatever is rare. To add one: its put_ function, and its line in INLINED.
  */
 #include "tr.h"
+
+#include <Zydis/Mnemonic.h>
 
 #include "cpu/x86/mode.h"
 
@@ -214,6 +217,41 @@ static void put_rdpid(struct tr *t, unsigned i)
     e_gs(&t->e, 0, 0x8b, t->in[i].reg0, NOREG, 1, OFF(c.cpu.tsc_aux));
 }
 
+/* RDFSBASE, WRFSBASE and those of GS. What faults exec() does. */
+static void put_fsgsbase(struct tr *t, unsigned i)
+{
+    const struct insn *in = &t->in[i];
+    struct emit *e = &t->e;
+    bool fs = in->mnemonic == ZYDIS_MNEMONIC_RDFSBASE || in->mnemonic == ZYDIS_MNEMONIC_WRFSBASE;
+    bool write = in->mnemonic == ZYDIS_MNEMONIC_WRFSBASE || in->mnemonic == ZYDIS_MNEMONIC_WRGSBASE;
+    bool wide = in->rex & 8;
+    size_t base = OFF(c.cpu.seg_base) + 8 * (size_t)(fs ? SEG_FS : SEG_GS);
+    put_saved(t, t->live[i] != 0);
+    e1(e, 0x65); /* test dword gs:[cr4], FSGSBASE */
+    e1(e, 0xf7);
+    e_modrm(e, 0, NOREG, NOREG, 1, (i32)OFF(c.cpu.cr4));
+    e4(e, CR4_FSGSBASE);
+    put_exit_if(t, i, 4, X_INSN); /* je */
+    if (write && wide) {
+        e_mov(e, t->s1, in->reg0); /* its upper 17 bits are equal: 0 or -1 */
+        e_rex(e, 1, NOREG, NOREG, t->s1);
+        e1(e, 0xc1); /* sar s1, 47 */
+        e1(e, (u8)(0xf8 | (t->s1 & 7)));
+        e1(e, 47);
+        e_lea(e, t->s1, t->s1, NOREG, 1, 1);
+        e_cmp_imm32(e, t->s1, 1);
+        put_exit_if(t, i, 7, X_INSN); /* ja */
+    }
+    put_saved(t, false);
+    if (!write) {
+        e_gs(e, wide, 0x8b, in->reg0, NOREG, 1, base);
+        return;
+    }
+    if (!wide)
+        e_rr(e, 0, 0x89, in->reg0, t->s1);
+    e_store(e, wide ? in->reg0 : t->s1, base);
+}
+
 static void put_cli(struct tr *t, unsigned i)
 {
     put_flag_change(t, i, FL_IF, false);
@@ -283,6 +321,9 @@ static bool shows_position(const struct dbt *d, const struct insn *in)
     X(rdpid, NULL, false)                                                                          \
     X(pushf, is_wide, false)                                                                       \
     X(bits, has_flat_operand, false)                                                               \
+    X(fsgsbase, NULL, false)                                                                       \
+    X(syscall, enters_kernel, true)                                                                \
+    X(sysret, leaves_kernel, true)                                                                 \
     X(approx, has_approx, false)
 
 #define X(name, when, ends) extern helper_fn help_##name;

@@ -91,8 +91,13 @@ void put_edge(struct tr *t, u64 target, unsigned slot)
 /* Target in s1. */
 void put_indirect(struct tr *t, unsigned i)
 {
+    e_store_imm32(&t->e, OFF(ind_id), EXIT_ID(t->bi, i, X_IND));
+    put_jump(t, t->d->c.idx);
+}
+
+void put_jump(struct tr *t, unsigned idx)
+{
     struct emit *e = &t->e;
-    e_store_imm32(e, OFF(ind_id), EXIT_ID(t->bi, i, X_IND));
     if (t->s1 != R10 || (t->loaded >> R10 & 1)) {
         e_store(e, t->s1, OFF(target));
         put_block_epilogue(t);
@@ -104,7 +109,7 @@ void put_indirect(struct tr *t, unsigned i)
     e1(e, 0x65); /* jmp gs:[r11*8 + jc] */
     e1(e, 0x42);
     e1(e, 0xff);
-    e_modrm(e, 4, NOREG, R11, 8, (i32)(OFF(jc) + 8 * (size_t)t->d->c.idx * JC_SIZE));
+    e_modrm(e, 4, NOREG, R11, 8, (i32)(OFF(jc) + 8 * (size_t)idx * JC_SIZE));
 }
 
 /* ---- memory ---- */

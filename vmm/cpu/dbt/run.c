@@ -189,6 +189,7 @@ static struct block *lookup(struct dbt *d, int *result, bool remember)
             if (at.bytes[i] != before[i])
                 return NULL;
     }
+    CHECK((d->c.mode & MODE_IDX) == d->c.idx, "mode %x with TLB %u", d->c.mode, d->c.idx);
     struct block *b = cache_find(d, lin, at.phys, at.phys2, d->c.mode);
     if (!b) {
         core_set_aside(&d->c);

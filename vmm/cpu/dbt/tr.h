@@ -251,6 +251,12 @@ void put_approx(struct tr *t, unsigned i);
 void put_approx_cold(struct tr *t, const struct cold *c);
 void approx_slots_fill(struct dbt *d);
 
+/* put_crossing.c: SYSCALL and SYSRET of 64-bit code. */
+bool enters_kernel(const struct dbt *d, const struct insn *in);
+bool leaves_kernel(const struct dbt *d, const struct insn *in);
+void put_syscall(struct tr *t, unsigned i);
+void put_sysret(struct tr *t, unsigned i);
+
 /* path.c */
 /* The budget was taken for all of the block; its first n instructions were run. Clobbers s1; flags
  * stay. */
@@ -310,5 +316,9 @@ void put_call(struct tr *t, const struct insn *in, unsigned i);
 void put_ret(struct tr *t, const struct insn *in, unsigned i);
 void put_jcc(struct tr *t, const struct insn *in, unsigned i);
 void put_indirect(struct tr *t, unsigned i);
+/* The same through the jump cache of index idx, to a target that is canonical. */
+void put_jump(struct tr *t, unsigned idx);
+/* Leaves in front of instruction i, if the condition holds; flags are as t->saved says. */
+void put_exit_if(struct tr *t, unsigned i, int cond, enum exit_kind kind);
 
 #endif

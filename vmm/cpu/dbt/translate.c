@@ -198,8 +198,7 @@ static void liveness(struct tr *t, const u8 *page, unsigned start)
     }
 }
 
-/* Leaves in front of instruction i, if the condition holds. */
-static void put_exit_if(struct tr *t, unsigned i, int cond, enum exit_kind kind)
+void put_exit_if(struct tr *t, unsigned i, int cond, enum exit_kind kind)
 {
     u8 *at = e_jcc(&t->e, cond);
     tr_cold(t, (struct cold){.at = at,

@@ -179,6 +179,13 @@ struct filled {
     u32 slot[MAX_FILLED];
 };
 
+/* What SYSCALL and SYSRET of 64-bit code change, for translated code (tlb.c, dbt/put_crossing.c).
+ */
+struct crossing {
+    u32 ready; /* 1: CPL, CS, SS, RIP, RFLAGS and the mode, and nothing else that anybody sees */
+    u32 mode;  /* on the other side */
+};
+
 struct core;
 struct insn;
 
@@ -247,6 +254,7 @@ struct core {
     /* Of CPL 3 and of the others: the mode, but for those bits and MODE_CPL0, in which addresses
      * were looked up that translator.forget() has not been told of. */
     u32 looked_up[2];
+    struct crossing crossing;
     u8 cpl;
     bool careful_only; /* TF, debug registers, AC checks, trace, last-branch records */
     bool ac_check;

@@ -180,6 +180,7 @@ static bool set(struct core *d, u32 msr, u64 v)
         if ((rule == CANONICAL && !is_canonical(v)) || (rule == LOW32 && (v >> 32)))
             return false;
         *p = v;
+        mmu_crossing_changed(d);
         return true;
     }
     switch (msr) {
@@ -215,6 +216,7 @@ static bool set(struct core *d, u32 msr, u64 v)
         c->efer = (v & ~(u64)EFER_LMA) | (c->efer & EFER_LMA);
         if (changed)
             mmu_flush_all(d);
+        mmu_crossing_changed(d);
         return true;
     }
     default: return msr_named_write(d, msr, v);

@@ -301,6 +301,7 @@ static void configure_one(struct core *d)
     if (before[0] != p->signals[0] || before[1] != p->signals[1] || edge != p->edge)
         mmu_mode_changed(d);
     lbr_settle(d);
+    mmu_crossing_changed(d);
 }
 
 /* The registers are up to date, and say something else than before. */

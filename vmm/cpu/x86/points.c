@@ -75,6 +75,7 @@ int core_debug_set(struct engine *e, const struct debug_point *points, unsigned 
     d->translator->points_changed(d, &old);
     core_debug_free(&old);
     d->watching = d->dr_active || d->debug.nwatch;
+    mmu_crossing_changed(d);
     return r;
 }
 

@@ -378,6 +378,24 @@ static u32 mode_of_code(const struct core *d)
     return code << MODE_CODE_SHIFT | mode_of_segments(c);
 }
 
+void mmu_crossing_changed(struct core *d)
+{
+    const struct vcpu *c = &d->cpu;
+    const u32 own = MODE_IDX | MODE_CPL0 | MODE_TSD;
+    /* What remains set would be looked at: flags, #AC, where SMAP allows the user's pages, TF. */
+    const u64 masked = FL_ARITH | FL_AC | FL_TF;
+    bool user = d->cpl == 3;
+    u32 kernel_idx = d->mode & MODE_SMAP ? IDX_SUP : IDX_SUPU;
+    u32 mode = (d->mode & ~own) |
+               (user ? MODE_CPL0 | kernel_idx : IDX_USER | (c->cr4 & CR4_TSD ? MODE_TSD : 0));
+    d->crossing.mode = mode;
+    d->crossing.ready =
+        is_64bit(d) && (user || d->cpl == 0) && !d->was_inner && (c->efer & EFER_SCE) &&
+        (c->sfmask & masked) == masked && !d->careful_only && !d->pmu.on && !d->pmu.signals[0] &&
+        !d->pmu.signals[1] && !(d->debug.to_user | d->debug.from_user) && !counts_branches(d) &&
+        !(mode & MODE_SYNC) && d->looked_up[user] == (mode & ~(MODE_IDX | MODE_CPL0));
+}
+
 void mmu_mode_changed(struct core *d)
 {
     struct vcpu *c = &d->cpu;
@@ -422,6 +440,7 @@ void mmu_mode_changed(struct core *d)
         forget_stack(d);
     }
     d->was_inner = inner;
+    mmu_crossing_changed(d);
     if (d->runs)
         d->modes |= 1u << vcpu_mode(c);
 }

@@ -35,5 +35,8 @@ void mmu_revoke_all_writes(struct core *d);
 void mmu_write_tracked(struct core *d, struct page *pg, gpa_t gpa, unsigned len, const u8 *old,
                        const u8 *new_);
 void mmu_mode_changed(struct core *d); /* recompute mode, idx, careful_only after any change */
+/* Something that d->crossing depends on, and the mode does not, has changed: SFMASK, EFER.SCE,
+ * counters, points. */
+void mmu_crossing_changed(struct core *d);
 
 #endif
