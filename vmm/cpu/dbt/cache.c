@@ -16,6 +16,7 @@
 #include "cpu/x86/tlb.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/mman.h>
 
 /* 0 - an address that is not canonical. Guests branch there all the same: who finds it finds the
@@ -118,8 +119,8 @@ u32 jc_find(const struct dbt *d, u64 lin)
 
 static void jc_clear_list(struct dbt *d, struct filled *f)
 {
-    for (u32 i = 0; f->n && i < ARRAY_SIZE(d->jc_pages[0]); i++)
-        d->jc_pages[f == &d->jc_kernel][i] = 0;
+    if (f->n)
+        memset(d->jc_pages[f == &d->jc_kernel], 0, sizeof(d->jc_pages[0]));
     if (f->n <= MAX_FILLED) {
         for (u32 i = 0; i < f->n; i++)
             jc_clear(d, f->slot[i] >> 16, f->slot[i] & 0xffff);

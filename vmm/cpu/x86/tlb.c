@@ -328,23 +328,23 @@ void mmu_set_cr3(struct core *d, u64 old, u64 cr3)
     const u64 *pa = ram_ptr(d->ram, a, PAGE_SIZE);
     u64 *pb = ram_ptr(d->ram, b, PAGE_SIZE);
     bool same = pa && pb && !counts_branches(d); /* a CPU need not do so: it made the recording */
-    for (unsigned i = half; same && i < entries; i++)
-        same = ((pa[i] ^ pb[i]) & ~PTE_A) == 0;
-    if (!same) {
+    u64 other = 0, to_set = 0;
+    for (unsigned i = half; same && i < entries; i++) {
+        other |= pa[i] ^ pb[i];
+        to_set |= pa[i] & ~pb[i] & PTE_A & -(pb[i] & PTE_P);
+    }
+    if (!same || (other & ~PTE_A)) {
         mmu_flush_all(d);
         return;
     }
     /* The upper half stays. What was accessed through the old root counts as accessed through the
      * new one at once: a CPU may set accessed bits early, and this depends on guest memory only,
      * so it is the same in every run. */
-    bool set = false;
+    bool set = to_set;
     if (b == d->code_page)
         flags_make_visible(d); /* as of walks that set them */
-    for (unsigned i = half; i < entries; i++)
-        if ((pa[i] & ~pb[i] & PTE_A) && (pb[i] & PTE_P)) {
-            pb[i] |= PTE_A;
-            set = true;
-        }
+    for (unsigned i = half; set && i < entries; i++)
+        pb[i] |= pa[i] & PTE_A & -(pb[i] & PTE_P);
     if (set)
         note_written(d, page_at(d, b), ram_page_index(d->ram, b));
     if (set && (page_at(d, b)->flags & PG_CODE))
