@@ -59,7 +59,9 @@ pid_t apart_record(const char *const *argv, const struct apart_ends *ends)
         only_speak(ends->voice);
     signal(SIGPIPE, SIG_IGN);
     sandbox_plan(SANDBOX_CODE | SANDBOX_LISTEN | SANDBOX_TERMINAL);
-    _exit(record_with_agent(count(argv), (char **)(uintptr_t)argv, ends->agent));
+    int code = record_with_agent(count(argv), (char **)(uintptr_t)argv, ends->agent);
+    outside_end(); /* or it removes what the caller has begun there since */
+    _exit(code);
 }
 
 int apart_record_quietly(const char *const *argv, bool keys, const char *rec)
@@ -86,6 +88,7 @@ int apart_replay(const char *const *argv, int out, int errors)
     sandbox_plan(SANDBOX_READ | SANDBOX_CODE);
     int code = cmd_replay(count(argv), (char **)(uintptr_t)argv);
     fflush(stdout);
+    outside_end();
     _exit(code);
 }
 
