@@ -15,7 +15,7 @@ def record(t, *options, append="quiet"):
     """Two of the program at once, and one that executes another; what each thread says of itself."""
     need_gdb(t)
     image(t)
-    r = t.linux("rec", "--memory", "256M", "--add", f"{PROGRAM}:/bin/parts", *options, append=append,
+    r = t.linux("rec", "--memory", "256M", "--checkpoint-every", "0.5", "--add", f"{PROGRAM}:/bin/parts", *options, append=append,
                 script="parts & parts & wait\nparts then\necho status $?\n")
     t.has(r.text, "(?m)^status 5")
     rows = re.findall(r"^(\w+) (\d+) tid (\d+) fs (\w+) mark (\w+)\r?$", r.text, re.M)
@@ -194,7 +194,7 @@ def compat(t):
     32 bits: what is lost is said."""
     need_gdb(t)
     program = IMAGES / "guest" / "compat"
-    t.linux("rec", "--add", f"{program}:/bin/compat", append="quiet", script="compat")
+    t.linux("rec", "--checkpoint-every", "0.5", "--add", f"{program}:/bin/compat", append="quiet", script="compat")
     out = show(t, "compat", "console:pusha", """printf "eax %d cs %x\\n", $eax, $cs
 backtrace
 stepi

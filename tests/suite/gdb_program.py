@@ -42,7 +42,7 @@ def record(t, name, script, libc=None):
     needs = re.findall(r"(/\S+) \(", t.run("ldd", program).text)
     libs = [x for x in needs if "libc.so" in x]
     t.equal(len(libs), 1, "the C library of this machine")
-    return libs[0], t.linux(name, "--memory", "256M", "--add", f"{program}:{program}", "--add",
+    return libs[0], t.linux(name, "--memory", "256M", "--checkpoint-every", "0.5", "--add", f"{program}:{program}", "--add",
                             f"{pathlib.Path(LOADER).resolve()}:{LOADER}", "--add",
                             f"{libc or pathlib.Path(libs[0]).resolve()}:{libs[0]}",
                             append="quiet", script=script)
