@@ -136,7 +136,8 @@ static void syscalls(void)
 
 #define LINUX_MASK 0x257fd5u /* what Linux has in SFMASK */
 static volatile u64 next_r11, next_mask, seen_flags, seen_ss, traps, trap_flags;
-extern const char crossing_entry[], u_twice[], u_thrice[];
+extern const char crossing_entry[];
+extern void u_twice(void), u_thrice(void);
 __asm__(".text\n"
         "crossing_entry:\n"
         "  mov %rcx, user_rcx(%rip)\n"
@@ -193,10 +194,10 @@ static bool crosses(u64 back, u64 mask, u64 star)
     next_mask = mask;
     next_r11 = back;
     entered = traps = 0;
-    user_run((void (*)(void))(tf ? u_thrice : u_twice), 2);
+    user_run(tf ? u_thrice : u_twice, 2);
     if (entered != 2 || traps != 2 * tf || (tf && trap_flags != flags))
         return false;
-    flags &= ~(tf ? 0x100ull : 0);
+    flags &= ~0x100ull;
     return user_r11 == flags && seen_flags == ((flags & ~mask) | 2) &&
            (user_cs & 0xffff) == (star >> 32 & 0xfffc) &&
            (seen_ss & 0xffff) == (star >> 32 & 0xfffc) + 8 && user_rcx > USER_ALIAS;
@@ -233,7 +234,7 @@ static void crossings(void)
     wrmsr(0xc0000081, stars[0]);
     wrmsr(0xc0000084, LINUX_MASK);
     wrmsr(0xc0000080, rdmsr(0xc0000080) & ~1ull);
-    fault((void (*)(void))u_twice, 2, 6, 0, "SYSCALL that was used before, without SCE");
+    fault(u_twice, 2, 6, 0, "SYSCALL that was used before, without SCE");
     wrmsr(0xc0000080, rdmsr(0xc0000080) | 1);
     set_handler(1, NULL);
 }
@@ -258,7 +259,7 @@ static void waits_for_sysret(void)
     for (unsigned i = 0; i < 20; i++) {
         entered = 0;
         lapic_write(0x300, 0x50 | 1 << 18); /* to itself */
-        user_run((void (*)(void))u_twice, 2);
+        user_run(u_twice, 2);
     }
     check_eq(taken, 20, "an interrupt that waits for SYSRET");
     check_eq(taken_after, 20, "... is taken right behind it");

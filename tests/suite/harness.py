@@ -242,6 +242,14 @@ class Case:
     def skip(self, why):
         raise Skip(why)
 
+    def preloaded(self, source):
+        """A library for LD_PRELOAD."""
+        if self.mode == "asan":
+            self.skip("the preloaded library and the address sanitizer do not go together")
+        out = self.dir / "preloaded.so"
+        self.run("gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", out, ROOT / "tests/tools" / source, "-ldl")
+        return out
+
     def need_v3(self):
         self.need_model("v3")
 

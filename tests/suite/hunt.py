@@ -10,7 +10,7 @@ import subprocess
 import time
 
 from suite.boot import image
-from suite.harness import ERROR, FINE, IMAGES, PANIC, ROOT, USAGE, test
+from suite.harness import ERROR, FINE, IMAGES, PANIC, USAGE, test
 from suite.room import Small
 
 NOT_FOUND = 11
@@ -193,13 +193,10 @@ def machine(t):
 def outside(t):
     """A recorder of a hunt has ended when the process that it left outside its sandbox has, too: else that removes the
     directory that the next one has made, while it is empty (`simplify` failed so once in 900 runs)."""
-    if t.mode == "asan":
-        t.skip("the preloaded library and the address sanitizer do not go together")
-    library, log = t.dir / "slow.so", t.dir / "log"
-    t.run("gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", library, ROOT / "tests/tools/slow_outside.c")
+    log = t.dir / "log"
     hunt(t, "-o", t.dir / "hunt", "--runs", 2, "--jobs", 1, "--stop-on", "panic",
          behind=("record", "--kernel", IMAGES / "tiny" / "rep.elf", "--memory", "16M"), code=NOT_FOUND,
-         env={"LD_PRELOAD": library, "SLOW_OUTSIDE": log})
+         env={"LD_PRELOAD": t.preloaded("slow_outside.c"), "SLOW_OUTSIDE": log})
     t.check(log.exists() and log.read_text() == 2 * "late\n", "a process of a recorder still runs")
 
 

@@ -18,11 +18,7 @@ from suite.kvm import KVM, STEP, need_kvm
 
 
 def build_fake(t):
-    if t.mode == "asan":
-        t.skip("the preloaded library and the address sanitizer do not go together")
-    out = t.dir / "fake.so"
-    t.run("gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", out,
-          ROOT / "tests/tools/kvm_fake.c", "-ldl")
+    out = t.preloaded("kvm_fake.c")
     return lambda what: {"LD_PRELOAD": out, "KVM_FAKE": what}
 
 

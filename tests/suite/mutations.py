@@ -119,10 +119,10 @@ MUTATIONS = (
      "for (unsigned k = 0; k + 1 < BUDGET_PARTS; k++)\n        d->c.budget += d->part[k];"),
     ("SYSCALL leaves flags that SFMASK does not clear", "vmm/cpu/x86/tlb.c", "(c->sfmask & masked) == masked &&", ""),
     ("SYSCALL does not look whether it is enabled", "vmm/cpu/x86/tlb.c", "(c->efer & EFER_SCE) &&", ""),
-    ("SYSCALL is not told of another SFMASK", "vmm/cpu/x86/msr.c", "*p = v;\n        mmu_crossing_changed(d);", "*p = v;"),
-    ("SYSCALL saves no DF", DBT + "put_crossing.c", "~(u32)(FL_ARITH | FL_RF)", "~(u32)(FL_ARITH | FL_RF | FL_DF)"),
+    ("SYSCALL is not told of another SFMASK", "vmm/cpu/x86/msr.c", "if (p == &c->sfmask)\n            mmu_crossing_changed(d);", ""),
+    ("PUSHF and SYSCALL save no DF", DBT + "inlined.c", "~(u32)(FL_ARITH | FL_RF | FL_VM)", "~(u32)(FL_ARITH | FL_RF | FL_VM | FL_DF)"),
     ("SYSRET looks at no TF", DBT + "put_crossing.c", "R11, FL_TF | FL_AC);", "R11, 0);"),
-    ("SYSRET takes no interrupt that waited", DBT + "put_crossing.c", "OFF(c.want), 0);", "OFF(c.crossing.ready), 1);"),
+    ("SYSRET takes no interrupt that waited", DBT + "put_crossing.c", "OFF(c.want)); /* IF", "OFF(c.alone)); /* IF"),
 )
 # Those of the KVM engine, of which programs in the imitation have to tell.
 KVM = (

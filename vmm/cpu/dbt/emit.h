@@ -123,6 +123,13 @@ static inline void e_store_imm32(struct emit *e, size_t off, u32 v)
     e4(e, v);
 }
 
+/* cmp dword gs:[off], 0 */
+static inline void e_cmp_slot_0(struct emit *e, size_t off)
+{
+    e_gs(e, 0, 0x83, 7, NOREG, 1, off);
+    e1(e, 0);
+}
+
 static inline void e_rr(struct emit *e, int w, u8 op, int reg, int rm)
 {
     e_rex(e, w, reg, NOREG, rm);

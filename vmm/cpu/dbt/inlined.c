@@ -1,8 +1,8 @@
 /*
  * Helpers short enough to be inlined: flags of RFLAGS, SWAPGS, bases of FS and GS, PUSHF, the BT
  * family with a register index; SYSCALL and SYSRET (put_crossing.c), RCPPS and its like
- * (put_approx.c). Each does what its help_ function does, and leaves to
- * it whatever is rare. To add one: its put_ function, and its line in INLINED.
+ * (put_approx.c). Each does what its help_ function does, and leaves to it whatever is rare. To add
+ * one: its put_ function, and its line in INLINED.
  */
 #include "tr.h"
 
@@ -44,10 +44,7 @@ static void put_sti(struct tr *t, unsigned i)
         e_gs(e, 1, 0x03, t->s1, NOREG, 1, OFF(part) + 8 * k);
     e_store(e, t->s1, OFF(sti_budget));
     e_fix(was, e->p);
-    e1(e, 0x65); /* cmp dword gs:[want], 0 */
-    e1(e, 0x83);
-    e_modrm(e, 7, NOREG, NOREG, 1, (i32)OFF(c.want));
-    e1(e, 0);
+    e_cmp_slot_0(e, OFF(c.want));
     u8 *none = e_jcc(e, 4);
     if (t->live[i])
         put_restore_flags(t);
@@ -65,7 +62,7 @@ static void put_ac(struct tr *t, unsigned i, bool set)
 {
     struct dbt *d = t->d;
     put_flag_change(t, i, FL_AC, set);
-    unsigned idx = set || !(d->c.mode & MODE_SMAP) ? IDX_SUPU : IDX_SUP;
+    unsigned idx = set ? IDX_SUPU : kernel_idx(d->c.mode);
     e_store_imm32(&t->e, OFF(c.idx), idx);
     e_store_imm32(&t->e, OFF(c.mode), (d->c.mode & ~MODE_IDX) | idx);
     put_block_epilogue(t);
@@ -82,6 +79,30 @@ static void put_swapgs(struct tr *t, unsigned i)
     e_store(&t->e, t->s2, gs);
 }
 
+void put_flags_image(struct emit *e, int to)
+{
+    e_rr(e, 0, 0x89, RAX, to); /* to = AH & d5 | AL << 11 | system flags */
+    e_rex(e, 0, NOREG, NOREG, to);
+    e1(e, 0xc1); /* shr to, 8 */
+    e1(e, (u8)(0xe8 | (to & 7)));
+    e1(e, 8);
+    e_rex(e, 0, NOREG, NOREG, to);
+    e1(e, 0x81); /* and to, d5 */
+    e1(e, (u8)(0xe0 | (to & 7)));
+    e4(e, 0xd5);
+    e1(e, 0x0f); /* movzx eax, al */
+    e1(e, 0xb6);
+    e1(e, 0xc0);
+    e1(e, 0xc1); /* shl eax, 11 */
+    e1(e, 0xe0);
+    e1(e, 11);
+    e_rr(e, 0, 0x09, RAX, to); /* or to, eax */
+    e_load(e, RAX, OFF(c.cpu.rflags));
+    e1(e, 0x25); /* and eax, imm */
+    e4(e, ~(u32)(FL_ARITH | FL_RF | FL_VM));
+    e_rr(e, 0, 0x09, RAX, to);
+}
+
 static void put_pushf(struct tr *t, unsigned i)
 {
     struct emit *e = &t->e;
@@ -90,26 +111,7 @@ static void put_pushf(struct tr *t, unsigned i)
     e_store(e, RAX, OFF(tmp));
     e_lea(e, s1, RSP, NOREG, 1, -8);
     put_check_as(t, i, 8, true, false, 0, FLAGS_SAVED, FOUND_HOST);
-    e_rr(e, 0, 0x89, RAX, s2); /* s2 = AH & d5 | AL << 11 | system flags */
-    e_rex(e, 0, NOREG, NOREG, s2);
-    e1(e, 0xc1); /* shr s2d, 8 */
-    e1(e, (u8)(0xe8 | (s2 & 7)));
-    e1(e, 8);
-    e_rex(e, 0, NOREG, NOREG, s2);
-    e1(e, 0x81); /* and s2d, d5 */
-    e1(e, (u8)(0xe0 | (s2 & 7)));
-    e4(e, 0xd5);
-    e1(e, 0x0f); /* movzx eax, al */
-    e1(e, 0xb6);
-    e1(e, 0xc0);
-    e1(e, 0xc1); /* shl eax, 11 */
-    e1(e, 0xe0);
-    e1(e, 11);
-    e_rr(e, 0, 0x09, RAX, s2); /* or s2d, eax */
-    e_load(e, RAX, OFF(c.cpu.rflags));
-    e1(e, 0x25); /* and eax, imm */
-    e4(e, ~(u32)(FL_ARITH | FL_RF | FL_VM));
-    e_rr(e, 0, 0x09, RAX, s2);
+    put_flags_image(e, s2);
     e_mem(e, 1, 0x89, s2, s1, NOREG, 1, 0);
     e_lea(e, RSP, RSP, NOREG, 1, -8);
     e_load(e, RAX, OFF(tmp));

@@ -7,8 +7,7 @@
 #include "tr.h"
 
 #include "cpu/x86/mode.h"
-
-#define SYSRET_FLAGS 0x3c7fd7u /* that R11 sets */
+#include "cpu/x86/seg.h"
 
 static bool may_cross(const struct dbt *d, const struct insn *in)
 {
@@ -26,12 +25,6 @@ bool enters_kernel(const struct dbt *d, const struct insn *in)
 bool leaves_kernel(const struct dbt *d, const struct insn *in)
 {
     return may_cross(d, in) && in->opsize == 8 && (d->c.mode & MODE_CPL0);
-}
-
-/* The index of the kernel's accesses where AC is 0. */
-static unsigned kernel_idx(const struct dbt *d)
-{
-    return d->c.mode & MODE_SMAP ? IDX_SUP : IDX_SUPU;
 }
 
 /* op dword r, imm32, the opcode 81 /digit or of F7 /0 TEST */
@@ -52,10 +45,10 @@ static void put_shift(struct emit *e, int digit, int r, u8 by)
     e1(e, by);
 }
 
-/* op gs:[off], imm32 sign-extended: CMP dword (81 /7), MOV qword (C7 /0) */
-static void put_slot_imm(struct emit *e, int wide, u8 op, int digit, size_t off, u32 imm)
+/* mov qword gs:[off], imm32, sign-extended */
+static void put_store_wide(struct emit *e, size_t off, u32 imm)
 {
-    e_gs(e, wide, op, digit, NOREG, 1, off);
+    e_gs(e, 1, 0xc7, 0, NOREG, 1, off);
     e4(e, imm);
 }
 
@@ -63,7 +56,7 @@ static void put_slot_imm(struct emit *e, int wide, u8 op, int digit, size_t off,
 static void put_ready(struct tr *t, unsigned i)
 {
     put_saved(t, true);
-    put_slot_imm(&t->e, 0, 0x81, 7, OFF(c.crossing.ready), 0);
+    e_cmp_slot_0(&t->e, OFF(c.crossing.ready));
     put_exit_if(t, i, 4, X_INSN); /* je */
 }
 
@@ -71,18 +64,17 @@ static void put_ready(struct tr *t, unsigned i)
 static void put_segments(struct tr *t, int r, int ss, unsigned ring)
 {
     struct emit *e = &t->e;
-    const u32 code = ATTR_P | ATTR_S | ATTR_L | ATTR_G | ring << 5 | 0xb;
-    const u32 data = ATTR_P | ATTR_S | ATTR_DB | ATTR_G | ring << 5 | 3;
     _Static_assert(SEG_SS == SEG_CS + 1, "they lie side by side");
     for (unsigned k = 0; k < 2; k++) {
         if (k)
             e_lea(e, r, r, NOREG, 1, ss);
         e1(e, 0x66);
         e_gs(e, 0, 0x89, r, NOREG, 1, OFF(c.cpu.seg_sel) + 2 * (SEG_CS + k));
-        put_slot_imm(e, 1, 0xc7, 0, OFF(c.cpu.seg_base) + 8 * (SEG_CS + k), 0);
+        put_store_wide(e, OFF(c.cpu.seg_base) + 8 * (SEG_CS + k), 0);
     }
-    e_store_imm32(e, OFF(c.cpu.seg_attr) + 2 * SEG_CS, code | data << 16);
-    put_slot_imm(e, 1, 0xc7, 0, OFF(c.cpu.seg_limit) + 4 * SEG_CS, 0xffffffff);
+    e_store_imm32(e, OFF(c.cpu.seg_attr) + 2 * SEG_CS,
+                  flat_code(ring, true) | (u32)flat_data(ring) << 16);
+    put_store_wide(e, OFF(c.cpu.seg_limit) + 4 * SEG_CS, 0xffffffff);
     e_gs(e, 0, 0xc6, 0, NOREG, 1, OFF(c.cpl)); /* mov byte */
     e1(e, (u8)ring);
 }
@@ -112,16 +104,7 @@ void put_syscall(struct tr *t, unsigned i)
     struct emit *e = &t->e;
     const struct dbt *d = t->d;
     put_ready(t, i);
-    e_rr(e, 0, 0x89, RAX, R11); /* R11 = AH & d5 | AL << 11 | system flags */
-    put_shift(e, 5, R11, 8);
-    put_imm(e, 0x81, 4, R11, 0xd5); /* and */
-    e_rr(e, 0, 0x89, RAX, t->s1);
-    put_imm(e, 0x81, 4, t->s1, 1);
-    put_shift(e, 4, t->s1, 11);
-    e_rr(e, 0, 0x09, t->s1, R11); /* or */
-    e_gs(e, 0, 0x8b, t->s1, NOREG, 1, OFF(c.cpu.rflags));
-    put_imm(e, 0x81, 4, t->s1, ~(u32)(FL_ARITH | FL_RF));
-    e_rr(e, 0, 0x09, t->s1, R11);
+    put_flags_image(e, R11);
     e_gs(e, 0, 0x8b, t->s1, NOREG, 1, OFF(c.cpu.sfmask));
     e_rex(e, 0, NOREG, NOREG, t->s1); /* not */
     e1(e, 0xf7);
@@ -131,13 +114,13 @@ void put_syscall(struct tr *t, unsigned i)
     put_word(e, t->s1, OFF(c.cpu.star) + 4);
     put_imm(e, 0x81, 4, t->s1, 0xfffc);
     put_segments(t, t->s1, 8, 0);
-    put_mode(t, kernel_idx(d), d->c.mode);
+    put_mode(t, kernel_idx(d->c.mode), d->c.mode);
     e_movi(e, RCX, tr_next(t, i));
     e_load(e, RAX, OFF(save_rax));
-    put_slot_imm(e, 0, 0x81, 7, OFF(c.crossing.ready), 0); /* 1 - 0: SFMASK clears all flags */
+    e_cmp_slot_0(e, OFF(c.crossing.ready)); /* 1 - 0: SFMASK clears all flags */
     t->saved = false;
     e_load(e, t->s1, OFF(c.cpu.lstar));
-    put_jump(t, kernel_idx(d));
+    put_jump(t, kernel_idx(d->c.mode));
 }
 
 void put_sysret(struct tr *t, unsigned i)
@@ -161,7 +144,7 @@ void put_sysret(struct tr *t, unsigned i)
     e_lea(e, t->s1, t->s1, NOREG, 1, 16);
     put_imm(e, 0x81, 1, t->s1, 3);
     put_segments(t, t->s1, -8, 3);
-    put_mode(t, IDX_USER, (d->c.mode & ~MODE_IDX) | kernel_idx(d));
+    put_mode(t, IDX_USER, (d->c.mode & ~MODE_IDX) | kernel_idx(d->c.mode));
     e_rr(e, 0, 0x89, R11, RAX); /* AX = the arithmetic flags */
     put_shift(e, 5, RAX, 11);
     put_imm(e, 0x81, 4, RAX, 1);
@@ -169,7 +152,7 @@ void put_sysret(struct tr *t, unsigned i)
     put_imm(e, 0x81, 4, t->s1, 0xd5);
     put_shift(e, 4, t->s1, 8);
     e_rr(e, 0, 0x09, t->s1, RAX);
-    put_slot_imm(e, 0, 0x81, 7, OFF(c.want), 0); /* IF may be 1 from here on */
+    e_cmp_slot_0(e, OFF(c.want)); /* IF may be 1 from here on */
     u8 *none = e_jcc(e, 4);
     put_restore_flags(t);
     e_store(e, RCX, OFF(target));

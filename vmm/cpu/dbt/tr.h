@@ -251,6 +251,10 @@ void put_approx(struct tr *t, unsigned i);
 void put_approx_cold(struct tr *t, const struct cold *c);
 void approx_slots_fill(struct dbt *d);
 
+/* inlined.c: RFLAGS, of which AX has the arithmetic flags, without RF and VM, into a dword of `to`.
+ * Clobbers RAX and flags. */
+void put_flags_image(struct emit *e, int to);
+
 /* put_crossing.c: SYSCALL and SYSRET of 64-bit code. */
 bool enters_kernel(const struct dbt *d, const struct insn *in);
 bool leaves_kernel(const struct dbt *d, const struct insn *in);

@@ -224,10 +224,7 @@ static void put_pause(struct tr *t, unsigned i)
 {
     struct emit *e = &t->e;
     put_saved(t, t->live[i] != 0);
-    e1(e, 0x65); /* cmp dword gs:[alone], 0 */
-    e1(e, 0x83);
-    e_modrm(e, 7, NOREG, NOREG, 1, (i32)OFF(c.alone));
-    e1(e, 0);
+    e_cmp_slot_0(e, OFF(c.alone));
     put_exit_if(t, i, 4, X_INSN); /* je */
     put_saved(t, false);
 }

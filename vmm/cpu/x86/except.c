@@ -355,8 +355,8 @@ HELPER(syscall)
     c->gpr[R11] = get_rflags(d) & ~(u64)FL_RF;
     set_rflags(d, get_rflags(d) & ~c->sfmask & ~(u64)FL_RF);
     u16 sel = c->star >> 32 & 0xfffc;
-    set_flat(d, SEG_CS, sel, ATTR_P | ATTR_S | ATTR_L | ATTR_G | 0xb);
-    set_flat(d, SEG_SS, (u16)(sel + 8), ATTR_P | ATTR_S | ATTR_DB | ATTR_G | 3);
+    set_flat(d, SEG_CS, sel, flat_code(0, true));
+    set_flat(d, SEG_SS, (u16)(sel + 8), flat_data(0));
     d->next = compatible ? c->cstar : c->lstar;
     set_cpl(d, 0, d->next);
     d->tf_now = true;
@@ -367,9 +367,8 @@ HELPER(syscall)
 /* CS and SS of SYSRET and SYSEXIT: flat, of ring 3. */
 static void set_user_segments(struct core *d, unsigned cs, unsigned ss, bool wide)
 {
-    set_flat(d, SEG_CS, (u16)(cs | 3),
-             ATTR_P | ATTR_S | (wide ? ATTR_L : ATTR_DB) | ATTR_G | 3 << 5 | 0xb);
-    set_flat(d, SEG_SS, (u16)(ss | 3), ATTR_P | ATTR_S | ATTR_DB | ATTR_G | 3 << 5 | 3);
+    set_flat(d, SEG_CS, (u16)(cs | 3), flat_code(3, wide));
+    set_flat(d, SEG_SS, (u16)(ss | 3), flat_data(3));
 }
 
 HELPER(sysret)
@@ -389,7 +388,7 @@ HELPER(sysret)
     set_user_segments(d, sel + (wide ? 16u : 0), sel + 8u, wide);
     d->next = wide ? c->gpr[RCX] : (u32)c->gpr[RCX];
     set_cpl(d, 3, d->next);
-    set_rflags(d, compatible ? get_rflags(d) | FL_IF : (c->gpr[R11] & 0x3c7fd7) | 2);
+    set_rflags(d, compatible ? get_rflags(d) | FL_IF : (c->gpr[R11] & SYSRET_FLAGS) | 2);
     mmu_mode_changed(d);
     return DONE;
 }
@@ -404,8 +403,8 @@ HELPER(sysenter)
         return raise_error(d, EXC_GP, 0);
     c->rflags &= ~(u64)(FL_IF | FL_VM | FL_RF);
     u16 sel = c->sysenter_cs & 0xfffc;
-    set_flat(d, SEG_CS, sel, ATTR_P | ATTR_S | (wide ? ATTR_L : ATTR_DB) | ATTR_G | 0xb);
-    set_flat(d, SEG_SS, (u16)(sel + 8), ATTR_P | ATTR_S | ATTR_DB | ATTR_G | 3);
+    set_flat(d, SEG_CS, sel, flat_code(0, wide));
+    set_flat(d, SEG_SS, (u16)(sel + 8), flat_data(0));
     c->gpr[RSP] = wide ? c->sysenter_esp : (u32)c->sysenter_esp;
     d->next = wide ? c->sysenter_eip : (u32)c->sysenter_eip;
     set_cpl(d, 0, d->next);

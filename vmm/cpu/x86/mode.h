@@ -16,6 +16,12 @@ static inline enum code_size code_size(const struct core *d)
     return (enum code_size)((d->mode & MODE_CODE) >> MODE_CODE_SHIFT);
 }
 
+/* The TLB of the kernel's accesses in that mode, where AC is 0. */
+static inline unsigned kernel_idx(u32 mode)
+{
+    return mode & MODE_SMAP ? IDX_SUP : IDX_SUPU;
+}
+
 static inline bool is_64bit(const struct core *d)
 {
     return LIKELY(code_size(d) == CODE_64);

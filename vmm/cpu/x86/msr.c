@@ -180,7 +180,8 @@ static bool set(struct core *d, u32 msr, u64 v)
         if ((rule == CANONICAL && !is_canonical(v)) || (rule == LOW32 && (v >> 32)))
             return false;
         *p = v;
-        mmu_crossing_changed(d);
+        if (p == &c->sfmask)
+            mmu_crossing_changed(d);
         return true;
     }
     switch (msr) {

@@ -34,6 +34,16 @@ int check_data_segment(struct core *d, unsigned seg, u16 sel, const struct desc 
                        unsigned vector, u32 error);
 /* What MOV and POP do: of SS, the next instruction is in its shadow. */
 int load_seg_insn(struct core *d, unsigned seg, u16 sel);
+/* Attributes of what SYSCALL and its like load: code of 64 or 32 bits, and data. */
+static inline u16 flat_code(unsigned dpl, bool wide)
+{
+    return (u16)(ATTR_P | ATTR_S | (wide ? ATTR_L : ATTR_DB) | ATTR_G | dpl << 5 | 0xb);
+}
+static inline u16 flat_data(unsigned dpl)
+{
+    return (u16)(ATTR_P | ATTR_S | ATTR_DB | ATTR_G | dpl << 5 | 3);
+}
+#define SYSRET_FLAGS 0x3c7fd7u /* of RFLAGS, that SYSRET takes from R11 */
 /* Without a descriptor: base 0, no limit; attr 0: a null selector. */
 void set_flat(struct core *d, unsigned seg, u16 sel, u16 attr);
 /* The stack pointer at that offset of the TSS. */

@@ -385,9 +385,8 @@ void mmu_crossing_changed(struct core *d)
     /* What remains set would be looked at: flags, #AC, where SMAP allows the user's pages, TF. */
     const u64 masked = FL_ARITH | FL_AC | FL_TF;
     bool user = d->cpl == 3;
-    u32 kernel_idx = d->mode & MODE_SMAP ? IDX_SUP : IDX_SUPU;
-    u32 mode = (d->mode & ~own) |
-               (user ? MODE_CPL0 | kernel_idx : IDX_USER | (c->cr4 & CR4_TSD ? MODE_TSD : 0));
+    u32 mode = (d->mode & ~own) | (user ? MODE_CPL0 | kernel_idx(d->mode)
+                                        : IDX_USER | (c->cr4 & CR4_TSD ? MODE_TSD : 0));
     d->crossing.mode = mode;
     d->crossing.ready =
         is_64bit(d) && (user || d->cpl == 0) && !d->was_inner && (c->efer & EFER_SCE) &&
