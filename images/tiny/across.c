@@ -175,10 +175,53 @@ static void stack(void)
     check_eq(bad, 0, "a stack over the end of a page");
 }
 
+/* Adds w, and the carry. */
+static u64 add(u64 sum, u64 w, bool *carry)
+{
+    u64 got = sum + w + *carry;
+
+    *carry = *carry ? got <= sum : got < sum;
+    return got;
+}
+
+/* Two arrays are summed with carry in one loop, so that flags live while both are looked up. One is
+ * at RAX, where flags may be kept meanwhile: that changes its low 16 bits only, and all that those
+ * lead to is there, other than what is asked for. */
+static void carries(void)
+{
+    static u64 wide[2 * 65536 / 8] __attribute__((aligned(65536))), narrow[64];
+    u64 bad = 0;
+
+    for (unsigned i = 0; i < COUNT(wide); i++)
+        wide[i] = (i + 1) * 0x9e3779b97f4a7c15;
+    for (unsigned i = 0; i < COUNT(narrow); i++)
+        narrow[i] = ~0ull / (i + 1);
+    for (unsigned k = 0; k < 2000; k++) {
+        u64 *p = wide + k * 37 % (65536 / 8), *q = narrow, sums[2] = {0}, want[2] = {0}, n = 16;
+        bool carry = false;
+
+        for (unsigned i = 0; i < COUNT(wide); i += 512)
+            *(volatile u64 *)&wide[i]; /* all pages are known to the TLB */
+        for (unsigned i = 0; i < n; i++) {
+            want[0] = add(add(want[0], narrow[2 * i], &carry), narrow[2 * i + 1], &carry);
+            want[1] = add(add(want[1], p[2 * i], &carry), p[2 * i + 1], &carry);
+        }
+        __asm__ volatile("clc\n1:\tadc (%1), %2\n\tadc 8(%1), %2\n\tadc (%%rax), %3\n\t"
+                         "adc 8(%%rax), %3\n\tlea 16(%1), %1\n\tlea 16(%%rax), %%rax\n\t"
+                         "dec %4\n\tjne 1b"
+                         : "+a"(p), "+r"(q), "+r"(sums[0]), "+r"(sums[1]), "+r"(n)
+                         :
+                         : "memory", "cc");
+        bad += sums[0] != want[0] || sums[1] != want[1];
+    }
+    check_eq(bad, 0, "sums with carry of two arrays, one at RAX");
+}
+
 void guest_main(void)
 {
     stack();
     instruction();
     arrays();
+    carries();
     exit_guest(0);
 }
