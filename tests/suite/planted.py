@@ -1,11 +1,12 @@
-"""Races that were planted (tests/guest/planted.c, tests/guest/module), from the hunt to the two accesses: plain runs do not
-show them, a hunt with chaos finds them, the failure comes again each time, gdb goes back from it to both accesses, and few turns do.
+"""Races that were planted (tests/guest/planted.c, tests/guest/module), and one that was not, from the hunt to the two accesses: plain
+runs do not show them, a hunt with chaos finds them, the failure comes again each time, gdb goes back from it to both accesses, and few
+turns do.
 Minutes each: tests/run.py --all 'planted/*'."""
 import json
+import random
 import re
 import shutil
 
-from suite.boot import image
 from suite.gdb import need_gdb
 from suite.harness import IMAGES, test
 from suite.hunt import NOT_FOUND
@@ -74,10 +75,8 @@ def across(t, seen, inner, outer):
     t.check(len(seen) > at + 1 and seen[at + 1][1] == outer and seen[at + 1][0] != seen[at][0], f"in front of {inner}'s: {seen[at:at + 4]}")
 
 
-def of_program(t, kind, stop_on, outcome):
-    image(t, "run")
+def of_program(t, stop_on, outcome, *program):
     own(t)
-    program = (PLANTED, kind)
     found, runs = failing(t, stop_on, outcome, ("run", "--cpus", 2, *program), ("run", "--cpus", 2, "--chaos", *program))
     return f"run {runs}, {simple(t, found, '--share', '/')}"
 
@@ -85,7 +84,7 @@ def of_program(t, kind, stop_on, outcome):
 @test("planted/counter", cost=200)
 def counter(t):
     """Two threads read the same value, and both write what is one more."""
-    told = of_program(t, "counter", "exit!=0", "^status 3: lost N of N$")
+    told = of_program(t, "exit!=0", "^status 3: lost N of N$", PLANTED, "counter")
     pid = next(p["pid"] for p in map(json.loads, t.run(t.reprise, "ps", "--json", t.dir / "simple").out.splitlines())
                if p["comm"] == "planted")
     seen = accesses(t, t.dir / "simple", f"exit:{pid}", "counter", back=2 * BACK)
@@ -98,7 +97,7 @@ def counter(t):
 @test("planted/publish", cost=300)
 def publish(t):
     """The crash is in reads(), which read item.value when the other thread had just written NULL there."""
-    told = of_program(t, "publish", "crash", r"^crash: signal 11 at 0 in reads\+")
+    told = of_program(t, "crash", r"^crash: signal 11 at 0 in reads\+", PLANTED, "publish")
     across(t, accesses(t, t.dir / "simple", "crash", "item.value", back=70), "reads", "writes")
     return told
 
@@ -106,7 +105,7 @@ def publish(t):
 @test("planted/wakeup", cost=200)
 def wakeup(t):
     """One has looked at the flag; the other one has set it, and signalled, before the first one waits."""
-    told = of_program(t, "wakeup", "hang:10", r"^hang: in .*\bwaits\+")
+    told = of_program(t, "hang:10", r"^hang: in .*\bwaits\+", PLANTED, "wakeup")
     across(t, accesses(t, t.dir / "simple", "end", "ready", back=4), "wakes", "waits")
     return told
 
@@ -114,7 +113,7 @@ def wakeup(t):
 @test("planted/deadlock", cost=200)
 def deadlock(t):
     """Each lock belongs to a thread that waits for the other's: glibc keeps who has it in the third word."""
-    told = of_program(t, "deadlock", "hang:10", r"^hang: in .*\blocks\+")
+    told = of_program(t, "hang:10", r"^hang: in .*\blocks\+", PLANTED, "deadlock")
     owners = [next((x[0] for x in accesses(t, t.dir / "simple", "end", f"*((int *)&{lock} + 2)", back=2)), None) for lock in "ab"]
     t.check(None not in owners and owners[0] != owners[1], f"who took the locks: {owners}")
     return told
@@ -133,3 +132,30 @@ def module(t):
     told = simple(t, found)
     across(t, accesses(t, t.dir / "simple", "panic", "*(unsigned long *)&shared", options=(), back=70), "looks", "takes_away")
     return f"run {runs}, {told}"
+
+
+def damaged(t, program):
+    """Three blocks in xz's format, of which the first one is wrong in its last chunk (LZMA2; random bytes are stored as they are)."""
+    (t.dir / "data").write_bytes(random.Random(7).randbytes(600_000))
+    t.run(program, "-T2", "--block-size=200000", t.dir / "data")
+    data = bytearray((t.dir / "data.xz").read_bytes())
+    chunks = [12 + (data[12] + 1) * 4]
+    while data[chunks[-1]]:
+        chunks.append(chunks[-1] + 4 + int.from_bytes(data[chunks[-1] + 1:chunks[-1] + 3], "big"))
+    data[chunks[-2]] = 0x7f
+    (t.dir / "bad.xz").write_bytes(data)
+    return t.dir / "bad.xz"
+
+
+@test("planted/known", cost=300)
+def known(t):
+    """CVE-2025-31115, in Debian 12's xz without the patch: a thread that has met an error frees what the first one still fills."""
+    program = IMAGES / "known" / "xz"
+    if not program.exists():
+        t.skip("build/images/known is not built: make image-known")
+    need_gdb(t)
+    told = of_program(t, "crash", r"^crash: signal 11 at .* < lzma_bufcpy\+\w+ \(xz\) < stream_decode_mt\+", program, "-T2", "-t", damaged(t, program))
+    (t.dir / "words").write_text("set pagination off\nset print frame-arguments none\ninfo threads\nbreak lzma_free\nreverse-continue\nbt\n")
+    r = t.run(t.reprise, "gdb", "--process", "xz", t.dir / "simple", "--to", "crash", "--", "-nx", "-batch", "-x", t.dir / "words", timeout=600)
+    t.has(r.text, r"(?s)\* 1 .*Thread 2 .*hit Breakpoint 1, lzma_free.*\n#1 .* worker_decoder ")
+    return told
