@@ -8,7 +8,7 @@ import re
 from suite.harness import ERROR, FINE, IMAGES, ROOT, host_has_avx2, rnd, test
 from suite.tiny import COMMON, ENDS, OPTIONS, OWN_TEST, answered, answers
 
-LONGEST = 60000  # positions of a guest that is cut
+LONGEST = 40000  # positions of a guest that is cut
 WHOLE = {"asks", "debug", "exceptions", "fpu", "haltforever", "interrupts", "mmio", "msr", "triplefault"}
 KVM = ("--engine", "kvm")
 STEP = (*KVM, "--counter", "step")  # to record with, whatever this host could do

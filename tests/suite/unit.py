@@ -190,13 +190,13 @@ def failures(text, lines=60):
 def insn(model, name=None, *options):
     @test("insn/" + (name or model), cost=12)
     def run(t):
-        """The engine against the host's CPU: half a million cases, always the same; `make soak` takes
+        """The engine against the host's CPU: a quarter of a million cases, always the same; `make soak` takes
         new seeds."""
         t.need_model(model)
         if t.mode == "asan":  # its shadow, 16 TiB, covers addresses that cases expect to be empty
             t.skip("the host's CPU cannot run the cases under the address sanitizer")
         few = "--canonical" in options or "," in model
-        cases = 50000 if t.mode != "rel" else 150000 if few else 500000
+        cases = 50000 if t.mode != "rel" else 100000 if few else 250000
         r = t.run(t.build / "tests" / "insn" / "insn", "--model", model, "--cases", cases,
                   "--seed", 1, *options, timeout=300, code=None)
         if r.code == 77:
