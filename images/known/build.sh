@@ -6,7 +6,7 @@ name=known
 . images/common.sh
 work="$out.tmp"
 rm -rf "$work"
-mkdir -p "$work/xz"
+mkdir -p "$work/source"
 
 say "known: downloading Debian 12's source of xz-utils"
 mkdir -p "$images/.apt"
@@ -19,14 +19,13 @@ apt-get update -qq >&2 || die "the lists of Debian 12's sources cannot be had"
 (cd "$work" && apt-get source -qq --download-only xz-utils >&2) ||
     die "Debian 12's source of xz-utils cannot be had"
 (cd "$work" && sha256sum xz-utils_5.4.1.orig.tar.xz) >>"$work/version"
-tar -x -J -f "$work/xz-utils_5.4.1.orig.tar.xz" -C "$work/xz" --strip-components=1
+tar -x -J -f "$work/xz-utils_5.4.1.orig.tar.xz" -C "$work/source" --strip-components=1
 
 say "known: compiling"
-(cd "$work/xz" && ./configure -q --disable-shared --disable-nls --disable-doc --disable-scripts CFLAGS="-O2 -g" &&
+(cd "$work/source" && ./configure -q --disable-shared --disable-nls --disable-doc --disable-scripts CFLAGS="-O2 -g" &&
     make -s) >"$work/log" 2>&1 || { cat "$work/log" >&2; die "xz-utils cannot be compiled"; }
-mv "$work/xz/src/xz/xz" "$work/program"
-rm -rf "$work/xz" "$work"/xz-utils_* "$work/log"
-mv "$work/program" "$work/xz"
+mv "$work/source/src/xz/xz" "$work/xz"
+rm -rf "$work/source" "$work"/xz-utils_* "$work/log"
 rm -rf "$out"
 mv "$work" "$out"
 say "$out: $(du -sh "$out" | cut -f1)"

@@ -189,7 +189,7 @@ static u64 add(u64 sum, u64 w, bool *carry)
  * lead to is there, other than what is asked for. */
 static void carries(void)
 {
-    static u64 wide[2 * 65536 / 8] __attribute__((aligned(65536))), narrow[64];
+    static u64 wide[2 * 65536 / 8] __attribute__((aligned(65536))), narrow[32];
     u64 bad = 0;
 
     for (unsigned i = 0; i < COUNT(wide); i++)

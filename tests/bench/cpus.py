@@ -13,7 +13,6 @@ DEBIAN = ROOT / "build" / "images" / "debian"
 ALONE = ("integer", "interp", "syscalls", "fork")
 TURNS = 1_000_000
 CPUS = 1, 4
-MANY = CPUS[-1]
 FILES = 24
 # Hands a number to and fro, waiting by PAUSE, which gives the turn on.
 SOURCE = """#define _GNU_SOURCE
@@ -75,7 +74,7 @@ def jobs_of(place):
     if (DEBIAN / "disk.img").exists():
         jobs |= {("debian", n): debian(place, f"none{n}", "", n) for n in CPUS}
         jobs |= {("build", n): debian(place, f"build{n}", BUILD, n) for n in CPUS}
-    jobs["hand", MANY] = record(out, *more[MANY], append=f"quiet -- hand {TURNS}")
+    jobs["hand", 4] = record(out, *more[4], append=f"quiet -- hand {TURNS}")
     return jobs
 
 
@@ -93,13 +92,13 @@ def measure(place, runs):
                      "good": value <= bound})
 
     def ratio(name, without):
-        return lambda r: (r[name, MANY] - r[without, MANY]) / (r[name, 1] - r[without, 1])
+        return lambda r: (r[name, 4] - r[without, 4]) / (r[name, 1] - r[without, 1])
 
-    row("boot with 4 vCPUs / with 1", lambda r: r["boot", MANY] / r["boot", 1], 1.25)
+    row("boot with 4 vCPUs / with 1", lambda r: r["boot", 4] / r["boot", 1], 1.25)
     for name in ALONE:
         row(f"{name} with 4 vCPUs / with 1", ratio(name, "boot"), 1.03)
-    if ("build", MANY) in jobs:
-        row("make -j4, in all, with 4 vCPUs / with 1", lambda r: r["build", MANY] / r["build", 1], 1.3)
+    if ("build", 4) in jobs:
+        row("make -j4, in all, with 4 vCPUs / with 1", lambda r: r["build", 4] / r["build", 1], 1.3)
         row("... without both boots", ratio("build", "debian"), 1.3)
-    row("a switch of vCPU", lambda r: 1e9 * (r["hand", MANY] - r["boot", MANY]) / TURNS, 200, " ns", 0)
+    row("a switch of vCPU", lambda r: 1e9 * (r["hand", 4] - r["boot", 4]) / TURNS, 200, " ns", 0)
     return {"rows": rows, "notes": ["cpus: " + ", ".join(f"{a} {n}: {statistics.median(r[a, n] for r in rounds):.2f} s" for a, n in jobs)]}

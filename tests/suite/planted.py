@@ -57,14 +57,19 @@ def simple(t, found, *options):
     return f"{n} turn{'s' if n > 1 else ''}"
 
 
+def gdb(t, recording, to, options, words, **more):
+    """What gdb says there to these commands."""
+    need_gdb(t)
+    (t.dir / "words").write_text("set pagination off\n" + words)
+    return t.run(t.reprise, "gdb", *options, recording, "--to", to, "--", "-nx", "-batch", "-x", t.dir / "words", timeout=600, **more).text
+
+
 def accesses(t, recording, to, what, options=("--process", "planted"), back=BACK):
     """Back from there by a watchpoint, access by access: thread, function, and what is there when it has been done (of
     a write: before it)."""
-    need_gdb(t)
     step = f'reverse-continue\nprintf "access by %d, %ld, ", $_thread, (long){what}\ninfo symbol $pc\n'
-    (t.dir / "words").write_text(f"set pagination off\nawatch {what}\n" + step * back)
-    r = t.run(t.reprise, "gdb", *options, recording, "--to", to, "--", "-nx", "-batch", "-x", t.dir / "words", timeout=600, code=None)
-    return [(int(a), b, int(c)) for a, c, b in re.findall(r"(?m)^access by (\d+), (-?\d+), (\w+)", r.text)]
+    said = gdb(t, recording, to, options, f"awatch {what}\n" + step * back, code=None)
+    return [(int(a), b, int(c)) for a, c, b in re.findall(r"(?m)^access by (\d+), (-?\d+), (\w+)", said)]
 
 
 def across(t, seen, inner, outer):
@@ -155,7 +160,6 @@ def known(t):
         t.skip("build/images/known is not built: make image-known")
     need_gdb(t)
     told = of_program(t, "crash", r"^crash: signal 11 at .* < lzma_bufcpy\+\w+ \(xz\) < stream_decode_mt\+", program, "-T2", "-t", damaged(t, program))
-    (t.dir / "words").write_text("set pagination off\nset print frame-arguments none\ninfo threads\nbreak lzma_free\nreverse-continue\nbt\n")
-    r = t.run(t.reprise, "gdb", "--process", "xz", t.dir / "simple", "--to", "crash", "--", "-nx", "-batch", "-x", t.dir / "words", timeout=600)
-    t.has(r.text, r"(?s)\* 1 .*Thread 2 .*hit Breakpoint 1[.\d]*, lzma_free.*\n#1 .* worker_decoder ")
+    said = gdb(t, t.dir / "simple", "crash", ("--process", "xz"), "set print frame-arguments none\ninfo threads\nbreak lzma_free\nreverse-continue\nbt\n")
+    t.has(said, r"(?s)\* 1 .*Thread 2 .*hit Breakpoint 1[.\d]*, lzma_free.*\n#1 .* worker_decoder ")
     return told
