@@ -6,6 +6,7 @@ import shutil
 from suite.harness import IMAGES, ROOT, Failure, test
 
 DBT = "vmm/cpu/dbt/"
+X86 = "vmm/cpu/x86/"
 # What is broken, where, and what stands there instead.
 MUTATIONS = (
     ("the second page of an instruction is not watched", DBT + "cache.c",
@@ -117,6 +118,21 @@ MUTATIONS = (
     ("a part of the budget is lost at an exit", DBT + "run.c",
      "for (unsigned k = 0; k < BUDGET_PARTS; k++)\n        d->c.budget += d->part[k];",
      "for (unsigned k = 0; k + 1 < BUDGET_PARTS; k++)\n        d->c.budget += d->part[k];"),
+    ("a table's write drops nothing of an address space that was left", X86 + "tlb.c",
+     "        s->translator->forget_left(s, root, lin, len);", "        (void)root;"),
+    ("... of a table of two", X86 + "tlb.c", "    if (pg->pt_root != root)\n        pg->pt_root = PT_ROOT_ANY;\n", ""),
+    ("... of many writes to its top-level table", X86 + "tlb.c",
+     "            EACH_CPU (s, d)\n                s->translator->forget_left(s, pg->pt_root, 0, 0);\n", ""),
+    ("... of one at two addresses", DBT + "cache.c", "        spaces_forget(c, PT_ROOT_ANY, 0, 0);\n", ""),
+    ("an address space has blocks that were dropped", DBT + "spaces.c",
+     "return same && !b->dead && !b->plain ? b : NULL;", "return b;"),
+    ("an address space is another one", DBT + "spaces.c", " && d->space[i].root == root", ""),
+    ("an address space is the same in any mode", DBT + "spaces.c", " && d->space[i].mode == mode", ""),
+    ("an address space does not know an instruction's second page", DBT + "spaces.c",
+     " || (b->phys2 && page + PAGE_SIZE - lin < len)", ""),
+    ("another mode of ring 3 finds the upper half's code", DBT + "spaces.c", "(below || !d->jc_odd)", "true"),
+    ("another top-level table keeps the jump cache", X86 + "tlb.c",
+     "    d->translator->leave(d, mmu_root(d, old), d->looked_up[0], true);\n", ""),
     ("SYSCALL leaves flags that SFMASK does not clear", "vmm/cpu/x86/tlb.c", "(c->sfmask & masked) == masked &&", ""),
     ("SYSCALL does not look whether it is enabled", "vmm/cpu/x86/tlb.c", "(c->efer & EFER_SCE) &&", ""),
     ("SYSCALL is not told of another SFMASK", "vmm/cpu/x86/msr.c", "if (p == &c->sfmask)\n            mmu_crossing_changed(d);", ""),
@@ -136,7 +152,6 @@ KVM = (
 
 
 # ... of what counts for the guest's performance counters.
-X86 = "vmm/cpu/x86/"
 COUNTER_MUTATIONS = (
     ("a run goes beyond an overflow that interrupts", X86 + "run.c",
      "MIN(end - position(d), pmu_distance(d))", "(end - position(d))"),
@@ -195,7 +210,7 @@ def fails(t, *argv, env=None):
 def noticed(t, tree, programs):
     """Do guests fail that have what is rare in programs, or a campaign? 0: neither."""
     built = tree / "build" / "rel"
-    for guest in ("across", "meets", "compat", "named", "syscalls"):
+    for guest in ("across", "meets", "compat", "named", "syscalls", "spaces"):
         if fails(t, built / "reprise", "record", "--force", "-o", t.dir / "rec", "--memory", "16M", "--kernel",
                  IMAGES / "tiny" / (guest + ".elf")):
             return -1

@@ -11,6 +11,7 @@
 #include "cache.h"
 
 #include "regions.h"
+#include "spaces.h"
 
 #include "cpu/x86/park.h"
 #include "cpu/x86/tlb.h"
@@ -38,7 +39,7 @@ static u32 slot_in(unsigned t, u64 lin)
     return t < IDX_COUNT ? jc_slot(lin) : jc_second(lin);
 }
 
-static void jc_clear(struct dbt *d, unsigned t, u32 slot)
+void jc_clear(struct dbt *d, unsigned t, u32 slot)
 {
     d->jc_known[t][slot].block = 0;
     if (t < IDX_COUNT)
@@ -76,7 +77,7 @@ static u64 pages_noted(struct dbt *d, u64 first, u64 pages)
     return n;
 }
 
-static void jc_put(struct dbt *d, unsigned t, u32 bi)
+void jc_put(struct dbt *d, unsigned t, u32 bi)
 {
     struct block *b = &d->code->blocks[bi];
     u32 slot = slot_in(t, b->lin), old = d->jc_known[t][slot].block;
@@ -86,6 +87,7 @@ static void jc_put(struct dbt *d, unsigned t, u32 bi)
             f->slot[f->n] = t << 16 | slot;
         f->n++;
     }
+    d->jc_odd += t % IDX_COUNT == IDX_USER && b->lin >> 63;
     page_note(d, b->lin);
     if (b->phys2)
         page_note(d, b->lin + b->size - 1);
@@ -168,6 +170,8 @@ void jc_drop(struct core *c, u64 lin, u64 len)
     if (!len) {
         jc_clear_list(d, &d->jc_user);
         jc_clear_list(d, &d->jc_kernel);
+        spaces_forget(c, PT_ROOT_ANY, 0, 0);
+        d->jc_odd = 0;
         return;
     }
     struct filled *f = lin >> 63 ? &d->jc_kernel : &d->jc_user;

@@ -221,6 +221,21 @@ struct jc_second {
     u64 entry; /* of its block: the direct one */
 };
 
+/* Code of CPL 3 that the jump cache had of an address space and mode that were left (spaces.c). */
+#define SPACES       16
+#define SPACE_MAX    4096u
+#define SPACE_SMALL  512u        /* it is put back at once: sooner than it is missed */
+#define SPACE_SECOND 0x80000000u /* it was in the second table */
+struct space {
+    u32 root, mode; /* as translator.leave() says */
+    u32 n;          /* 0: nothing */
+    u32 used;
+    struct {
+        u32 block; /* and SPACE_SECOND */
+        u32 gen;   /* block_gen() */
+    } entry[SPACE_MAX];
+};
+
 struct jc_known {
     u32 block; /* 0 none */
     u32 page;  /* of its target: the number's low bits */
@@ -274,6 +289,10 @@ struct dbt {
     u32 signal_rip; /* offset in the code cache */
     void *altstack; /* its machine's */
     struct filled jc_user, jc_kernel;
+    bool left;       /* nothing was brought back since a space was left */
+    u32 spaces_used; /* counts */
+    u32 jc_odd;      /* entries of CPL 3 by kernel addresses since all were dropped */
+    struct space space[SPACES];
     /* A bit, by a hash, for each page that an entry of theirs was of: most drops are of data. */
     u64 jc_pages[2][JC_PAGES / 64];
     /* By jc_slot() of the target: host entry points, which look whether they are meant. */

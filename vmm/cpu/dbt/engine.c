@@ -7,6 +7,7 @@
 #include "code_log.h"
 #include "host.h"
 #include "run.h"
+#include "spaces.h"
 
 #include <errno.h>
 #include <sys/mman.h>
@@ -66,6 +67,8 @@ static bool live_at(const struct core *c, u64 lin, u32 *live)
 static const struct translator translator = {.destroy = destroy,
                                              .page_changed = cache_page_changed,
                                              .forget = jc_drop,
+                                             .leave = spaces_leave,
+                                             .forget_left = spaces_forget,
                                              .flush = cache_flush,
                                              .log_code = code_log_set,
                                              .points_changed = points_changed,

@@ -8,6 +8,7 @@
 
 #include "cache.h"
 #include "regions.h"
+#include "spaces.h"
 #include "translate.h"
 #include "host.h"
 
@@ -168,6 +169,11 @@ static struct block *lookup(struct dbt *d, int *result, bool remember)
     u32 bi = jc_find(d, lin);
     if (LIKELY(bi))
         return &d->code->blocks[bi];
+    if (UNLIKELY(d->left) && d->c.idx == IDX_USER) {
+        spaces_come_back(d);
+        if ((bi = jc_find(d, lin)))
+            return &d->code->blocks[bi];
+    }
     d->c.st.jc_misses++;
     struct code_at at = {.lin = lin};
     *result = fetch_page(&d->c, lin, &at.phys, &at.page);

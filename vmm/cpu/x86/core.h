@@ -121,12 +121,14 @@ struct stack_page {
 _Static_assert(IDX_COUNT << TLB_BITS < WRITER_MANY, "a writer names any entry");
 
 /* One per RAM page. */
-#define PG_CODE    0x01 /* has translations: no write fast path */
-#define PG_PT      0x02 /* served as a page table: no write fast path */
-#define PG_PTMULTI 0x10 /* used at several linear bases or levels */
-#define PG_CLEAN   0x20 /* not written since engine_written_reset(): no write fast path */
+#define PG_CODE     0x01 /* has translations: no write fast path */
+#define PG_PT       0x02 /* served as a page table: no write fast path */
+#define PG_PTMULTI  0x10 /* used at several linear bases or levels */
+#define PG_CLEAN    0x20 /* not written since engine_written_reset(): no write fast path */
+#define PT_ROOT_ANY UINT32_MAX
 struct page {
     u64 pt_base; /* linear address of its entry 0 */
+    u32 pt_root; /* page number of the top-level table above it, or PT_ROOT_ANY */
     u8 flags;
     u8 pt_level;
     u8 pt_writes;
@@ -197,6 +199,12 @@ struct translator {
     /* What was found by linear addresses in [lin, lin + len) is to be looked up again; len 0: all.
      */
     void (*forget)(struct core *d, u64 lin, u64 len);
+    /* Code of CPL 3 is from now on looked up below another top-level table than `root` (a page's
+     * number; `below`), or in another mode than `mode`. What was found may be kept for then. */
+    void (*leave)(struct core *d, u32 root, u32 mode, bool below);
+    /* ... of what was kept of that root (or PT_ROOT_ANY) the addresses [lin, lin + len) are to be
+     * looked up again; len 0: all. */
+    void (*forget_left)(struct core *d, u32 root, u64 lin, u64 len);
     /* All of it goes. */
     void (*flush)(struct core *d);
     /* d->debug differs from what it was: nothing runs into or across a point of DEBUG_EXEC. */

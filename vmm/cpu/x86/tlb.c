@@ -51,13 +51,6 @@ static void tlb_flush_list(struct core *d, struct filled *f)
     f->n = 0;
 }
 
-static void mmu_flush_user(struct core *d)
-{
-    tlb_flush_list(d, &d->tlb_user);
-    d->translator->forget(d, 0, 1ull << 47);
-    d->st.tlb_flushes++;
-}
-
 void mmu_flush_all(struct core *d)
 {
     tlb_flush_list(d, &d->tlb_user);
@@ -116,10 +109,17 @@ void mmu_revoke_all_writes(struct core *d)
         }
 }
 
+u32 mmu_root(const struct core *d, u64 cr3)
+{
+    gpa_t root = paging_root(d, cr3);
+    return ram_ptr(d->ram, root, PAGE_SIZE) ? (u32)ram_page_index(d->ram, root) : PT_ROOT_ANY;
+}
+
 static void track_table(struct core *d, gpa_t table, unsigned level, u64 va)
 {
     if (!ram_ptr(d->ram, table, PAGE_SIZE))
         return;
+    u32 root = mmu_root(d, d->cpu.cr3);
     u64 index = ram_page_index(d->ram, table);
     struct page *pg = &d->shared->pages[index];
     const struct paging *mode = paging_of(d);
@@ -130,9 +130,12 @@ static void track_table(struct core *d, gpa_t table, unsigned level, u64 va)
         pg->flags = (u8)((pg->flags & ~PG_PTMULTI) | PG_PT | (anywhere ? PG_PTMULTI : 0));
         pg->pt_base = base;
         pg->pt_level = (u8)level;
+        pg->pt_root = root;
     } else if (pg->pt_base != base || pg->pt_level != level || anywhere) {
         pg->flags |= PG_PTMULTI;
     }
+    if (pg->pt_root != root)
+        pg->pt_root = PT_ROOT_ANY;
     pg->pt_writes = 0;
 }
 
@@ -161,12 +164,13 @@ static void drop_range(struct core *d, u64 lin, u64 len)
     }
 }
 
-/* The same of each vCPU, and what was found by those addresses. */
-static void drop_everywhere(struct core *d, u64 lin, u64 len)
+/* The same of each vCPU, and what was found by those addresses, through a table below `root`. */
+static void drop_everywhere(struct core *d, u32 root, u64 lin, u64 len)
 {
     EACH_CPU (s, d) {
         drop_range(s, lin, len);
         s->translator->forget(s, lin, len);
+        s->translator->forget_left(s, root, lin, len);
     }
 }
 
@@ -213,11 +217,13 @@ void mmu_write_tracked(struct core *d, struct page *pg, gpa_t gpa, unsigned len,
     if (++pg->pt_writes > PT_WRITES_MAX) {
         u64 span = 1ull << (shift + mode->index_bits);
         if (pg->pt_level == mode->levels) {
-            /* Only a current root has anything derived from it. */
+            /* Only a current root has anything derived from it, or what was left. */
             if (is_root(d, gpa & PTE_ADDR))
                 mmu_flush_everywhere(d);
+            EACH_CPU (s, d)
+                s->translator->forget_left(s, pg->pt_root, 0, 0);
         } else {
-            drop_everywhere(d, sign_extend(pg->pt_base), span);
+            drop_everywhere(d, pg->pt_root, sign_extend(pg->pt_base), span);
         }
         pg->flags &= (u8)~PG_PT;
         return;
@@ -237,7 +243,7 @@ void mmu_write_tracked(struct core *d, struct page *pg, gpa_t gpa, unsigned len,
         if (before == after || !(before & PTE_P))
             continue;
         u64 lin = sign_extend(pg->pt_base + ((u64)(e / size) << shift));
-        drop_everywhere(d, lin, 1ull << shift);
+        drop_everywhere(d, pg->pt_root, lin, 1ull << shift);
     }
 }
 
@@ -349,7 +355,9 @@ void mmu_set_cr3(struct core *d, u64 old, u64 cr3)
         note_written(d, page_at(d, b), ram_page_index(d->ram, b));
     if (set && (page_at(d, b)->flags & PG_CODE))
         d->translator->page_changed(d, b, PAGE_SIZE);
-    mmu_flush_user(d);
+    tlb_flush_list(d, &d->tlb_user);
+    d->translator->leave(d, mmu_root(d, old), d->looked_up[0], true);
+    d->st.tlb_flushes++;
     track_table(d, b, paging_of(d)->levels, 0);
 }
 
@@ -434,8 +442,11 @@ void mmu_mode_changed(struct core *d)
     bool inner = d->cpl == 1 || d->cpl == 2;
     u32 now = mode & ~(MODE_IDX | MODE_CPL0), *looked_up = &d->looked_up[idx != IDX_USER];
     if (now != *looked_up || inner || d->was_inner) {
+        if (idx == IDX_USER && !d->was_inner && long_mode(d))
+            d->translator->leave(d, mmu_root(d, c->cr3), *looked_up, false);
+        else
+            d->translator->forget(d, 0, 0);
         *looked_up = now;
-        d->translator->forget(d, 0, 0);
         forget_stack(d);
     }
     d->was_inner = inner;

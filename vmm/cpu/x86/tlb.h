@@ -27,6 +27,8 @@ int mmu_walk(struct core *d, u64 va, enum access acc, unsigned idx, gpa_t *gpa);
 u8 *mmu_fill(struct core *d, u64 va, enum access acc, unsigned idx, enum walk_kind kind);
 void mmu_flush_all(struct core *d);
 void mmu_flush_everywhere(struct core *d); /* of each vCPU */
+/* The number of the page that CR3 names, or PT_ROOT_ANY: it is no RAM. */
+u32 mmu_root(const struct core *d, u64 cr3);
 void mmu_set_cr3(struct core *d, u64 old, u64 cr3);
 /* Takes the write fast path to a page away, under all its addresses; of all pages. */
 void mmu_protect_page(struct core *d, u64 index);

@@ -1,0 +1,322 @@
+/*
+ * Address spaces that are left and come back to: many top-level tables with code at the same
+ * addresses. While one of them is left its tables are changed, in every way that there is, and what
+ * runs in it next is what they say then.
+ */
+#include "tiny.h"
+
+#define SPACES  20
+#define AT      0x8000000000ull             /* what a space has of its own */
+#define SHARED  0xffffff8000000000ull       /* the same in all: ring 3 in the upper half */
+#define USER_PT (PT_P | PT_W | PT_U)
+#define CALLED  1000
+
+static struct space {
+    u64 *root, *pdpt, *pd, *pt;
+    u8 *code; /* two frames: the second one adds CALLED */
+} spaces[SPACES], other;
+static u64 vector, error;
+static volatile u64 result;
+
+/* In the first frame of a space, up to its last bytes; it calls the second frame. */
+extern const u8 code[], code_end[], called[], called_end[], across[], across_end[], timed[], timed_end[];
+__asm__(".text\n"
+        "code: mov $0x11111111, %eax\n"
+        "  lea 1f(%rip), %rdx; jmp *%rdx\n"
+        "  nop\n"
+        "1: call code + 4096\n"
+        "  movabs %rax, result + 0x4000000000\n"
+        "  int $0x81\n"
+        "code_end:\n"
+        "called: add $1000, %eax; ret\n"
+        "called_end:\n"
+        /* Its MOV lies in both frames. */
+        "across: mov $0x22222222, %eax; movabs %rax, result + 0x4000000000; int $0x81\n"
+        "across_end:\n"
+        "timed: rdtsc; int $0x81\n"
+        "timed_end:\n");
+
+static bool on_fault(struct frame *f)
+{
+    if (!(f->cs & 3))
+        return false;
+    vector = f->vector;
+    error = f->err;
+    __asm__ volatile("jmp user_back");
+    return true;
+}
+
+static void fill(struct space *s, u32 value)
+{
+    s->code = (u8 *)pt_alloc();
+    u8 *second = (u8 *)pt_alloc();
+    memcpy(s->code, code, (size_t)(code_end - code));
+    memcpy(s->code + 1, &value, 4);
+    memcpy(second, called, (size_t)(called_end - called));
+}
+
+static void make(struct space *s, u32 value)
+{
+    s->root = pt_alloc();
+    s->pdpt = pt_alloc();
+    s->pd = pt_alloc();
+    s->pt = pt_alloc();
+    fill(s, value);
+    memcpy(s->root, pml4, PAGE);
+    s->root[1] = (u64)s->pdpt | USER_PT;
+    s->pdpt[0] = (u64)s->pd | USER_PT;
+    s->pd[0] = (u64)s->pt | USER_PT;
+    s->pt[0] = (u64)s->code | USER_PT;
+    s->pt[1] = (u64)(s->code + PAGE) | USER_PT;
+}
+
+static u64 enter(unsigned i, u64 at)
+{
+    WRITE_REG(cr3, spaces[i].root);
+    result = 0;
+    vector = error = ~0ull;
+    user_enter(at, USER(user_stack + sizeof user_stack - 64), 2);
+    return result;
+}
+
+static u64 go(unsigned i)
+{
+    return enter(i, AT);
+}
+
+/* All of them are entered, and left. */
+static u64 around(u64 at)
+{
+    u64 sum = 0;
+    for (unsigned round = 0; round < 3; round++)
+        for (unsigned i = 0; i < 4; i++)
+            sum += enter(i, at);
+    return sum;
+}
+
+static void runs(u64 want, const char *name)
+{
+    check_eq(go(0), want, name);
+    check_eq(vector, ~0ull, "... without a fault");
+}
+
+static void faults(u64 want, const char *name)
+{
+    go(0);
+    check_eq(vector << 16 | error, 14 << 16 | want, name);
+}
+
+/* As it was at first, and entered. */
+static void again(void)
+{
+    struct space *s = &spaces[0];
+    WRITE_REG(cr3, spaces[1].root);
+    s->root[1] = (u64)s->pdpt | USER_PT;
+    s->pdpt[0] = (u64)s->pd | USER_PT;
+    s->pd[0] = (u64)s->pt | USER_PT;
+    s->pt[0] = (u64)s->code | USER_PT;
+    s->pt[1] = (u64)(s->code + PAGE) | USER_PT;
+    around(AT);
+    if (go(0) != 1 + CALLED)
+        check(false, "the space is as it was");
+    go(1);
+}
+
+static void own_code(void)
+{
+    bool good = true;
+    for (unsigned round = 0; round < 5; round++)
+        for (unsigned i = 0; i < SPACES; i++)
+            good = go(i) == i + 1 + CALLED && good;
+    check(good, "each space has code of its own");
+}
+
+static void entries(void)
+{
+    struct space *s = &spaces[0];
+    u64 *tables[] = {s->root + 1, s->pdpt, s->pd, s->pt};
+    u64 with[] = {(u64)other.pdpt, (u64)other.pd, (u64)other.pt, (u64)other.code};
+    for (unsigned k = 0; k < COUNT(tables); k++) {
+        again();
+        *tables[k] = with[k] | USER_PT;
+        runs(501 + CALLED, "another table or page");
+        again();
+        *tables[k] = 0;
+        faults(0x14, "none");
+        again();
+        *tables[k] |= PT_NX;
+        faults(0x15, "one that is not executable");
+        again();
+        *tables[k] &= ~PT_U;
+        faults(0x15, "one that is not the user's");
+        again();
+        *tables[k] &= ~PT_A;
+        runs(1 + CALLED, "one that was not accessed");
+        check_eq(*tables[k] & PT_A, PT_A, "... is accessed again");
+    }
+    again();
+    s->pt[1] = (u64)(other.code + PAGE) | USER_PT;
+    other.code[PAGE + 1] ^= 1; /* of ADD's immediate */
+    runs(1 + (CALLED ^ 1), "another page of the code that is called");
+    other.code[PAGE + 1] ^= 1;
+}
+
+static void bulk(void)
+{
+    struct space *s = &spaces[0];
+    again();
+    for (unsigned i = 1; i < 100; i++)
+        s->pt[100 + i] = (u64)other.code | USER_PT;
+    s->pt[0] = (u64)other.code | USER_PT;
+    runs(501 + CALLED, "a table after many writes");
+    again();
+    memcpy(s->pt, other.pt, PAGE);
+    runs(501 + CALLED, "a table that is another one's copy");
+    again();
+    memcpy(s->root, other.root, PAGE);
+    runs(501 + CALLED, "a top-level table that is another one's copy");
+    again();
+    s->root[1] = 0;
+    for (unsigned i = 2; i < 10; i++)
+        s->root[i] = (u64)other.pdpt | USER_PT;
+    s->root[1] = (u64)other.pdpt | USER_PT;
+    runs(501 + CALLED, "... after many writes");
+    for (unsigned i = 2; i < 10; i++)
+        s->root[i] = 0;
+}
+
+/* Tables that are used more than once. */
+static void shared(void)
+{
+    struct space *s = &spaces[0];
+    u64 high = AT + (2ull << 20);
+    again();
+    spaces[2].pd[0] = (u64)s->pt | USER_PT;
+    check_eq(go(2), 1 + CALLED, "a table of two spaces");
+    go(0);
+    go(1);
+    s->pt[0] = (u64)other.code | USER_PT;
+    check_eq(go(2), 501 + CALLED, "... with another page, in one");
+    go(1);
+    runs(501 + CALLED, "... in the other");
+    spaces[2].pd[0] = (u64)spaces[2].pt | USER_PT;
+    again();
+    s->pd[1] = (u64)s->pt | USER_PT;
+    check_eq(enter(0, high), 1 + CALLED, "a table at two addresses");
+    go(0);
+    go(1);
+    s->pt[0] = (u64)other.code | USER_PT;
+    check_eq(enter(0, high), 501 + CALLED, "... with another page, at one");
+    go(1);
+    runs(501 + CALLED, "... at the other");
+    s->pd[1] = 0;
+}
+
+static void written(void)
+{
+    struct space *s = &spaces[0];
+    again();
+    s->code[1] = 77;
+    runs(77 + CALLED, "code that was written");
+    s->code[1] = 1;
+    again();
+    /* By two spaces that have the page. */
+    spaces[2].pt[0] = (u64)s->code | USER_PT;
+    check_eq(go(2), 1 + CALLED, "code of two spaces");
+    go(0);
+    go(1);
+    s->code[1] = 78;
+    check_eq(go(2), 78 + CALLED, "... written, in one");
+    runs(78 + CALLED, "... in the other");
+    s->code[1] = 1;
+    spaces[2].pt[0] = (u64)spaces[2].code | USER_PT;
+}
+
+static void two_pages(void)
+{
+    struct space *s = &spaces[0];
+    u64 at = AT + PAGE - 3;
+    again();
+    for (unsigned i = 0; i < 4; i++) {
+        memcpy(spaces[i].code + PAGE - 3, across, (size_t)(across_end - across));
+        WRITE_REG(cr3, spaces[i].root);
+    }
+    around(at);
+    check_eq(enter(0, at), 0x22222222, "an instruction in two pages");
+    enter(1, at);
+    memcpy(other.code + PAGE - 3, across, (size_t)(across_end - across));
+    other.code[PAGE] = 0x33;
+    s->pt[1] = (u64)(other.code + PAGE) | USER_PT;
+    check_eq(enter(0, at), 0x22332222, "... with another second one");
+    enter(1, at);
+    s->pt[0] = (u64)other.code | USER_PT;
+    other.code[PAGE - 1] = 0x44;
+    check_eq(enter(0, at), 0x22334422, "... and another first one");
+}
+
+/* CR4.TSD makes another mode of ring 3. */
+static void modes(void)
+{
+    u64 tsd = 1 << 2, cr4 = READ_REG(cr4);
+    struct space *s = &spaces[0];
+    again();
+    WRITE_REG(cr4, cr4 | tsd);
+    around(AT);
+    s->pt[0] = (u64)other.code | USER_PT;
+    runs(501 + CALLED, "another page, in another mode");
+    go(1);
+    WRITE_REG(cr4, cr4);
+    runs(501 + CALLED, "... in the mode before");
+    again();
+    for (unsigned upper = 0; upper < 2; upper++) {
+        u64 at = upper ? SHARED : AT + 0x800;
+        memcpy(s->code + 0x800, timed, (size_t)(timed_end - timed));
+        for (unsigned round = 0; round < 3; round++) {
+            WRITE_REG(cr4, cr4);
+            enter(0, at);
+            check_eq(vector, ~0ull, "RDTSC in ring 3");
+            go(1);
+            WRITE_REG(cr4, cr4 | tsd);
+            go(1);
+            enter(0, at);
+            check_eq(vector << 16 | error, 13 << 16, "... is refused");
+        }
+    }
+    WRITE_REG(cr4, cr4);
+}
+
+/* What is looked at for a walk, besides tables. */
+static void registers(void)
+{
+    struct space *s = &spaces[0];
+    again();
+    u64 efer = rdmsr(0xc0000080);
+    wrmsr(0xc0000080, efer & ~0x800ull);
+    s->pt[0] |= PT_NX;
+    INEXACT(faults(READ_REG(cr4) & 1 << 20 ? 0x1d : 0xd, "NX that is reserved"));
+    wrmsr(0xc0000080, efer);
+}
+
+void guest_main(void)
+{
+    set_handler(13, on_fault);
+    set_handler(14, on_fault);
+    u64 *pdpt_up = pt_alloc(), *pd_up = pt_alloc(), *pt_up = pt_alloc(), *page = pt_alloc();
+    memcpy(page, timed, (size_t)(timed_end - timed));
+    pml4[511] = (u64)pdpt_up | USER_PT;
+    pdpt_up[0] = (u64)pd_up | USER_PT;
+    pd_up[0] = (u64)pt_up | USER_PT;
+    pt_up[0] = (u64)page | USER_PT;
+    for (unsigned i = 0; i < SPACES; i++)
+        make(&spaces[i], i + 1);
+    make(&other, 501);
+    own_code();
+    entries();
+    bulk();
+    shared();
+    written();
+    modes();
+    registers();
+    two_pages();
+    exit_guest(0);
+}
