@@ -19,7 +19,8 @@ static u64 vector, error;
 static volatile u64 result;
 
 /* In the first frame of a space, up to its last bytes; it calls the second frame. */
-extern const u8 code[], code_end[], called[], called_end[], across[], across_end[], timed[], timed_end[];
+extern const u8 code[], code_end[], called[], called_end[], across[], across_end[], timed[], timed_end[],
+    placed[], placed_end[];
 __asm__(".text\n"
         "code: mov $0x11111111, %eax\n"
         "  lea 1f(%rip), %rdx; jmp *%rdx\n"
@@ -34,7 +35,32 @@ __asm__(".text\n"
         "across: mov $0x22222222, %eax; movabs %rax, result + 0x4000000000; int $0x81\n"
         "across_end:\n"
         "timed: rdtsc; int $0x81\n"
-        "timed_end:\n");
+        "timed_end:\n"
+        /* What depends on where it is: it adds up addresses and what is at them. Its data are in the
+         * second frame, and a function. */
+        "placed: lea placed(%rip), %rax\n"
+        "  mov placed + 4096 + 0x200(%rip), %rcx; add %rcx, %rax\n"
+        "  xor placed + 4096 + 0x208(%rip), %rax; xor placed + 4096 + 0x210(%rip), %rax\n"
+        "  addl $1, placed + 4096 + 0x218(%rip)\n"
+        "  mov placed + 4096 + 0xffc(%rip), %rdx; add %rdx, %rax\n" /* in two pages */
+        "  call placed + 4096\n"
+        "  lea placed + 4096 + 0x200(%rip), %rsi; mov $9, %ecx\n"
+        "1: add (%rsi), %rax; rol $7, %rax; add 8(%rsi), %rax; dec %ecx; jnz 1b\n"
+        "  call 2f\n"
+        "2: pop %rdx; add %rdx, %rax\n"
+        "  lea 3f(%rip), %rdx; jmp *%rdx; ud2\n"
+        "3: lea 3b(%rip), %edx; add %rdx, %rax\n"
+        "  jmp 7f; ud2\n"
+        "7: add placed + 4096 + 0x200(%rip), %rax\n"
+        "  jmp 4f; ud2\n"
+        "4: fld1; fnstenv -64(%rsp); fstp %st(0); mov -52(%rsp), %edx; add %rdx, %rax\n"
+        "  mov $6, %r10d\n"
+        "5: lea 5b(%rip), %r11; add %r10, %rax; test $1, %r10b; jz 6f\n"
+        "  add $3, %r11; add %r10, %rax\n"
+        "6: add %r11, %rax; lea (%r11, %r10), %rdx; add %rdx, %rax; dec %r10; jnz 5b\n"
+        "  push $77; pop %rdx; add %rdx, %rax\n"
+        "  movabs %rax, result + 0x4000000000; int $0x81\n"
+        "placed_end:\n");
 
 static bool on_fault(struct frame *f)
 {
@@ -285,6 +311,60 @@ static void modes(void)
     WRITE_REG(cr4, cr4);
 }
 
+/* Where in `placed` these bytes are. */
+static u64 find(const u8 *bytes, size_t n)
+{
+    u64 at = 0;
+    while (memcmp(placed + at, bytes, n))
+        at++;
+    return at;
+}
+
+/* The same code at many addresses, at one at a time: a library, in each process elsewhere. */
+static void places(void)
+{
+    static const u8 call_2f[] = {0xe8, 0, 0, 0, 0}, lea_3b[] = {0x8d, 0x15, 0xfa, 0xff, 0xff, 0xff},
+                    lea_5b[] = {0x4c, 0x8d, 0x1d, 0xf9, 0xff, 0xff, 0xff},
+                    add[] = {0x48, 0x05, 0xe9, 0x03, 0, 0, 0xc3}; /* add rax, CALLED + 1; ret */
+    struct space *s = &spaces[0];
+    u64 offset_2 = find(call_2f, 5) + 5, offset_3 = find(lea_3b, 6), offset_5 = find(lea_5b, 7);
+    again();
+    memcpy(other.code, placed, (size_t)(placed_end - placed));
+    memcpy(other.code + PAGE, add, sizeof add);
+    u64 *data = (u64 *)(other.code + PAGE + 0x200);
+    data[0] = 0x1234567890;
+    data[1] = ~0ull;
+    data[2] = 0x5555555555;
+    bool good = true;
+    for (unsigned k = 1; k < 40; k++) {
+        unsigned page = k * 5 % 64;
+        u64 *pt = pt_alloc(), at = AT + k * (2ull << 20) + page * PAGE, crossed = 0;
+        s->pd[k] = (u64)pt | USER_PT;
+        pt[page] = (u64)other.code | USER_PT;
+        pt[page + 1] = (u64)(other.code + PAGE) | USER_PT;
+        pt[page + 2] = (u64)spaces[k % 4].code | USER_PT; /* of whose first bytes it has four */
+        memcpy((u8 *)&crossed + 4, spaces[k % 4].code, 4);
+        u64 want = ((at + data[0]) ^ data[1] ^ data[2]) + crossed + CALLED + 1;
+        for (unsigned i = 0; i < 9; i++) {
+            want += data[0];
+            want = (want << 7 | want >> 57) + data[1];
+        }
+        want += at + offset_2 + (u32)(at + offset_3) + (u32)(at + offset_3 + 9 + 15) + data[0] + 77;
+        for (unsigned i = 6; i; i--) {
+            u64 odd = i & 1 ? 3 : 0;
+            want += 2 * (at + offset_5 + odd) + 2 * i + (i & 1 ? i : 0);
+        }
+        for (unsigned round = 0; round < 6; round++) {
+            good = enter(0, at) == want && vector == ~0ull && good;
+            if (k % 8 == round)
+                go(1);
+        }
+        s->pd[k] = 0;
+    }
+    check(good, "the same code at other addresses");
+    check_eq(data[3], 39 * 6, "... has run as often");
+}
+
 /* What is looked at for a walk, besides tables. */
 static void registers(void)
 {
@@ -317,6 +397,7 @@ void guest_main(void)
     written();
     modes();
     registers();
+    places();
     two_pages();
     exit_guest(0);
 }

@@ -131,6 +131,27 @@ MUTATIONS = (
     ("an address space does not know an instruction's second page", DBT + "spaces.c",
      " || (b->phys2 && page + PAGE_SIZE - lin < len)", ""),
     ("another mode of ring 3 finds the upper half's code", DBT + "spaces.c", "(below || !d->jc_odd)", "true"),
+    ("a copied block leaves as another one", DBT + "copies.c", "add32(at, EXIT_ID(m->number, 0, 0)); break;", "break;"),
+    ("a copied block has another one's addresses", DBT + "copies.c", "case RELOC_LIN: add64(at, m->lin); break;",
+     "case RELOC_LIN: break;"),
+    ("a copied block is entered for another one", DBT + "copies.c", "add64(at, 0 - m->lin); break;", "break;"),
+    ("a copied block goes where another one does", DBT + "copies.c", "u64 old = add64(at, m->lin);", "u64 old = add64(at, 0);"),
+    ("... by its place in the jump cache", DBT + "copies.c", "add32(at + 12, 8 * (jc_slot(old + m->lin) - jc_slot(old)));",
+     "(void)old;"),
+    ("a copied block looks at another one's place in the TLB", DBT + "copies.c",
+     "add32(at, tlb_moved(lin - m->lin + (u64)(i64)off, m->lin));", "(void)off;"),
+    ("a copied block does not come to a stub", DBT + "copies.c",
+     "case RELOC_OUT: add32(at, 0 - (r->cold ? m->cold : m->hot)); break;", "case RELOC_OUT: break;"),
+    ("a copied block does not come to what seldom runs", DBT + "copies.c",
+     "case RELOC_OTHER: add32(at, r->cold ? m->hot - m->cold : m->cold - m->hot); break;", "case RELOC_OTHER: break;"),
+    ("a copied block has another one's links", DBT + "copies.c", "            memcpy(k->rw + b->link_patch[s], &rel, 4);\n",
+     "            (void)rel;\n"),
+    ("... past its prologue", DBT + "copies.c", "            memset(k->rw + b->link_inner[s], 0, 4);\n", ""),
+    ("a copied block has no instructions of its own", DBT + "copies.c", "    b->insns = k->ninsn_off;\n", ""),
+    ("a block of code that was written is copied", DBT + "copies.c", " && !b->dead &&", " &&"),
+    ("where an x87 instruction was is copied", DBT + "put.c", "    e_note_lost(&t->e);\n    e_store_imm32", "    e_store_imm32"),
+    ("half an address is copied", DBT + "put.c", "    if (in->rip_rel)\n        e_note_lost(e);\n", ""),
+    ("an operand's address is copied", DBT + "put.c", "tr_put_lin(t, reg, v);", "e_movi(e, reg, v);"),
     ("another top-level table keeps the jump cache", X86 + "tlb.c",
      "    d->translator->leave(d, mmu_root(d, old), d->looked_up[0], true);\n", ""),
     ("SYSCALL leaves flags that SFMASK does not clear", "vmm/cpu/x86/tlb.c", "(c->sfmask & masked) == masked &&", ""),
@@ -212,7 +233,7 @@ def noticed(t, tree, programs):
     built = tree / "build" / "rel"
     for guest in ("across", "meets", "compat", "named", "syscalls", "spaces"):
         if fails(t, built / "reprise", "record", "--force", "-o", t.dir / "rec", "--memory", "16M", "--kernel",
-                 IMAGES / "tiny" / (guest + ".elf")):
+                 IMAGES / "tiny" / (guest + ".elf"), env={"REPRISE_TEST_COPIES": "1"}):
             return -1
     for seed in range(1, 1 + programs // 500):
         for code in (64, 32):

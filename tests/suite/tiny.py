@@ -47,6 +47,18 @@ def in_use(t):
     t.same("rec", t.tiny("stepped", "inuse", "--cpu", cpu("v3"), env={"REPRISE_TEST_SLICE": "1"}), "--verify")
 
 
+@test("tiny/copies")
+def copies(t):
+    """Code that was copied to other addresses is what is translated there, and is run; also where room is short, when
+    what was to be copied has gone."""
+    r = t.tiny("rec", "spaces")
+    for room in None, "3", "6", "20":
+        for more in {}, {"REPRISE_TEST_HOT": "1"}, {"REPRISE_TEST_CLOBBER": "1"}, {"REPRISE_TEST_COPIES": "1"}:
+            again = t.same("rec", r, "--verify", "--stats", env={**more, **({"REPRISE_TEST_CODE_CACHE": room} if room else {})})
+            n = int(re.search(r"blocks copied.* ([\d,]+)\n", again.error)[1].replace(",", ""))
+            t.check(n >= (10 if room == "3" else 200), f"{n} blocks were copied")
+
+
 @test("tiny/other-maker")
 def other_maker(t):
     """Results as another maker's CPU might have them change nothing: undefined flags are set before they get their

@@ -224,6 +224,11 @@ static size_t insn_off_bytes(const struct code *k)
     return sizeof(struct insn_off) * (k->size >> INSN_BYTES_SHIFT);
 }
 
+static size_t relocs_bytes(const struct code *k)
+{
+    return sizeof(struct reloc) * (k->size >> RELOC_BYTES_SHIFT);
+}
+
 static void *map(size_t size)
 {
     void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
@@ -280,7 +285,9 @@ int cache_init(struct dbt *d, u64 bytes, bool copied, struct err *err)
     k->block_hash = map(sizeof(u32) * hash_size(k));
     k->pages = map(sizeof(struct code_page) * k->npages);
     k->insn_off = map(insn_off_bytes(k));
-    if (!k->blocks || !k->block_hash || !k->pages || !k->insn_off)
+    k->relocs = map(relocs_bytes(k));
+    k->alike = map(sizeof(u32) * hash_size(k));
+    if (!k->blocks || !k->block_hash || !k->pages || !k->insn_off || !k->relocs || !k->alike)
         return err_set(err, -ENOMEM, "out of memory for the translator's tables");
     return 0;
 }
@@ -311,6 +318,10 @@ void cache_fini(struct dbt *d)
         munmap(k->pages, sizeof(struct code_page) * k->npages);
     if (k->insn_off)
         munmap(k->insn_off, insn_off_bytes(k));
+    if (k->relocs)
+        munmap(k->relocs, relocs_bytes(k));
+    if (k->alike)
+        munmap(k->alike, sizeof(u32) * hash_size(k));
     munmap(k, sizeof(*k));
 }
 
@@ -389,7 +400,10 @@ void cache_replace(struct dbt *d, struct block *b, struct block *by)
     cache_link(d, by);
     if (known)
         jc_set(d, d->c.idx, by);
-    for (u32 e = d->code->pages[ram_page_index(d->c.ram, b->phys)].blocks; e;) {
+    /* A page that many processes have at addresses of their own has thousands; who links to this
+     * one is mostly young. Others still come to the old one. */
+    u32 left = 256;
+    for (u32 e = d->code->pages[ram_page_index(d->c.ram, b->phys)].blocks; e && left; left--) {
         struct block *o = &d->code->blocks[e & ~SECOND_PAGE];
         e = e & SECOND_PAGE ? o->page2_next : o->page_next;
         if (o->mode != b->mode || (o->lin ^ b->lin) >= PAGE_SIZE || o->phys2)

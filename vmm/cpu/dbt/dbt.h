@@ -14,6 +14,8 @@
 #include "cpu/x86/insn.h"
 #include "cpu/x86/pmu.h"
 
+#include "emit.h"
+
 #define JC_SIZE  65536u
 #define JC_PAGES 65536u
 
@@ -70,6 +72,8 @@ struct block {
     bool plain;    /* found only by a guard that failed (guard.c) */
     bool hot;      /* goes on over branches, or would not gain by it (path.c) */
     u8 heat;       /* slices that ended here */
+    u8 part;       /* of the budget, from which it takes */
+    u32 relocs;    /* of what copies of it need, if there are such (copies.c); 0: not known */
     u16 low, size; /* of the page: offset and bytes within which its guest code is */
     u16 live;      /* arithmetic flags, where it begins */
     u16 looked;    /* where the bytes end that it was made from: more, for the flags' sake */
@@ -107,6 +111,8 @@ struct code_at {
     u8 bytes[15];
     bool plain; /* as it is, also if it is a loop */
     bool hot;   /* over branches, the way it mostly goes; nothing if there is no such way */
+    bool noted; /* what a copy of it needs is noted */
+    const struct block *as; /* NULL, or of which part of the budget it is */
 };
 
 /* Branches that a block may go on after. */
@@ -132,6 +138,7 @@ struct code_page {
 #define REGIONS_MAX       31 /* twice the fewest, less one */
 #define BLOCK_BYTES_SHIFT 8
 #define INSN_BYTES_SHIFT  5
+#define RELOC_BYTES_SHIFT 4
 struct region {
     u32 end;  /* number after its last block's, unless it is being filled */
     u32 gen;  /* of what is in it: another whenever it is begun anew */
@@ -169,11 +176,14 @@ struct code {
     u64 npages;
     struct code_page *pages;
     struct insn_off *insn_off;
+    struct reloc *relocs;
+    u32 *
+        alike; /* by a hash of physical address and mode: the block that is to be copied, perhaps */
     /* Where the region `now` goes on, and what limits it. Code that seldom runs (a miss of the TLB,
      * exits, single instructions) has a part of its own: what runs is near to what runs. */
     unsigned now;
-    u32 used, cold_used, nblocks, ninsn_off;
-    u32 code_end, cold_end, block_end, insn_end;
+    u32 used, cold_used, nblocks, ninsn_off, nrelocs;
+    u32 code_end, cold_end, block_end, insn_end, relocs_end;
     /* regions.c */
     unsigned region_shift; /* log2 of a region's bytes */
     unsigned nregions, nfilled;
@@ -282,6 +292,7 @@ struct dbt {
     bool avx2;         /* the host's CPU has it */
     bool pext;         /* the host's CPU has it, and it is fast */
     u8 hot_at;         /* heat of a block that is translated again */
+    bool test_copies;  /* a block that was copied is the one that would be translated */
     bool test_clobber; /* scratch registers and dead flags get other values (put_clobber) */
     u32 test_blocks;   /* a region of the code cache is full with so many; 0: when it is */
     u64 outside[4]; /* for PEXT: 0 is left of an offset in a page that is aligned to 1, 2, 4, 8 */

@@ -10,9 +10,76 @@
 #include "base/check.h"
 #include "base/types.h"
 
+/*
+ * Where code depends on where it is: noted, so that a copy of it can be at another address of the
+ * guest's and of the cache's (copies.c).
+ */
+enum reloc_kind {
+    RELOC_ID,    /* u32: the block's number in an EXIT_ID */
+    RELOC_LIN,   /* u64: from the block's address on */
+    RELOC_MINUS, /* u64: 0 less that */
+    RELOC_FAR,   /* RELOC_LIN of put_far_edge(), and its place in the jump cache */
+    RELOC_TLB,   /* i32: the place in the TLB of an address; how far that is from the block's comes
+                    next */
+    RELOC_OUT,   /* rel32 to a stub */
+    RELOC_OTHER, /* ... from the block's code to what seldom runs, or back */
+};
+struct reloc {
+    u16 at; /* from where that part of the block begins */
+    u8 cold, kind;
+};
+#define RELOCS_MAX 1024u
+struct notes {
+    const u8 *hot, *cold; /* where both parts begin; */
+    const u8 *colds;      /* what seldom runs is from here on, */
+    const u8 *blocks;     /* and blocks from here on */
+    bool lost;            /* there is something that cannot be noted */
+    unsigned n;
+    struct reloc reloc[RELOCS_MAX];
+};
+
 struct emit {
     u8 *p;
+    struct notes *notes; /* NULL: none are taken */
 };
+
+static inline void e_note(struct emit *e, const u8 *at, enum reloc_kind kind)
+{
+    struct notes *k = e->notes;
+    if (!k)
+        return;
+    bool cold = at >= k->colds;
+    if (k->n + 2 > RELOCS_MAX)
+        k->lost = true;
+    else
+        k->reloc[k->n++] = (struct reloc){(u16)(at - (cold ? k->cold : k->hot)), cold, (u8)kind};
+}
+
+static inline void e_note_lost(struct emit *e)
+{
+    if (e->notes)
+        e->notes->lost = true;
+}
+
+/* The displacement that ends here is that of the TLB's entry for an address so far from the
+ * block's. */
+static inline void e_note_tlb(struct emit *e, i32 off)
+{
+    struct notes *k = e->notes;
+    e_note(e, e->p - 4, RELOC_TLB);
+    if (k && !k->lost)
+        memcpy(&k->reloc[k->n++], &off, 4);
+}
+
+/* The rel32 at `at` is to `target`. */
+static inline void e_note_rel(struct emit *e, const u8 *at, const u8 *target)
+{
+    struct notes *k = e->notes;
+    if (k && target < k->blocks)
+        e_note(e, at, RELOC_OUT);
+    else if (k && (at >= k->colds) != (target >= k->colds))
+        e_note(e, at, RELOC_OTHER);
+}
 
 static inline void e1(struct emit *e, u8 v)
 {
@@ -147,6 +214,12 @@ static inline void e_lea(struct emit *e, int dst, int base, int index, int scale
     e_mem(e, 1, 0x8d, dst, base, index, scale, disp);
 }
 
+/* Does e_movi() write all 8 bytes? */
+static inline bool movi_is_wide(u64 v)
+{
+    return v != (u32)v && (i64)v != (i32)v;
+}
+
 static inline void e_movi(struct emit *e, int reg, u64 v)
 {
     if (v == (u32)v) {
@@ -184,6 +257,7 @@ static inline void e_lea_rip(struct emit *e, int reg, const u8 *target)
     e1(e, 0x8d);
     e1(e, (u8)((reg & 7) << 3 | 5));
     e4(e, (u32)(target - (e->p + 4)));
+    e_note_rel(e, e->p - 4, target);
 }
 
 static inline void e_cmp_imm32(struct emit *e, int reg, u32 v)
@@ -228,15 +302,16 @@ static inline u8 *e_jcc(struct emit *e, int cond)
     return e->p - 4;
 }
 
-static inline void e_fix(u8 *at, const u8 *target)
+static inline void e_fix(struct emit *e, u8 *at, const u8 *target)
 {
     i32 d = (i32)(target - (at + 4));
     memcpy(at, &d, 4);
+    e_note_rel(e, at, target);
 }
 
 static inline void e_jmp_to(struct emit *e, const u8 *target)
 {
-    e_fix(e_jmp(e), target);
+    e_fix(e, e_jmp(e), target);
 }
 
 /* Flags into AX (lahf; seto al) and back; AX itself must have been saved. */

@@ -416,7 +416,7 @@ static void put_guard(struct tr *t, unsigned k, unsigned i, struct cold cold)
                                 : offsetof(struct stack_page, rtag)));
         e_lea(e, h, RSP, h, 1, lo);
     } else if (g->base == BEGIN) {
-        e_movi(e, h, t->lin + (u64)(i64)lo);
+        tr_put_lin(t, h, t->lin + (u64)(i64)lo);
     } else {
         if (tr_word(t) == 4)
             e1(e, 0x67);
@@ -433,9 +433,13 @@ static void put_guard(struct tr *t, unsigned k, unsigned i, struct cold cold)
             tlb = put_tlb_index(t, h);
         }
         e_gs(e, 1, 0x33, h, index, 1, tlb + (g->write ? offsetof(struct tlb_entry, wtag) : 0));
+        if (g->base == BEGIN)
+            tr_note_tlb(t, t->lin + (u64)(i64)lo);
         e_cmp_imm32(e, h, last);
         cold.at = e_jcc(e, 7); /* ja */
         e_gs(e, 1, 0x03, h, index, 1, tlb + offsetof(struct tlb_entry, host));
+        if (g->base == BEGIN)
+            tr_note_tlb(t, t->lin + (u64)(i64)lo);
     } else {
         e_cmp_imm32(e, h, last);
         cold.at = e_jcc(e, 7); /* ja */
@@ -487,7 +491,7 @@ static void put_to_plain(struct tr *t, u64 lin, unsigned slot)
     struct block *b = t->b;
     put_block_epilogue(t);
     u8 *at = e_jmp(e);
-    e_fix(at, e->p);
+    e_fix(e, at, e->p);
     b->plains |= (u8)(1u << slot);
     b->link_target[slot] = lin & (PAGE_SIZE - 1);
     b->link_patch[slot] = (u32)(at - t->d->code->rw);
@@ -510,7 +514,7 @@ void put_guard_cold(struct tr *t, const struct cold *c)
             put_to_plain(t, t->lin, LINK_PLAIN);
         }
     }
-    e_fix(c->at, *at);
+    e_fix(e, c->at, *at);
 }
 
 void put_middle_cold(struct tr *t, const struct cold *c)

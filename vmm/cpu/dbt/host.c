@@ -132,6 +132,7 @@ int host_init(struct dbt *d, struct err *err)
     d->avx2 = __builtin_cpu_supports("avx2");
     d->pext = d->bmi2 && !slow_pext();
     d->hot_at = getenv("REPRISE_TEST_HOT") ? 1 : HOT_AT;
+    d->test_copies = getenv("REPRISE_TEST_COPIES");
     d->test_clobber = getenv("REPRISE_TEST_CLOBBER") != NULL;
     const char *blocks = getenv("REPRISE_TEST_CODE_CACHE");
     d->test_blocks = blocks ? (u32)strtoul(blocks, NULL, 10) : 0;

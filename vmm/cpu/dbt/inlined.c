@@ -43,15 +43,15 @@ static void put_sti(struct tr *t, unsigned i)
     for (size_t k = 1; k < BUDGET_PARTS; k++)
         e_gs(e, 1, 0x03, t->s1, NOREG, 1, OFF(part) + 8 * k);
     e_store(e, t->s1, OFF(sti_budget));
-    e_fix(was, e->p);
+    e_fix(e, was, e->p);
     e_cmp_slot_0(e, OFF(c.want));
     u8 *none = e_jcc(e, 4);
     if (t->live[i])
         put_restore_flags(t);
     put_block_epilogue(t);
-    e_movi(e, R10, tr_next(t, i));
+    tr_put_lin(t, R10, tr_next(t, i));
     e_jmp_to(e, t->d->code->rw + t->d->code->ind_miss);
-    e_fix(none, e->p);
+    e_fix(e, none, e->p);
     if (t->live[i])
         put_restore_flags(t);
     put_edge(t, tr_next(t, i), 0);

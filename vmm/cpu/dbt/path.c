@@ -104,7 +104,7 @@ void put_way(struct tr *t, unsigned i)
     int leaves = t->in[i].cond ^ (t->way[i] == WAY_TAKEN);
     if (t->body && i + 1 == t->n) {
         put_passed(t, i + 1);
-        e_fix(e_jcc(e, leaves ^ 1), t->again);
+        e_fix(e, e_jcc(e, leaves ^ 1), t->again);
         put_side(t, i);
         return;
     }

@@ -40,7 +40,7 @@ void put_block_epilogue(struct tr *t)
 
 void put_exit(struct tr *t, u32 id)
 {
-    e_store_imm32(&t->e, OFF(exit_id), id);
+    tr_put_id(t, OFF(exit_id), id);
     e_jmp_to(&t->e, t->d->code->rw + t->d->code->exit_common);
 }
 
@@ -48,6 +48,10 @@ void put_exit(struct tr *t, u32 id)
 void put_far_edge(struct tr *t, u64 target, unsigned idx)
 {
     e_movi(&t->e, R10, target);
+    if (movi_is_wide(target))
+        e_note(&t->e, t->e.p - 8, RELOC_FAR);
+    else
+        e_note_lost(&t->e);
     e1(&t->e, 0x65); /* jmp gs:[jc slot] */
     e1(&t->e, 0xff);
     e_modrm(&t->e, 4, NOREG, NOREG, 1,
@@ -81,7 +85,7 @@ void put_edge(struct tr *t, u64 target, unsigned slot)
     if (t->loaded | t->spilled) {
         /* To a block with the same registers elsewhere: past its prologue, without the rest. */
         u8 *at = e_jmp(e);
-        e_fix(at, e->p);
+        e_fix(e, at, e->p);
         t->b->link_inner[slot] = (u32)(at - t->d->code->rw);
     }
     put_epilogue(e, 0, t->spilled);
@@ -91,7 +95,7 @@ void put_edge(struct tr *t, u64 target, unsigned slot)
 /* Target in s1. */
 void put_indirect(struct tr *t, unsigned i)
 {
-    e_store_imm32(&t->e, OFF(ind_id), EXIT_ID(t->bi, i, X_IND));
+    tr_put_id(t, OFF(ind_id), EXIT_ID(t->bi, i, X_IND));
     put_jump(t, t->d->c.idx);
 }
 
@@ -125,7 +129,10 @@ void put_ea(struct tr *t, const struct insn *in, unsigned i, int reg, int tmp, b
         u64 v = (u64)in->disp + (in->rip_rel ? tr_next(t, i) : 0);
         if (in->addrsize == 4)
             v = (u32)v;
-        e_movi(e, reg, v);
+        if (in->rip_rel)
+            tr_put_lin(t, reg, v);
+        else
+            e_movi(e, reg, v);
         *is_const = !seg;
         *value = v;
     } else {
@@ -196,7 +203,10 @@ void put_check_as(struct tr *t, unsigned i, unsigned size, bool write, bool is_c
     } else {
         tlb = put_tlb_index(t, s1);
     }
+    bool moves = is_const && t->in[i].rip_rel;
     e_gs(e, 1, 0x33, s1, index, 1, tlb + (write ? 8 : 0));
+    if (moves)
+        tr_note_tlb(t, value);
     e_cmp_imm32(e, s1, PAGE_SIZE - size);
     u8 *at = e_jcc(e, 7); /* ja */
     if (found == FOUND_HOST)
@@ -205,6 +215,8 @@ void put_check_as(struct tr *t, unsigned i, unsigned size, bool write, bool is_c
         e_gs(e, 1, 0x8b, s2, index, 1,
              tlb + (found == FOUND_PAGE ? offsetof(struct tlb_entry, host)
                                         : offsetof(struct tlb_entry, add)));
+    if (moves)
+        tr_note_tlb(t, value);
     tr_cold(t, (struct cold){.at = at,
                              .resume = e->p,
                              .info = slow_info(&t->in[i], size, write),
@@ -213,6 +225,7 @@ void put_check_as(struct tr *t, unsigned i, unsigned size, bool write, bool is_c
                              .s1 = s1,
                              .s2 = s2,
                              .index = index,
+                             .value = moves ? value : 0,
                              .add = found != FOUND_HOST});
     if (flags == FLAGS_LIVE)
         put_restore_flags(t);
@@ -300,7 +313,7 @@ void put_stack_cold(struct tr *t, const struct cold *c)
         e_lea(e, R10, c->base, NOREG, 1, c->disp);
         e_lea_rip(e, R11, c->resume);
         e_store_imm32(e, OFF(tmp2), c->info | R10 << SLOW_REG_SHIFT);
-        e_store_imm32(e, OFF(exit_id), EXIT_ID(t->bi, c->id, c->live ? X_INSN_LF : X_INSN));
+        tr_put_id(t, OFF(exit_id), EXIT_ID(t->bi, c->id, c->live ? X_INSN_LF : X_INSN));
         e_jmp_to(e, d->code->rw + stub);
         return;
     }
@@ -333,7 +346,7 @@ void put_stack_cold(struct tr *t, const struct cold *c)
     e1(e, (u8)(0xe8 | (s1 & 7)));
     e4(e, (u32)c->disp);
     if (end)
-        e_fix(end, e->p);
+        e_fix(e, end, e->p);
     if (c->live)
         put_restore_flags(t);
     e_jmp_to(e, c->resume);
@@ -463,6 +476,7 @@ static void put_x87_pointers(struct tr *t, const struct insn *in, unsigned i)
     if (in->needs != N_X87 || in->fpu_nowait)
         return;
     u64 pc = tr_lin(t, i);
+    e_note_lost(&t->e);
     e_store_imm32(&t->e, OFF(c.fip), (u32)pc);
     e_store_imm32(&t->e, OFF(c.fip) + 4, (u32)(pc >> 32));
     e1(&t->e, 0x66);
@@ -538,9 +552,14 @@ void put_lea(struct tr *t, const struct insn *in, unsigned i)
         e_rex(e, 0, NOREG, NOREG, in->reg0);
         e1(e, (u8)(0xb8 | (in->reg0 & 7)));
         e2(e, (u16)v);
+    } else if (in->opsize == 8 && in->rip_rel) {
+        tr_put_lin(t, in->reg0, v);
+        return;
     } else {
         e_movi(e, in->reg0, in->opsize == 4 ? (u32)v : v);
     }
+    if (in->rip_rel)
+        e_note_lost(e);
 }
 
 /* The word at [base + disp]: checked. Clobbers s1 and s2. */
@@ -564,11 +583,18 @@ static void put_word_op(struct tr *t, u8 op, int reg, const struct place *w)
 
 static void put_word_imm(struct tr *t, u64 v, const struct place *w)
 {
+    put_word_op(t, 0xc7, 0, w);
+    e4(&t->e, (u32)v);
+}
+
+/* Where a call comes back to. */
+static void put_word_lin(struct tr *t, u64 v, const struct place *w)
+{
     if (tr_word(t) == 4 || (u64)(i64)(i32)v == v) {
-        put_word_op(t, 0xc7, 0, w);
-        e4(&t->e, (u32)v);
+        put_word_imm(t, v, w);
+        e_note_lost(&t->e);
     } else {
-        e_movi(&t->e, t->s2, v);
+        tr_put_lin(t, t->s2, v);
         put_word_op(t, 0x89, t->s2, w);
     }
 }
@@ -635,7 +661,7 @@ void put_call(struct tr *t, const struct insn *in, unsigned i)
             e_store(e, t->s1, OFF(tmp));
     }
     struct place w = put_word(t, i, RSP, -(i32)tr_word(t), true);
-    put_word_imm(t, next, &w); /* before a non-canonical target faults: run.c takes RSP back */
+    put_word_lin(t, next, &w); /* before a non-canonical target faults: run.c takes RSP back */
     put_sp_moved(t, -(i32)tr_word(t));
     put_passed(t, i + 1);
     if (direct) {
@@ -660,7 +686,7 @@ void put_ret(struct tr *t, const struct insn *in, unsigned i)
 static void put_count(struct tr *t, unsigned signal, i32 times)
 {
     struct emit *e = &t->e;
-    size_t at = OFF(signals) + 8 * (BUDGET_PARTS * (size_t)signal + t->bi % BUDGET_PARTS);
+    size_t at = OFF(signals) + 8 * (BUDGET_PARTS * (size_t)signal + t->b->part);
     e_load(e, t->s2, at);
     e_lea(e, t->s2, t->s2, NOREG, 1, times);
     e_store(e, t->s2, at);
@@ -704,7 +730,7 @@ void put_jcc(struct tr *t, const struct insn *in, unsigned i)
         return;
     }
     put_edge(t, next, 0);
-    e_fix(taken, t->e.p);
+    e_fix(&t->e, taken, t->e.p);
     put_signals(t, on_jump);
     put_edge(t, target, 1);
 }

@@ -243,7 +243,7 @@ void put_approx_cold(struct tr *t, const struct cold *c)
     e_lea_rip(e, t->s1, back);
     e_store(e, t->s1, OFF(resume));
     e_jmp_to(e, t->d->code->rw + t->d->code->approx);
-    struct emit again = {back};
+    struct emit again = {.p = back};
     e_lea_rip(&again, t->s1, e->p);
     if (t->live[c->id])
         put_restore_flags(t);

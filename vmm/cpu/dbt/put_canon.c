@@ -94,8 +94,8 @@ static void put_by_count(struct tr *t, const struct insn *in, unsigned i)
     e_load(e, RCX, OFF(tmp));
     put_copy(e, in);
     put_zero_flags(t, i, in->undefined & ~FL_OF);
-    e_fix(end, e->p);
-    e_fix(end2, e->p);
+    e_fix(e, end, e->p);
+    e_fix(e, end2, e->p);
 }
 
 /* cmovz reg, gs:[tmp] */

@@ -115,7 +115,7 @@ void put_syscall(struct tr *t, unsigned i)
     put_imm(e, 0x81, 4, t->s1, 0xfffc);
     put_segments(t, t->s1, 8, 0);
     put_mode(t, kernel_idx(d->c.mode), d->c.mode);
-    e_movi(e, RCX, tr_next(t, i));
+    tr_put_lin(t, RCX, tr_next(t, i));
     e_load(e, RAX, OFF(save_rax));
     e_cmp_slot_0(e, OFF(c.crossing.ready)); /* 1 - 0: SFMASK clears all flags */
     t->saved = false;
@@ -159,7 +159,7 @@ void put_sysret(struct tr *t, unsigned i)
     put_block_epilogue(t);
     e_load(e, R10, OFF(target));
     e_jmp_to(e, d->code->rw + d->code->ind_miss);
-    e_fix(none, e->p);
+    e_fix(e, none, e->p);
     put_restore_flags(t);
     t->saved = false;
     e_mov(e, t->s1, RCX);

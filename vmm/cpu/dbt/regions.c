@@ -53,6 +53,8 @@ static void enter(struct dbt *d, unsigned r)
         k->block_end = MIN(k->block_end, k->nblocks + d->test_blocks);
     k->ninsn_off = (u32)r << (k->region_shift - INSN_BYTES_SHIFT);
     k->insn_end = (u32)(r + 1) << (k->region_shift - INSN_BYTES_SHIFT);
+    k->nrelocs = MAX(1u, (u32)r << (k->region_shift - RELOC_BYTES_SHIFT));
+    k->relocs_end = (u32)(r + 1) << (k->region_shift - RELOC_BYTES_SHIFT);
     k->region[r].gen = ++k->gen;
     k->region[r].uses = 0;
 }

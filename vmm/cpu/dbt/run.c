@@ -209,13 +209,17 @@ static struct block *lookup(struct dbt *d, int *result, bool remember)
     bool empty = !d->jc_known[d->c.idx][jc_slot(lin)].block;
     jc_set(d, d->c.idx, b);
     /* User entries go at each CR3 write. The page's other blocks are as valid: one walk serves
-     * them all. Where another target had the place they have not gone. */
-    u32 left = lin >> 63 || !empty ? 0 : 32;
-    for (u32 e = d->code->pages[ram_page_index(d->c.ram, at.phys)].blocks; e && left; left--) {
+     * them all. Where another target had the place they have not gone. After some of other
+     * addresses, few are to be expected. */
+    u32 left = lin >> 63 || !empty ? 0 : 32, others = 4;
+    for (u32 e = d->code->pages[ram_page_index(d->c.ram, at.phys)].blocks; e && left && others;
+         left--) {
         struct block *o = &d->code->blocks[e & ~SECOND_PAGE];
         e = e & SECOND_PAGE ? o->page2_next : o->page_next;
-        if (o->mode == d->c.mode && (o->lin ^ lin) < PAGE_SIZE && !o->phys2 && !o->plain &&
-            !d->jc_known[d->c.idx][jc_slot(o->lin)].block)
+        if ((o->lin ^ lin) >= PAGE_SIZE)
+            others--;
+        else if (o->mode == d->c.mode && !o->phys2 && !o->plain &&
+                 !d->jc_known[d->c.idx][jc_slot(o->lin)].block)
             jc_set(d, d->c.idx, o);
     }
     return b;
@@ -405,7 +409,7 @@ static int run_block(struct dbt *d, struct block *b)
         note_shadow(d);
         /* Its part was used up. If all of the budget nearly is, the rest of the way goes by hand:
          * blocks from every following instruction would be waste. */
-        d->favoured = (u32)(b - d->code->blocks) % BUDGET_PARTS;
+        d->favoured = b->part;
         d->near_stop = d->c.budget - DBT_SLACK < b->count;
         heat(d, b);
         return DONE;

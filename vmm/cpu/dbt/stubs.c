@@ -19,7 +19,7 @@ void translate_snippet(struct dbt *d, struct insn *in)
 {
     enum phase before = phase_enter(PHASE_TRANSLATE);
     regions_reserve(d, 1);
-    struct emit e = {d->code->rw + d->code->cold_used};
+    struct emit e = {.p = d->code->rw + d->code->cold_used};
     in->snippet = d->code->cold_used;
     in->snip_gen = d->code->region[d->code->now].gen;
     u16 loaded = in->use & STOLEN, spilled = 0;
@@ -112,12 +112,12 @@ static void put_stack_stub(struct dbt *d, struct emit *e, unsigned tlb, unsigned
     e1(e, 0xff);
     e_modrm(e, 4, NOREG, NOREG, 1, (i32)OFF(stack_resume));
 
-    e_fix(miss, e->p);
+    e_fix(e, miss, e->p);
     e_load(e, R10, OFF(slow_ea));
     u8 *rel = e->p;
     e_lea_rip(e, R11, e->p);
     e_jmp_to(e, d->code->rw + d->code->slow_r10);
-    struct emit again = {rel};
+    struct emit again = {.p = rel};
     e_lea_rip(&again, R11, e->p);
     e_gs(e, 1, 0x2b, R10, NOREG, 1, OFF(slow_ea));
     e_jmp_to(e, back);
@@ -189,19 +189,19 @@ static void put_slow(struct dbt *d, struct emit *e)
     e_store(e, R11, OFF(resume));
     d->code->slow_common = (u32)(e->p - d->code->rw);
     u8 *fail = put_c_call(e, slow_mem);
-    e_fix(fail, e->p);
+    e_fix(e, fail, e->p);
     /* Also where signals go: the registers are in sregs already. */
     d->code->unwind = (u32)(e->p - d->code->rw);
     e_load(e, RSP, OFF(host_rsp));
     put_return(e, 1);
     e->p = (u8 *)(((uintptr_t)e->p + 63) & ~63ull);
     d->code->approx = (u32)(e->p - d->code->rw);
-    e_fix(put_c_call(e, slow_approx), d->code->rw + d->code->unwind);
+    e_fix(e, put_c_call(e, slow_approx), d->code->rw + d->code->unwind);
 }
 
 void translate_common(struct dbt *d)
 {
-    struct emit e = {d->code->rw + 64};
+    struct emit e = {.p = d->code->rw + 64};
 
     /* int enter(const void *code): host -> guest. 0: an exit; 1: registers are in sregs. */
     d->code->enter = (u32)(e.p - d->code->rw);

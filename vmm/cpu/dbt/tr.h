@@ -32,6 +32,7 @@ struct cold {
     int s1, s2, index;
     u8 kind;       /* enum cold_kind */
     bool add;      /* COLD_MISS: s2 makes a host address of s1 */
+    u64 value;     /* COLD_MISS without an index: the address */
     i8 base, kept; /* COLD_STACK: of the operand; and COLD_APPROX: what has RCX, or NOREG */
     bool live;     /* ... flags; of guards: they are saved */
     i32 disp;
@@ -163,7 +164,34 @@ static inline void tr_cold(struct tr *t, struct cold c)
 /* From GS on: the part of the budget that the block takes from. */
 static inline size_t tr_part(const struct tr *t)
 {
-    return OFF(part) + 8 * (size_t)(t->bi % BUDGET_PARTS);
+    return OFF(part) + 8 * (size_t)t->b->part;
+}
+
+/* reg = an address of the guest's that moves with the block. */
+static inline void tr_put_lin(struct tr *t, int reg, u64 v)
+{
+    e_movi(&t->e, reg, v);
+    if (movi_is_wide(v))
+        e_note(&t->e, t->e.p - 8, RELOC_LIN);
+    else
+        e_note_lost(&t->e);
+}
+
+/* Behind an access to the TLB's entry for an address that moves with the block. */
+static inline void tr_note_tlb(struct tr *t, u64 lin)
+{
+    i64 off = (i64)(lin - t->lin);
+    if (off == (i32)off)
+        e_note_tlb(&t->e, (i32)off);
+    else
+        e_note_lost(&t->e);
+}
+
+/* EXIT_ID() of this block into a slot. */
+static inline void tr_put_id(struct tr *t, size_t off, u32 id)
+{
+    e_store_imm32(&t->e, off, id);
+    e_note(&t->e, t->e.p - 4, RELOC_ID);
 }
 
 /* Counts all that the instructions before n count, where the block is left there (run.c does so

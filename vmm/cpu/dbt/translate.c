@@ -12,12 +12,15 @@
 #include "regions.h"
 #include "translate.h"
 #include "code_log.h"
+#include "copies.h"
 
 #include "base/phase.h"
 #include "cpu/x86/flags.h"
 #include "cpu/x86/icache.h"
 #include "cpu/x86/mode.h"
 #include "cpu/x86/step.h"
+
+#include <stdlib.h>
 
 static bool fpu_ready(const struct dbt *d, const struct insn *in)
 {
@@ -286,14 +289,17 @@ static void put_cold(struct tr *t, const struct cold *c)
 {
     struct emit *e = &t->e;
     struct dbt *d = t->d;
-    e_fix(c->at, e->p);
+    if (c->kind != COLD_PLAIN)
+        e_fix(e, c->at, e->p);
     switch (c->kind) {
     case COLD_MISS:
         e_gs(e, 1, 0x33, c->s1, c->index, 1, c->tlb); /* the address again */
+        if (c->value)
+            tr_note_tlb(t, c->value);
         e_store_imm32(e, OFF(tmp2),
                       c->info | (c->add ? SLOW_ADD | (u32)c->s2 << SLOW_REG_SHIFT
                                         : (u32)c->s1 << SLOW_REG_SHIFT));
-        e_store_imm32(e, OFF(exit_id), c->id);
+        tr_put_id(t, OFF(exit_id), c->id);
         if (c->s1 == R10 && c->s2 == R11) {
             e_lea_rip(e, R11, c->resume);
             e_jmp_to(e, d->code->rw + d->code->slow_r10);
@@ -331,8 +337,11 @@ static void put_ient(struct tr *t)
     u64 neg = 0 - t->lin;
     if ((u64)(i64)(i32)neg == neg) {
         e_lea(e, RCX, R10, NOREG, 1, (i32)neg);
+        e_note_lost(e);
     } else {
         e_movi(e, RCX, neg);
+        if (movi_is_wide(neg))
+            e_note(e, e->p - 8, RELOC_MINUS);
         e_lea(e, RCX, RCX, R10, 1, 0);
     }
     e1(e, 0xe3); /* jrcxz over the miss */
@@ -383,6 +392,7 @@ static struct block *make_block(struct dbt *d, const struct code_at *at)
 {
     u64 lin = at->lin, phys = at->phys;
     struct tr t;
+    struct notes notes;
     memset(&t, 0, offsetof(struct tr, in));
     t.d = d;
     t.at = at;
@@ -400,8 +410,12 @@ static struct block *make_block(struct dbt *d, const struct code_at *at)
     regions_reserve(d, t.closed ? BLOCK_MAX : t.n);
     t.bi = d->code->nblocks;
     struct block *b = t.b = &d->code->blocks[t.bi];
-    *b = (struct block){
-        .lin = lin, .phys = phys, .phys2 = at->phys2, .mode = d->c.mode, .plain = at->plain};
+    *b = (struct block){.lin = lin,
+                        .phys = phys,
+                        .phys2 = at->phys2,
+                        .mode = d->c.mode,
+                        .part = at->as ? at->as->part : t.bi % BUDGET_PARTS,
+                        .plain = at->plain};
     t.loaded = t.use & STOLEN;
     t.s1 = t.s2 = t.s1_has = NOREG;
     for (unsigned i = 0; i < t.n; i++)
@@ -420,6 +434,8 @@ static struct block *make_block(struct dbt *d, const struct code_at *at)
     b->n = (u16)t.n;
     b->count = (u8)t.count;
     t.e.p = d->code->rw + d->code->used;
+    if (at->noted)
+        t.e.notes = copies_begin(d, &notes);
     b->ient = (u32)(t.e.p - d->code->rw);
     put_ient(&t);
     b->code = (u32)(t.e.p - d->code->rw);
@@ -468,6 +484,8 @@ static struct block *make_block(struct dbt *d, const struct code_at *at)
               b->ient == d->code->used && b->code > b->ient,
           "a block of %u instructions at %llx is %zu bytes, and %zu", t.n, (unsigned long long)lin,
           bytes, cold);
+    if (at->noted)
+        copies_note(d, b, &notes, bytes, cold);
     d->code->used = (u32)(d->code->used + bytes + 15) & ~15u;
     d->code->cold_used += (u32)cold;
     d->code->nblocks++;
@@ -487,11 +505,60 @@ static struct block *make_block(struct dbt *d, const struct code_at *at)
     return b;
 }
 
+/* For tests: a block that was copied has to be what is translated there. */
+static void compare(struct dbt *d, const struct code_at *at, u32 used, u32 cold_used, u32 ninsn_off)
+{
+    struct code *k = d->code;
+    size_t hot = k->used - used, cold = k->cold_used - cold_used;
+    u8 *copied = malloc(hot + cold);
+    CHECK(copied, "no memory for %zu bytes", hot + cold);
+    memcpy(copied, k->rw + used, hot);
+    memcpy(copied + hot, k->rw + cold_used, cold);
+    struct block was = k->blocks[--k->nblocks];
+    struct insn_off offs[BLOCK_MAX];
+    memcpy(offs, k->insn_off + ninsn_off, sizeof(struct insn_off) * was.n);
+    k->used = used;
+    k->cold_used = cold_used;
+    k->ninsn_off = ninsn_off;
+    struct code_at here = *at;
+    here.as = &was;
+    struct block *b = make_block(d, &here);
+    CHECK(b && k->used - used == hot && k->cold_used - cold_used == cold,
+          "a copy of the block at %llx has other sizes", (unsigned long long)was.lin);
+    b->relocs = was.relocs;
+    hot = k->used - was.ient - 15; /* not what fills it up */
+    for (size_t i = 0; i < hot; i++)
+        CHECK(copied[i] == k->rw[used + i],
+              "a copy of the block at %llx differs at +%zx: %02x, not %02x",
+              (unsigned long long)was.lin, i, copied[i], k->rw[used + i]);
+    for (size_t i = 0; i < cold; i++)
+        CHECK(copied[k->used - used + i] == k->rw[cold_used + i],
+              "a copy of the block at %llx differs, of what seldom runs, at +%zx",
+              (unsigned long long)was.lin, i);
+    CHECK(!memcmp(&was, b, sizeof(was)) &&
+              !memcmp(offs, k->insn_off + ninsn_off, sizeof(struct insn_off) * was.n),
+          "a copy of the block at %llx is described otherwise", (unsigned long long)was.lin);
+    free(copied);
+}
+
 /* The caller links it into the tables. */
 struct block *translate(struct dbt *d, const struct code_at *at)
 {
     enum phase before = phase_enter(PHASE_TRANSLATE);
-    struct block *b = make_block(d, at);
+    struct code *k = d->code;
+    struct code_at here = *at;
+    bool may = copies_want(d, at);
+    if (UNLIKELY(d->test_copies))
+        regions_reserve(d, BLOCK_MAX);
+    u32 used = k->used, cold_used = k->cold_used, ninsn_off = k->ninsn_off;
+    struct block *b = may ? copies_make(d, at, &here.noted) : NULL;
+    if (b && UNLIKELY(d->test_copies))
+        compare(d, &here, used, cold_used, ninsn_off);
+    if (!b) {
+        b = make_block(d, &here);
+        if (b && may)
+            copies_keep(d, b);
+    }
     phase_leave(before);
     return b;
 }
