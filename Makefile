@@ -46,7 +46,7 @@ LDLIBS       := -lpng16 -lnbd -lZydis -lZycore -llz4 -lxxhash -lcrypto -lseccomp
 GPRONLY := -mgeneral-regs-only -mno-red-zone -fno-sanitize=all -fno-stack-protector -fno-profile-arcs \
 	-fno-test-coverage -U_FORTIFY_SOURCE -O2 $(if $(CLANG),,-minline-all-stringops \
 	-mstringop-strategy=rep_8byte -fno-tree-loop-distribute-patterns)
-GPR_SRC := accesses x86/approx x86/avx512 x86/canon x86/debug x86/except x86/exec x86/far x86/flags x86/fpu x86/gate x86/icache x86/lbr x86/legacy x86/memory x86/msr x86/msr_named x86/park x86/pmu x86/real x86/run x86/seg x86/step x86/string x86/sys x86/task x86/tlb x86/trace x86/vector x86/walk x86/x87_own dbt/cache dbt/paranoid_tape dbt/regions dbt/run dbt/slow dbt/spaces
+GPR_SRC := accesses x86/approx x86/avx512 x86/canon x86/debug x86/except x86/exec x86/far x86/flags x86/fpu x86/gate x86/heads x86/icache x86/lbr x86/legacy x86/memory x86/msr x86/msr_named x86/park x86/pmu x86/real x86/run x86/seg x86/step x86/string x86/sys x86/task x86/tlb x86/trace x86/vector x86/walk x86/x87_own dbt/cache dbt/paranoid_tape dbt/regions dbt/run dbt/slow dbt/spaces
 define gpr_only
 CFLAGS_$(1) := $$(GPRONLY)
 OWN_MEM_$(1) := $$(CLANG)

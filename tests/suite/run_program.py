@@ -428,12 +428,13 @@ int main(void)
 
 @test("run/copies", cost=15)
 def copies(t):
-    """Processes have their libraries at addresses of their own: what is copied is what is translated, wherever it is."""
+    """Processes have their libraries at addresses of their own: what is copied is what is translated, wherever it is; and
+    what is decoded by its head is what Zydis decodes."""
     own(t)
     r = run(t, "/bin/sh", "-c", "for i in 1 2 3 4 5 6 7 8 9 10; do echo $i | sed s/1/2/ | sort; done; ls -l / | wc -l",
             options=("--cpus", "2"))
     for room, least in (None, 5000), ("2000", 1000):
-        env = {"REPRISE_TEST_COPIES": "1", **({"REPRISE_TEST_CODE_CACHE": room} if room else {})}
+        env = {"REPRISE_TEST_COPIES": "1", "REPRISE_TEST_HEADS": "1", **({"REPRISE_TEST_CODE_CACHE": room} if room else {})}
         again = t.run(t.reprise, "replay", "--verify", "--stats", timeout=300, env=env)
         t.equal(again.out, r.out, "standard output of the replay")
         n = int(re.search(r"blocks copied.* ([\d,]+)\n", again.error)[1].replace(",", ""))

@@ -234,6 +234,8 @@ struct shared {
     u32 *written; /* pages, since they were last asked for; NULL: not tracked */
     u64 nwritten;
     struct insn *icache;
+    struct heads *heads;
+    bool test_heads; /* REPRISE_TEST_HEADS: what they say is what Zydis says */
 };
 
 struct core {

@@ -6,6 +6,7 @@
  */
 #include "cpu/x86/icache.h"
 
+#include "cpu/x86/heads.h"
 #include "cpu/x86/mode.h"
 #include "cpu/x86/park.h"
 
@@ -32,16 +33,38 @@ static bool host_lacks(const struct core *d, const struct insn *in)
                                       cpu_words_have(d->missing, FEAT_AVX512VL)));
 }
 
+/* For tests: is it what Zydis says? */
+static void compare(struct core *d, const struct insn *in)
+{
+    struct insn want;
+    core_set_aside(d);
+    insn_decode(d->words, (enum code_size)in->code, d->rules, in->bytes, in->bytes[15] & 15, &want);
+    want.host_lacks = d->host_lacks && host_lacks(d, &want);
+    want.bytes[15] = in->bytes[15];
+    want.valid = 1;
+    const u8 *a = (const void *)in, *b = (const void *)&want;
+    for (size_t i = 0; i < offsetof(struct insn, snippet); i++)
+        CHECK(a[i] == b[i], "%02x %02x %02x %02x...: byte %zu is %02x, not %02x", in->bytes[0],
+              in->bytes[1], in->bytes[2], in->bytes[3], i, a[i], b[i]);
+}
+
 static struct insn *get(struct core *d, struct insn *in, const u8 key[16])
 {
     const u64 *k = (const void *)key, *have = (const void *)in->bytes;
     if (LIKELY(have[0] == k[0] && have[1] == k[1] && in->valid))
         return in;
+    if (heads_find(d->shared->heads, (enum code_size)(key[15] >> 4), key, key[15] & 15, in)) {
+        in->bytes[15] = key[15];
+        if (UNLIKELY(d->shared->test_heads))
+            compare(d, in);
+        return in;
+    }
     core_set_aside(d);
     insn_decode(d->words, (enum code_size)(key[15] >> 4), d->rules, key, key[15] & 15, in);
     in->host_lacks = d->host_lacks && host_lacks(d, in);
     in->bytes[15] = key[15];
     in->valid = 1;
+    heads_keep(d->shared->heads, in);
     return in;
 }
 

@@ -348,6 +348,20 @@ static void take_layout(struct insn *in, const ZydisDecodedInstruction *zi)
     in->rm = zi->raw.modrm.rm | b;
 }
 
+/* Do only the values of displacement and immediate follow from their bytes? EVEX scales the one; of
+ * the other shifts by 0 or 1 are something else, and ENTER and far pointers have two. */
+static void take_head(struct insn *in, const ZydisDecodedInstruction *zi)
+{
+    unsigned imm = zi->raw.imm[0].size / 8;
+    bool shifts =
+        zi->meta.category == ZYDIS_CATEGORY_SHIFT || zi->meta.category == ZYDIS_CATEGORY_ROTATE;
+    if (zi->encoding == ZYDIS_INSTRUCTION_ENCODING_EVEX || (imm && shifts) || zi->raw.imm[1].size)
+        return;
+    in->disp_bytes = zi->raw.disp.size / 8;
+    in->head = (u8)(zi->length - in->disp_bytes - imm);
+    in->imm_signed = zi->raw.imm[0].is_signed;
+}
+
 /* How often an embedded or static broadcast repeats what it loads. */
 static unsigned lanes_of(const ZydisDecodedInstruction *zi, unsigned elements)
 {
@@ -634,6 +648,7 @@ void insn_decode(const u32 *words, enum code_size code, unsigned rules, const u8
         if (in->op1_kind == OP_IMM)
             in->imm2 = op[1].imm.value.u;
     }
+    take_head(in, &zi);
     take_treatment(in, &zi, op, words);
     take_flags(in, &zi, op);
     if (rules & RULE_CANONICAL) {

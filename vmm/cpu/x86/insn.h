@@ -88,6 +88,10 @@ struct insn {
     u8 prefix_end; /* offset of REX/VEX/opcode: first byte after legacy prefixes */
     u8 opcode_off, modrm_off, disp_end, opcode, map, encoding;
     u8 rex;
+    u8 head;       /* bytes before the displacement and the immediate, from which all else but their
+                      values follows (heads.h); 0: not so */
+    u8 disp_bytes; /* ... and of the displacement */
+    u8 imm_signed;
     u8 keep[4];    /* legacy prefixes to keep, zero-terminated */
     u8 fixed_size; /* no 66h makes its operands smaller */
     u8 mask;       /* EVEX: of k1 to k7 the one that says which elements of memory are accessed, */

@@ -12,6 +12,7 @@
 
 #include "cpu/x86/except.h"
 #include "cpu/x86/flags.h"
+#include "cpu/x86/heads.h"
 #include "cpu/x86/icache.h"
 #include "cpu/x86/mode.h"
 #include "cpu/x86/park.h"
@@ -70,6 +71,8 @@ static void shared_destroy(struct shared *s)
         munmap(s->pages, s->npages * sizeof(*s->pages));
     if (s->icache)
         munmap(s->icache, icache_bytes());
+    if (s->heads)
+        munmap(s->heads, heads_bytes());
     free(s);
 }
 
@@ -82,7 +85,9 @@ static struct shared *shared_create(const struct ram *ram)
     s->npages = ram->size / PAGE_SIZE;
     s->pages = map(s->npages * sizeof(*s->pages));
     s->icache = map(icache_bytes());
-    if (s->pages && s->icache)
+    s->heads = map(heads_bytes());
+    s->test_heads = getenv("REPRISE_TEST_HEADS");
+    if (s->pages && s->icache && s->heads)
         return s;
     shared_destroy(s);
     return NULL;
