@@ -39,7 +39,7 @@ def guest(name, env=None, *options):
             nothing_found(t, t.replay("plain", *paranoid(12)))
 
 
-for tiny in ("smc", "across", "meets", "compat", "paging", "shadow", "fpu", "faultstorm"):
+for tiny in ("smc", "across", "meets", "compat", "paging", "spaces", "shadow", "fpu", "faultstorm"):
     guest(tiny)
 guest("rep", None, "--checkpoint-every", "0.3")  # asks which pages were written, too
 guest("across", {"REPRISE_TEST_BRANCH": 1})
@@ -62,7 +62,7 @@ BROKEN = (
      "stretch", r"lea \w+, \[\w+\+\w+\*2"),
     ("stores to translated code are not seen", DBT + "cache.c", "pg->flags |= PG_CODE;", ";", "smc", r"mov eax, 0x"),
     ("the TLB keeps what a changed page-table entry mapped", "vmm/cpu/x86/tlb.c",
-     "drop_everywhere(d, lin, 1ull << shift);", "(void)lin;", "paging", ""),
+     "drop_everywhere(d, pg->pt_root, lin, 1ull << shift);", "(void)lin;", "paging", ""),
 )
 
 
