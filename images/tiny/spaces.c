@@ -17,10 +17,11 @@ static struct space {
 } spaces[SPACES], other;
 static u64 vector, error;
 static volatile u64 result;
+static u32 *frames[6];
 
 /* In the first frame of a space, up to its last bytes; it calls the second frame. */
 extern const u8 code[], code_end[], called[], called_end[], across[], across_end[], timed[], timed_end[],
-    placed[], placed_end[];
+    placed[], placed_end[], data[], data_end[], counted[], counted_end[];
 __asm__(".text\n"
         "code: mov $0x11111111, %eax\n"
         "  lea 1f(%rip), %rdx; jmp *%rdx\n"
@@ -60,7 +61,14 @@ __asm__(".text\n"
         "6: add %r11, %rax; lea (%r11, %r10), %rdx; add %rdx, %rax; dec %r10; jnz 5b\n"
         "  push $77; pop %rdx; add %rdx, %rax\n"
         "  movabs %rax, result + 0x4000000000; int $0x81\n"
-        "placed_end:\n");
+        "placed_end:\n"
+        /* Loads the first word of a page, and adds one to the second. */
+        "data: movabs $0x8000003000, %rcx; mov (%rcx), %eax; incl 4(%rcx)\n"
+        "  movabs %rax, result + 0x4000000000; int $0x81\n"
+        "data_end:\n"
+        /* ... which is the immediate of a MOV, from the third byte on. */
+        "counted: mov $0, %eax; movabs %rax, result + 0x4000000000; int $0x81\n"
+        "counted_end:\n");
 
 static bool on_fault(struct frame *f)
 {
@@ -280,6 +288,134 @@ static void two_pages(void)
     check_eq(enter(0, at), 0x22334422, "... and another first one");
 }
 
+/* As all were at first, and entered; how often so far. */
+static u32 again_data(void)
+{
+    struct space *s = &spaces[0];
+    WRITE_REG(cr3, spaces[1].root);
+    s->pt[3] = (u64)frames[0] | USER_PT;
+    around(AT + 0x800);
+    enter(0, AT + 0x800);
+    enter(1, AT + 0x800);
+    return frames[0][1];
+}
+
+static void loads(u64 want, u64 fault, const char *name)
+{
+    u64 got = enter(0, AT + 0x800);
+    check_eq(fault ? vector << 16 | error : got, fault ? 14 << 16 | fault : want, name);
+}
+
+/* Data: what the TLB remembers. */
+static void memory(void)
+{
+    u64 *e = &spaces[0].pt[3];
+    again();
+    for (unsigned i = 0; i < COUNT(frames); i++) {
+        frames[i] = (u32 *)pt_alloc();
+        frames[i][0] = 100 + i;
+    }
+    for (unsigned i = 0; i < 4; i++) {
+        spaces[i].pt[3] = (u64)frames[i] | USER_PT;
+        memcpy(spaces[i].code + 0x800, data, (size_t)(data_end - data));
+    }
+    u32 before = again_data();
+    loads(100, 0, "a page of data");
+    check_eq(frames[0][1], before + 1, "... is written");
+    before = again_data();
+    *e = (u64)frames[4] | USER_PT;
+    loads(104, 0, "another page of data");
+    check_eq(frames[0][1], before, "... and not the one before");
+    again_data();
+    *e = 0;
+    loads(0, 4, "none");
+    again_data();
+    *e &= ~PT_U;
+    loads(0, 5, "one that is not the user's");
+    before = again_data();
+    *e &= ~PT_W;
+    loads(0, 7, "one that is not to be written");
+    go(1);
+    loads(0, 7, "... nor later");
+    check_eq(frames[0][1], before, "... is not");
+    again_data();
+    *e &= ~(PT_A | PT_D);
+    loads(100, 0, "one that was not accessed");
+    check_eq(*e & (PT_A | PT_D), PT_A | PT_D, "... is accessed and written again");
+    again_data();
+    *e &= ~PT_D;
+    loads(100, 0, "one that was not written");
+    check_eq(*e & PT_D, PT_D, "... is written again");
+    again_data();
+    for (unsigned i = 0; i < 20; i++)
+        spaces[0].pt[100 + i] = *e;
+    *e = (u64)frames[4] | USER_PT;
+    loads(104, 0, "another page, after many writes to the table");
+    again_data();
+    u64 *pd = spaces[0].pd;
+    pd[1] = pd[0];
+    spaces[0].pt[0x13] = *e;
+    memcpy(frames[4], data, (size_t)(data_end - data));
+    spaces[0].pt[0x14] = (u64)frames[4] | USER_PT;
+    enter(0, AT + 0x14 * PAGE);
+    enter(0, AT + (2ull << 20) + 0x14 * PAGE);
+    go(1);
+    *e = (u64)frames[5] | USER_PT;
+    loads(105, 0, "another page, of a table at two addresses");
+    pd[1] = 0;
+    again_data();
+    pd[0] = (u64)other.pt | USER_PT;
+    other.pt[3] = (u64)frames[5] | USER_PT;
+    memcpy(other.code + 0x800, data, (size_t)(data_end - data));
+    loads(105, 0, "another page, by another table");
+    pd[0] = (u64)spaces[0].pt | USER_PT;
+    again_data();
+    u64 first = spaces[0].root[1];
+    for (unsigned i = 2; i < 10; i++)
+        spaces[0].root[i] = first;
+    spaces[0].root[1] = other.root[1];
+    loads(105, 0, "... by another top-level entry, after many writes");
+    spaces[0].root[1] = first;
+    for (unsigned i = 2; i < 10; i++)
+        spaces[0].root[i] = 0;
+    /* The page becomes code in another space, while this one, which writes it, is left. */
+    again_data();
+    memcpy((u8 *)frames[0] + 3, counted, (size_t)(counted_end - counted));
+    spaces[1].pt[5] = (u64)frames[0] | USER_PT;
+    bool good = true;
+    for (u32 i = 0; i < 5; i++) {
+        good = enter(1, AT + 5 * PAGE + 3) == i && good;
+        enter(0, AT + 0x800);
+        good = vector == ~0ull && good;
+    }
+    check(good, "a page that is data in one and code in another");
+    spaces[1].pt[5] = 0;
+    spaces[0].pt[5] = (u64)frames[0] | USER_PT;
+    for (u32 i = 5; i < 10; i++) {
+        enter(1, AT + 0x800);
+        enter(0, AT + 0x800);
+        good = enter(0, AT + 5 * PAGE + 3) == i + 1 && good;
+        frames[0][1]--;
+        enter(0, AT + 0x800);
+        good = enter(0, AT + 5 * PAGE + 3) == i + 1 && good;
+    }
+    check(good, "a page that is both in one");
+    /* It was code while the space was left, and is not when that comes back. */
+    spaces[1].pt[5] = (u64)frames[0] | USER_PT;
+    for (u32 i = 0; i < 5; i++) {
+        enter(0, AT + 0x800);
+        enter(0, AT + 0x800);
+        enter(1, AT + 5 * PAGE + 3);
+        u32 count = *(volatile u32 *)&frames[0][1] += 1;
+        good = enter(0, AT + 5 * PAGE + 3) == count && good;
+        enter(0, AT + 0x800);
+        good = enter(0, AT + 5 * PAGE + 3) == count + 1 && good;
+    }
+    check(good, "a page that was code meanwhile");
+    spaces[1].pt[5] = 0;
+    spaces[0].pt[5] = 0;
+}
+
 /* CR4.TSD makes another mode of ring 3. */
 static void modes(void)
 {
@@ -395,6 +531,7 @@ void guest_main(void)
     bulk();
     shared();
     written();
+    memory();
     modes();
     registers();
     places();

@@ -134,6 +134,20 @@ struct page {
     u8 pt_writes;
 };
 
+/* What the TLB had of user addresses below a top-level table that was left. */
+#define LEFT_SPACES  16
+#define LEFT_ENTRIES 256u /* the youngest */
+struct left {
+    u32 root; /* its page's number */
+    u32 n, used;
+    struct {
+        u64 page; /* linear address */
+        u8 *host;
+        u32 slot; /* as in struct filled */
+        bool writable;
+    } entry[LEFT_ENTRIES];
+};
+
 struct fault {
     u8 vector;
     bool has_error;
@@ -326,6 +340,8 @@ struct core {
     struct stack_page stack[2]; /* of CPL 3; of CPL < 3 */
     u16 *writer;                /* of each RAM page, as above */
     struct filled tlb_user, tlb_kernel;
+    struct left left[LEFT_SPACES];
+    u32 left_used; /* counts */
     /* No entry lies across two lines of the host's cache. */
     struct tlb_entry tlb[IDX_COUNT][TLB_SIZE] __attribute__((aligned(64)));
 };

@@ -51,8 +51,15 @@ static void tlb_flush_list(struct core *d, struct filled *f)
     f->n = 0;
 }
 
+static void forget_left(struct core *d)
+{
+    for (unsigned i = 0; i < LEFT_SPACES; i++)
+        d->left[i].n = 0;
+}
+
 void mmu_flush_all(struct core *d)
 {
+    forget_left(d);
     tlb_flush_list(d, &d->tlb_user);
     tlb_flush_list(d, &d->tlb_kernel);
     d->translator->forget(d, 0, 0);
@@ -139,6 +146,97 @@ static void track_table(struct core *d, gpa_t table, unsigned level, u64 va)
     pg->pt_writes = 0;
 }
 
+static struct left *find_left(struct core *d, u32 root)
+{
+    for (unsigned i = 0; i < LEFT_SPACES; i++)
+        if (d->left[i].n && d->left[i].root == root)
+            return &d->left[i];
+    return NULL;
+}
+
+/* An empty one: that one, or the one that was left longest ago. */
+static struct left *take_left(struct core *d, u32 root)
+{
+    struct left *l = find_left(d, root);
+    if (!l) {
+        l = &d->left[0];
+        for (unsigned i = 1; i < LEFT_SPACES && l->n; i++)
+            if (!d->left[i].n || d->left_used - d->left[i].used > d->left_used - l->used)
+                l = &d->left[i];
+    }
+    l->root = root;
+    l->n = 0;
+    l->used = ++d->left_used;
+    return l;
+}
+
+/* The TLB has nothing of user addresses any more; what it had of them may be known for later. */
+static void leave(struct core *d, u32 root)
+{
+    struct filled *f = &d->tlb_user;
+    if (root != PT_ROOT_ANY && f->n <= MAX_FILLED && !d->debug.nwatch) {
+        struct left *l = take_left(d, root);
+        for (u32 i = f->n; i-- && l->n < LEFT_ENTRIES;) {
+            const struct tlb_entry *t =
+                &d->tlb[f->slot[i] >> TLB_BITS][f->slot[i] & (TLB_SIZE - 1)];
+            if (t->rtag >> 63)
+                continue;
+            l->entry[l->n].page = t->rtag;
+            l->entry[l->n].host = t->host;
+            l->entry[l->n].slot = f->slot[i];
+            l->entry[l->n++].writable = t->wtag == t->rtag;
+        }
+    }
+    tlb_flush_list(d, f);
+}
+
+static void note_writer(struct core *d, u64 index, u32 slot)
+{
+    u16 here = (u16)(1 + slot), *writer = &d->writer[index];
+    *writer = *writer == WRITER_NONE || *writer == here ? here : WRITER_MANY;
+}
+
+/* As fill() would have them, which sets no bits then: none was cleared, or the write dropped them.
+ */
+static void come_back(struct core *d, u32 root)
+{
+    struct left *l = find_left(d, root);
+    if (!l || d->debug.nwatch)
+        return;
+    while (l->n) {
+        u32 slot = l->entry[--l->n].slot;
+        struct tlb_entry *t = &d->tlb[slot >> TLB_BITS][slot & (TLB_SIZE - 1)];
+        u32 place = slot & (TLB_SIZE - 1);
+        if (t->rtag != tlb_invalid(place))
+            continue; /* the kernel's */
+        u8 *host = l->entry[l->n].host;
+        u64 index = (u64)(host - d->ram->host) / PAGE_SIZE;
+        bool fast = l->entry[l->n].writable &&
+                    !(d->shared->pages[index].flags & (PG_CODE | PG_PT | PG_CLEAN));
+        t->rtag = l->entry[l->n].page;
+        t->wtag = fast ? t->rtag : tlb_invalid(place);
+        t->host = host;
+        t->add = (u64)host - t->rtag;
+        filled_add(d, &d->tlb_user, slot);
+        if (fast)
+            note_writer(d, index, slot);
+    }
+}
+
+static void drop_left(struct core *d, u32 root, u64 lin, u64 len)
+{
+    for (unsigned i = 0; i < LEFT_SPACES; i++) {
+        struct left *l = &d->left[i];
+        if (!l->n || (root != PT_ROOT_ANY && l->root != root))
+            continue;
+        u32 n = 0;
+        for (u32 k = 0; len && k < l->n; k++)
+            if (l->entry[k].page - lin >= len)
+                l->entry[n++] = l->entry[k];
+        l->n = n;
+    }
+}
+
 /* Drops what was derived from linear range [lin, lin + len). */
 static void drop_range(struct core *d, u64 lin, u64 len)
 {
@@ -170,6 +268,7 @@ static void drop_everywhere(struct core *d, u32 root, u64 lin, u64 len)
     EACH_CPU (s, d) {
         drop_range(s, lin, len);
         s->translator->forget(s, lin, len);
+        drop_left(s, root, lin, len);
         s->translator->forget_left(s, root, lin, len);
     }
 }
@@ -220,8 +319,10 @@ void mmu_write_tracked(struct core *d, struct page *pg, gpa_t gpa, unsigned len,
             /* Only a current root has anything derived from it, or what was left. */
             if (is_root(d, gpa & PTE_ADDR))
                 mmu_flush_everywhere(d);
-            EACH_CPU (s, d)
+            EACH_CPU (s, d) {
+                drop_left(s, pg->pt_root, 0, 0);
                 s->translator->forget_left(s, pg->pt_root, 0, 0);
+            }
         } else {
             drop_everywhere(d, pg->pt_root, sign_extend(pg->pt_base), span);
         }
@@ -304,10 +405,8 @@ static u8 *fill(struct core *d, u64 va, enum access acc, unsigned idx, enum walk
     t->host = host;
     t->add = (u64)host - page;
     t->wtag = fast ? page : tlb_invalid(slot);
-    if (fast) {
-        u16 here = (u16)(1 + (idx << TLB_BITS | slot)), *writer = &d->writer[index];
-        *writer = *writer == WRITER_NONE || *writer == here ? here : WRITER_MANY;
-    }
+    if (fast)
+        note_writer(d, index, idx << TLB_BITS | slot);
     if (acc == ACC_W && !fast)
         return NULL;
     return host + (va & (PAGE_SIZE - 1));
@@ -355,10 +454,11 @@ void mmu_set_cr3(struct core *d, u64 old, u64 cr3)
         note_written(d, page_at(d, b), ram_page_index(d->ram, b));
     if (set && (page_at(d, b)->flags & PG_CODE))
         d->translator->page_changed(d, b, PAGE_SIZE);
-    tlb_flush_list(d, &d->tlb_user);
+    leave(d, mmu_root(d, old));
     d->translator->leave(d, mmu_root(d, old), d->looked_up[0], true);
     d->st.tlb_flushes++;
     track_table(d, b, paging_of(d)->levels, 0);
+    come_back(d, mmu_root(d, cr3));
 }
 
 /* Outside 64-bit mode: which segments are all of memory, from 0 or from their base on, for reads
