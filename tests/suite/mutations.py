@@ -166,7 +166,7 @@ MUTATIONS = (
      "        if (fast)\n            note_writer(d, index, slot);\n    }\n}", "    }\n}"),
     ("what came back is on no list", X86 + "tlb.c", "        filled_add(d, &d->tlb_user, slot);\n        if", "        if"),
     ("another top-level table keeps the jump cache", X86 + "tlb.c",
-     "    d->translator->leave(d, mmu_root(d, old), d->looked_up[0], true);\n", ""),
+     "    d->translator->leave(d, from, d->looked_up[0], true);\n", ""),
     ("SYSCALL leaves flags that SFMASK does not clear", "vmm/cpu/x86/tlb.c", "(c->sfmask & masked) == masked &&", ""),
     ("SYSCALL does not look whether it is enabled", "vmm/cpu/x86/tlb.c", "(c->efer & EFER_SCE) &&", ""),
     ("SYSCALL is not told of another SFMASK", "vmm/cpu/x86/msr.c", "if (p == &c->sfmask)\n            mmu_crossing_changed(d);", ""),

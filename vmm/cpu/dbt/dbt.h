@@ -177,8 +177,7 @@ struct code {
     struct code_page *pages;
     struct insn_off *insn_off;
     struct reloc *relocs;
-    u32 *
-        alike; /* by a hash of physical address and mode: the block that is to be copied, perhaps */
+    u32 *alike; /* by a hash of physical address and mode: what to copy, perhaps */
     /* Where the region `now` goes on, and what limits it. Code that seldom runs (a miss of the TLB,
      * exits, single instructions) has a part of its own: what runs is near to what runs. */
     unsigned now;

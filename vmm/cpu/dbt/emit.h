@@ -239,6 +239,16 @@ static inline void e_movi(struct emit *e, int reg, u64 v)
     }
 }
 
+/* The same of what depends on where the block is. */
+static inline void e_movi_noted(struct emit *e, int reg, u64 v, enum reloc_kind kind)
+{
+    e_movi(e, reg, v);
+    if (movi_is_wide(v))
+        e_note(e, e->p - 8, kind);
+    else
+        e_note_lost(e);
+}
+
 /* pext reg, reg, gs:[off] */
 static inline void e_pext(struct emit *e, int reg, size_t off)
 {

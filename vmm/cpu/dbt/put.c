@@ -47,11 +47,7 @@ void put_exit(struct tr *t, u32 id)
 /* Through the jump cache of index idx. */
 void put_far_edge(struct tr *t, u64 target, unsigned idx)
 {
-    e_movi(&t->e, R10, target);
-    if (movi_is_wide(target))
-        e_note(&t->e, t->e.p - 8, RELOC_FAR);
-    else
-        e_note_lost(&t->e);
+    e_movi_noted(&t->e, R10, target, RELOC_FAR);
     e1(&t->e, 0x65); /* jmp gs:[jc slot] */
     e1(&t->e, 0xff);
     e_modrm(&t->e, 4, NOREG, NOREG, 1,

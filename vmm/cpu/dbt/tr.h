@@ -170,11 +170,7 @@ static inline size_t tr_part(const struct tr *t)
 /* reg = an address of the guest's that moves with the block. */
 static inline void tr_put_lin(struct tr *t, int reg, u64 v)
 {
-    e_movi(&t->e, reg, v);
-    if (movi_is_wide(v))
-        e_note(&t->e, t->e.p - 8, RELOC_LIN);
-    else
-        e_note_lost(&t->e);
+    e_movi_noted(&t->e, reg, v, RELOC_LIN);
 }
 
 /* Behind an access to the TLB's entry for an address that moves with the block. */

@@ -339,9 +339,7 @@ static void put_ient(struct tr *t)
         e_lea(e, RCX, R10, NOREG, 1, (i32)neg);
         e_note_lost(e);
     } else {
-        e_movi(e, RCX, neg);
-        if (movi_is_wide(neg))
-            e_note(e, e->p - 8, RELOC_MINUS);
+        e_movi_noted(e, RCX, neg, RELOC_MINUS);
         e_lea(e, RCX, RCX, R10, 1, 0);
     }
     e1(e, 0xe3); /* jrcxz over the miss */

@@ -122,11 +122,10 @@ u32 mmu_root(const struct core *d, u64 cr3)
     return ram_ptr(d->ram, root, PAGE_SIZE) ? (u32)ram_page_index(d->ram, root) : PT_ROOT_ANY;
 }
 
-static void track_table(struct core *d, gpa_t table, unsigned level, u64 va)
+static void track_table(struct core *d, u32 root, gpa_t table, unsigned level, u64 va)
 {
     if (!ram_ptr(d->ram, table, PAGE_SIZE))
         return;
-    u32 root = mmu_root(d, d->cpu.cr3);
     u64 index = ram_page_index(d->ram, table);
     struct page *pg = &d->shared->pages[index];
     const struct paging *mode = paging_of(d);
@@ -350,8 +349,9 @@ void mmu_write_tracked(struct core *d, struct page *pg, gpa_t gpa, unsigned len,
 
 static void track_walk(struct core *d, u64 va, const struct walk *w)
 {
+    u32 root = mmu_root(d, d->cpu.cr3);
     for (unsigned l = paging_of(d)->levels; l >= w->leaf; l--)
-        track_table(d, w->table[l], l, va);
+        track_table(d, root, w->table[l], l, va);
 }
 
 int mmu_walk(struct core *d, u64 va, enum access acc, unsigned idx, gpa_t *gpa)
@@ -454,11 +454,12 @@ void mmu_set_cr3(struct core *d, u64 old, u64 cr3)
         note_written(d, page_at(d, b), ram_page_index(d->ram, b));
     if (set && (page_at(d, b)->flags & PG_CODE))
         d->translator->page_changed(d, b, PAGE_SIZE);
-    leave(d, mmu_root(d, old));
-    d->translator->leave(d, mmu_root(d, old), d->looked_up[0], true);
+    u32 from = mmu_root(d, old), to = mmu_root(d, cr3);
+    leave(d, from);
+    d->translator->leave(d, from, d->looked_up[0], true);
     d->st.tlb_flushes++;
-    track_table(d, b, paging_of(d)->levels, 0);
-    come_back(d, mmu_root(d, cr3));
+    track_table(d, to, b, paging_of(d)->levels, 0);
+    come_back(d, to);
 }
 
 /* Outside 64-bit mode: which segments are all of memory, from 0 or from their base on, for reads
