@@ -5,8 +5,9 @@
  */
 #include "tiny.h"
 
-/* Bits 0 to 15 of a target, and bits 16 to 31 with their bytes swapped, have the same sum. */
-static const u64 at[] = {0x6110003000, 0x6110102000, 0x6110201000, 0x6210003000};
+/* Bits 0 to 15 of a target and the upper half of nine times its lower 32 bits, with its bytes
+ * swapped, have the same sum. */
+static const u64 at[] = {0x6110003000, 0x6110012700, 0x61100ad000, 0x6210003000};
 
 static u8 code[2 * COUNT(at)][4096] __attribute__((aligned(4096)));
 
@@ -19,6 +20,17 @@ static void put(u8 *p, u32 value)
     for (unsigned i = 0; i < 4; i++)
         p[1 + i] = (u8)(value >> 8 * i);
     p[5] = 0xc3;
+}
+
+/* Where the code of one is, in a page for it or in another one. */
+static u8 *code_of(unsigned i, bool other)
+{
+    return code[other ? COUNT(at) + i : i] + (at[i] & 4095);
+}
+
+static void map_to(unsigned i, bool other)
+{
+    map(at[i] & ~4095ull, (u64)code[other ? COUNT(at) + i : i], PT_P | PT_W);
 }
 
 static u32 call(unsigned i)
@@ -59,14 +71,14 @@ static void changes(void)
     for (u32 k = 0; k < 3000; k++) {
         unsigned i = k % COUNT(at);
 
-        put(code[i], 1000 + k);
+        put(code_of(i, false), 1000 + k);
         written += round(i, 1000 + k, want);
-        put(code[i], want[i]);
+        put(code_of(i, false), want[i]);
 
-        put(code[COUNT(at) + i], 5000 + k);
-        map(at[i], (u64)code[COUNT(at) + i], PT_P | PT_W);
+        put(code_of(i, true), 5000 + k);
+        map_to(i, true);
         mapped += round(i, 5000 + k, want);
-        map(at[i], (u64)code[i], PT_P | PT_W);
+        map_to(i, false);
         mapped += round(i, want[i], want);
 
         *pt_entry(at[i], 1) = (u64)code[COUNT(at) + i] | PT_P | PT_W;
@@ -86,14 +98,14 @@ static void absent(void)
     for (unsigned i = 0; i < COUNT(at); i++) {
         u64 bad = 0;
 
-        map(at[i], 0, 0);
+        map(at[i] & ~4095ull, 0, 0);
         for (unsigned k = 0; k < COUNT(at); k++)
             if (k != i)
                 bad += call(k) != 100 + k;
         TRY("call *%%rcx", "c"(at[i]), "a"(0));
         check(!bad && trap.vector == 14 && trap.cr2 == at[i] && trap.f.rip == at[i],
               "one of them absent");
-        map(at[i], (u64)code[i], PT_P | PT_W);
+        map_to(i, false);
         check_eq(call(i), 100 + i, "... and back");
     }
 }
@@ -101,8 +113,8 @@ static void absent(void)
 void guest_main(void)
 {
     for (u32 i = 0; i < COUNT(at); i++) {
-        put(code[i], 100 + i);
-        map(at[i], (u64)code[i], PT_P | PT_W);
+        put(code_of(i, false), 100 + i);
+        map_to(i, false);
     }
     turns();
     changes();

@@ -109,6 +109,17 @@ void jc_set(struct dbt *d, unsigned idx, struct block *b)
     jc_put(d, idx, bi);
 }
 
+void jc_first(struct dbt *d, u64 lin)
+{
+    unsigned idx = d->c.idx;
+    u32 bi = d->jc_known[IDX_COUNT + idx][jc_second(lin)].block;
+    d->second_left = SECOND_MOST;
+    if (!bi || d->code->blocks[bi].lin != lin)
+        return;
+    d->c.st.jc_swaps++;
+    jc_set(d, idx, &d->code->blocks[bi]);
+}
+
 u32 jc_find(const struct dbt *d, u64 lin)
 {
     for (unsigned t = d->c.idx; t < 2 * IDX_COUNT; t += IDX_COUNT) {

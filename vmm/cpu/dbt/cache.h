@@ -24,6 +24,8 @@ void cache_drop_from_page(struct dbt *d, u64 index, unsigned region);
 void cache_invalidate_page(struct dbt *d, u64 index);
 void cache_page_changed(struct core *c, gpa_t gpa, u64 len);
 void jc_set(struct dbt *d, unsigned idx, struct block *b);
+/* What is in jc2 for a linear address gets its place in jc, and what is there goes to jc2. */
+void jc_first(struct dbt *d, u64 lin);
 /* The block at a linear address, if the jump cache has it; 0: it has not. */
 u32 jc_find(const struct dbt *d, u64 lin);
 void jc_drop(struct core *c, u64 lin, u64 len);

@@ -16,8 +16,9 @@
 
 #include "emit.h"
 
-#define JC_SIZE  65536u
-#define JC_PAGES 65536u
+#define JC_SIZE     65536u
+#define SECOND_MOST 32 /* of so many finds in jc2 one gets the place in jc */
+#define JC_PAGES    65536u
 
 #define BLOCK_MAX    64     /* instructions */
 #define BLOCK_CODE   65536u /* bytes of host code that a block may have: offsets in it are u16 */
@@ -273,6 +274,7 @@ struct dbt {
     u64 tsc_ends; /* what the TSC, less tsc_adjust, is where no part has anything left */
     /* What the guest's counters count, of late: each block has a part, as of the budget. */
     u64 signals[SIG_CODE][BUDGET_PARTS];
+    u64 second_left;       /* finds in jc2, until one is put into jc instead */
     u64 found[GROUPS_MAX]; /* what a block's guards found, for which no register was free */
     u32 favoured;          /* the part that has most of a short budget */
     i64 sti_budget;        /* budget right after an inlined STI that opened a shadow */
@@ -321,16 +323,18 @@ static inline struct dbt *dbt_of(struct core *c)
 }
 
 /* Jump-cache slot: what flag-neutral instructions can compute (put_indirect). The byte-swapped
- * half brings address bits 16 to 23 in, in which kernel functions with equal low bits differ. */
+ * half brings address bits 16 to 23 in, in which kernel functions with equal low bits differ; of
+ * nine times the address, as functions begin at multiples of 16 and would share a sixteenth of the
+ * places. */
 static inline u32 jc_slot(u64 lin)
 {
-    return ((u32)lin + __builtin_bswap32((u32)lin)) & (JC_SIZE - 1);
+    return ((u32)lin + __builtin_bswap32((u32)lin * 9)) & (JC_SIZE - 1);
 }
 
 /* Two targets that meet in jc_slot() do not meet here, unless their low halves are the same. */
 static inline u32 jc_second(u64 lin)
 {
-    return ((u32)lin + 2 * __builtin_bswap32((u32)lin)) & (JC_SIZE - 1);
+    return ((u32)lin + 2 * __builtin_bswap32((u32)lin * 9)) & (JC_SIZE - 1);
 }
 
 #endif

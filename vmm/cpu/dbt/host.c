@@ -131,6 +131,7 @@ int host_init(struct dbt *d, struct err *err)
     d->bmi2 = has_bmi2() && !getenv("REPRISE_TEST_NO_PEXT");
     d->avx2 = __builtin_cpu_supports("avx2");
     d->pext = d->bmi2 && !slow_pext();
+    d->second_left = SECOND_MOST;
     d->hot_at = getenv("REPRISE_TEST_HOT") ? 1 : HOT_AT;
     d->test_copies = getenv("REPRISE_TEST_COPIES");
     d->test_clobber = getenv("REPRISE_TEST_CLOBBER") != NULL;

@@ -401,6 +401,8 @@ static int run_block(struct dbt *d, struct block *b)
         note_shadow(d);
         if (UNLIKELY(!code_reachable(&d->c, d->c.cpu.rip)))
             return bad_target(d);
+        if (!d->second_left) /* it is in the jump cache, but at the second place */
+            jc_first(d, code_linear(&d->c, d->c.cpu.rip));
         return DONE;
     case X_BUDGET:
         d->c.st.exit_budget++;

@@ -139,9 +139,15 @@ static void put_second(struct dbt *d, struct emit *e, unsigned idx)
     e1(e, 0xe3); /* jrcxz over the miss */
     u8 *hit = e->p;
     e1(e, 0);
+    u8 *miss = e->p;
     e_load(e, RCX, OFF(tmp));
     e_jmp_to(e, d->code->rw + d->code->ind_miss);
     *hit = (u8)(e->p - hit - 1);
+    e_load(e, RCX, OFF(second_left));
+    e_lea(e, RCX, RCX, NOREG, 1, -1);
+    e_store(e, RCX, OFF(second_left));
+    e1(e, 0xe3); /* jrcxz miss: C gives it a better place (jc_first) */
+    e1(e, (u8)(miss - e->p - 1));
     e_load(e, RCX, OFF(tmp));
     e1(e, 0x65); /* jmp gs:[r11*8 + entry] */
     e1(e, 0x42);

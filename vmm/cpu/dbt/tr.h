@@ -121,7 +121,7 @@ static inline void tr_tlb_index(struct emit *e, const struct dbt *d, int reg, in
 /* r11 = the slot of the target in r10: jc_slot(), or jc_second() with scale 2. Flags stay. */
 static inline void tr_jc_slot(struct emit *e, int scale)
 {
-    e_rr(e, 0, 0x89, R10, R11);
+    e_lea(e, R11, R10, R10, 8, 0);
     e1(e, 0x41); /* bswap r11d */
     e1(e, 0x0f);
     e1(e, 0xcb);
