@@ -288,6 +288,32 @@ static void two_pages(void)
     check_eq(enter(0, at), 0x22334422, "... and another first one");
 }
 
+/* Of the second page nothing is known but the end of a branch that begins in the first. */
+static void end_of_branch(void)
+{
+    struct space *s = &spaces[0];
+    const unsigned page = 40, distance = 16, offset = 0x802;
+    u64 at = AT + page * PAGE + PAGE - 3;
+    u8 *first = (u8 *)pt_alloc(), *second[2] = {(u8 *)pt_alloc(), (u8 *)pt_alloc()}, *far = (u8 *)pt_alloc();
+    again();
+    memcpy(first + PAGE - 3, "\xe9\x00\xf8", 3); /* JMP, 2 KiB less or 62 KiB more */
+    memset(second[0], 0xff, 2);
+    for (unsigned i = 0; i < 2; i++) {
+        u8 *to = (i ? far : first) + offset;
+        memcpy(to, counted, (size_t)(counted_end - counted));
+        to[1] = (u8)(1 + i);
+    }
+    s->pt[page] = (u64)first | USER_PT;
+    s->pt[page + 1] = (u64)second[0] | USER_PT;
+    s->pt[page + distance] = (u64)far | USER_PT;
+    for (unsigned i = 0; i < 3; i++) {
+        check_eq(enter(0, at), 1, "a branch in two pages");
+        go(1);
+    }
+    s->pt[page + 1] = (u64)second[1] | USER_PT;
+    check_eq(enter(0, at), 2, "... with another second one");
+}
+
 /* As all were at first, and entered; how often so far. */
 static u32 again_data(void)
 {
@@ -535,6 +561,7 @@ void guest_main(void)
     modes();
     registers();
     places();
+    end_of_branch();
     two_pages();
     exit_guest(0);
 }

@@ -77,7 +77,7 @@ static u64 pages_noted(struct dbt *d, u64 first, u64 pages)
     return n;
 }
 
-void jc_put(struct dbt *d, unsigned t, u32 bi)
+static void jc_put(struct dbt *d, unsigned t, u32 bi)
 {
     struct block *b = &d->code->blocks[bi];
     u32 slot = slot_in(t, b->lin), old = d->jc_known[t][slot].block;
@@ -107,6 +107,8 @@ void jc_set(struct dbt *d, unsigned idx, struct block *b)
     if (old)
         jc_put(d, IDX_COUNT + idx, old);
     jc_put(d, idx, bi);
+    if (idx == IDX_USER && !(b->lin >> 63))
+        spaces_note(d, bi);
 }
 
 void jc_first(struct dbt *d, u64 lin)

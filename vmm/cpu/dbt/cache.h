@@ -29,8 +29,7 @@ void jc_first(struct dbt *d, u64 lin);
 /* The block at a linear address, if the jump cache has it; 0: it has not. */
 u32 jc_find(const struct dbt *d, u64 lin);
 void jc_drop(struct core *c, u64 lin, u64 len);
-/* Table `t` of the jump cache (idx; of the second ones IDX_COUNT + idx) has the block. */
-void jc_put(struct dbt *d, unsigned t, u32 bi);
+/* A slot of table `t` of the jump cache (idx; of the second ones IDX_COUNT + idx) has nothing. */
 void jc_clear(struct dbt *d, unsigned t, u32 slot);
 
 #endif

@@ -231,19 +231,22 @@ struct jc_second {
     u64 entry; /* of its block: the direct one */
 };
 
-/* Code of CPL 3 that the jump cache had of an address space and mode that were left (spaces.c). */
+/* Code of CPL 3 of an address space and mode (spaces.c). */
 #define SPACES       16
 #define SPACE_MAX    4096u
-#define SPACE_SMALL  512u        /* it is put back at once: sooner than it is missed */
-#define SPACE_SECOND 0x80000000u /* it was in the second table */
+#define SPACE_PAGES  4096u
+#define SPACE_RECENT 256u
 struct space {
     u32 root, mode; /* as translator.leave() says */
     u32 n;          /* 0: nothing */
     u32 used;
+    u32 stays, recents;
+    u16 recent[SPACE_RECENT];    /* entries that were missed of late */
+    u64 pages[SPACE_PAGES / 64]; /* as jc_pages below */
     struct {
-        u32 block; /* and SPACE_SECOND */
-        u32 gen;   /* block_gen() */
-    } entry[SPACE_MAX];
+        u32 block;      /* 0 none */
+        u32 gen;        /* block_gen() */
+    } entry[SPACE_MAX]; /* two places for each address */
 };
 
 struct jc_known {
@@ -301,9 +304,10 @@ struct dbt {
     u32 signal_rip; /* offset in the code cache */
     void *altstack; /* its machine's */
     struct filled jc_user, jc_kernel;
-    bool left;       /* nothing was brought back since a space was left */
-    u32 spaces_used; /* counts */
-    u32 jc_odd;      /* entries of CPL 3 by kernel addresses since all were dropped */
+    u32 space_here;               /* where it was found last */
+    bool space_left;              /* nothing was put back since */
+    u32 spaces_used, spaces_left; /* count */
+    u32 jc_odd;                   /* entries of CPL 3 by kernel addresses since all were dropped */
     struct space space[SPACES];
     /* A bit, by a hash, for each page that an entry of theirs was of: most drops are of data. */
     u64 jc_pages[2][JC_PAGES / 64];

@@ -169,10 +169,9 @@ static struct block *lookup(struct dbt *d, int *result, bool remember)
     u32 bi = jc_find(d, lin);
     if (LIKELY(bi))
         return &d->code->blocks[bi];
-    if (UNLIKELY(d->left) && d->c.idx == IDX_USER) {
-        spaces_come_back(d);
-        if ((bi = jc_find(d, lin)))
-            return &d->code->blocks[bi];
+    if (d->c.idx == IDX_USER && !(lin >> 63) && spaces_find(d, lin)) {
+        d->c.st.jc_returns++;
+        return &d->code->blocks[jc_find(d, lin)];
     }
     d->c.st.jc_misses++;
     struct code_at at = {.lin = lin};

@@ -7,8 +7,10 @@
 /* translator.leave() and translator.forget_left() (cpu/x86/core.h). */
 void spaces_leave(struct core *c, u32 root, u32 mode, bool below);
 void spaces_forget(struct core *c, u32 root, u64 lin, u64 len);
-/* Code of CPL 3 was not found for the first time since a space was left: what was kept of the one
- * that the guest is in now is back in the jump cache. */
-void spaces_come_back(struct dbt *d);
+/* If the block at a user address of CPL 3 is known in the address space that the guest is in, the
+ * jump cache has it now. */
+bool spaces_find(struct dbt *d, u64 lin);
+/* That block is at its address there. */
+void spaces_note(struct dbt *d, u32 number);
 
 #endif

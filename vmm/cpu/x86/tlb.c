@@ -433,8 +433,11 @@ void mmu_set_cr3(struct core *d, u64 old, u64 cr3)
     const u64 *pa = ram_ptr(d->ram, a, PAGE_SIZE);
     u64 *pb = ram_ptr(d->ram, b, PAGE_SIZE);
     bool same = pa && pb && !counts_branches(d); /* a CPU need not do so: it made the recording */
-    u64 other = 0, to_set = 0;
-    for (unsigned i = half; same && i < entries; i++) {
+    u64 differ = 0, other = 0, to_set = 0;
+    for (unsigned i = half; same && i < entries; i += 4) /* mostly they are the same */
+        differ |= (pa[i] ^ pb[i]) | (pa[i + 1] ^ pb[i + 1]) | (pa[i + 2] ^ pb[i + 2]) |
+                  (pa[i + 3] ^ pb[i + 3]);
+    for (unsigned i = half; differ && i < entries; i++) {
         other |= pa[i] ^ pb[i];
         to_set |= pa[i] & ~pb[i] & PTE_A & -(pb[i] & PTE_P);
     }
