@@ -48,8 +48,11 @@ static void look_at(struct im_vcpu *v, u64 phys)
 /* Every way into a page leads through here once, as im_run() forgets the jump cache. */
 struct block *__wrap_cache_find(struct dbt *d, u64 lin, u64 phys, u64 phys2, u32 mode)
 {
-    if (im_is_hw(&d->c))
+    if (im_is_hw(&d->c)) {
         look_at(im_of(&d->c), phys);
+        if (phys2)
+            look_at(im_of(&d->c), phys2);
+    }
     return __real_cache_find(d, lin, phys, phys2, mode);
 }
 
