@@ -282,7 +282,8 @@ def free(t):
     alike(t, "tiny", 4)
     where = IMAGES / "linux"
     r = t.run(imitation(t), "record", "-o", t.dir / "rec", "--kernel", where / "vmlinuz", "--initrd", where / "initrd", "--append",
-              "-- nproc; seq 300 | md5sum", "--no-realtime", *PMU, "--cpus", 2, timeout=300, env=behave("skid=60,early=1/50,tlb"))
+              "-- nproc; seq 300 | md5sum", "--no-realtime", "--seed", rnd.getrandbits(31), *PMU, "--cpus", 2, timeout=300,
+              env=behave("skid=60,early=1/50,tlb"))
     t.has(r.text, "(?m)^2\r?$")
     t.same("rec", r, timeout=200)
     return f"{t.info('rec')['position']} positions"
