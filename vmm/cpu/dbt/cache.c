@@ -28,6 +28,9 @@
  * entries of a list, which are all over them. */
 #define PAGE_COST 1000
 
+/* So many times all entries go before what they noted of pages does: they are often few. */
+#define PAGES_KEPT 16
+
 /* So many stores beside translated bytes, and the page goes. */
 #define MISSES_MAX 64
 
@@ -39,7 +42,7 @@ static u32 slot_in(unsigned t, u64 lin)
     return t < IDX_COUNT ? jc_slot(lin) : jc_second(lin);
 }
 
-void jc_clear(struct dbt *d, unsigned t, u32 slot)
+static void jc_clear(struct dbt *d, unsigned t, u32 slot)
 {
     d->jc_known[t][slot].block = 0;
     if (t < IDX_COUNT)
@@ -49,32 +52,36 @@ void jc_clear(struct dbt *d, unsigned t, u32 slot)
             (struct jc_second){NO_TARGET, (u64)(uintptr_t)(d->code->rx + d->code->ind_miss)};
 }
 
-static u64 *page_bit(struct dbt *d, u64 lin, u64 *bit)
+static u32 page_bit(u32 n, u64 lin)
 {
-    u64 at = (lin / PAGE_SIZE * 0x9e3779b97f4a7c15ull) >> 48;
-    *bit = 1ull << (at & 63);
-    return &d->jc_pages[lin >> 63][at / 64];
+    return (u32)((lin / PAGE_SIZE * 0x9e3779b97f4a7c15ull) >> 48) & (n - 1);
 }
 
-static void page_note(struct dbt *d, u64 lin)
+static void note_page(u64 *bits, u32 n, u64 lin)
 {
-    u64 bit, *word = page_bit(d, lin, &bit);
-    *word |= bit;
+    u32 at = page_bit(n, lin);
+    bits[at / 64] |= 1ull << (at & 63);
 }
 
-static bool page_noted(struct dbt *d, u64 lin)
+void note_pages(u64 *bits, u32 n, const struct block *b)
 {
-    u64 bit, *word = page_bit(d, lin, &bit);
-    return *word & bit;
+    note_page(bits, n, b->lin);
+    if (b->phys2)
+        note_page(bits, n, b->lin + b->size - 1);
 }
 
-/* Of how many pages of the range there may be entries. */
-static u64 pages_noted(struct dbt *d, u64 first, u64 pages)
+static bool page_noted(const u64 *bits, u32 n, u64 lin)
 {
-    u64 n = 0;
+    u32 at = page_bit(n, lin);
+    return bits[at / 64] >> (at & 63) & 1;
+}
+
+u64 pages_noted(const u64 *bits, u32 n, u64 lin, u64 pages)
+{
+    u64 noted = 0;
     for (u64 k = 0; k < pages; k++)
-        n += page_noted(d, first + k * PAGE_SIZE);
-    return n;
+        noted += page_noted(bits, n, lin + k * PAGE_SIZE);
+    return noted;
 }
 
 static void jc_put(struct dbt *d, unsigned t, u32 bi)
@@ -88,9 +95,7 @@ static void jc_put(struct dbt *d, unsigned t, u32 bi)
         f->n++;
     }
     d->jc_odd += t % IDX_COUNT == IDX_USER && b->lin >> 63;
-    page_note(d, b->lin);
-    if (b->phys2)
-        page_note(d, b->lin + b->size - 1);
+    note_pages(d->jc_pages[b->lin >> 63], JC_PAGES, b);
     d->jc_known[t][slot] = (struct jc_known){bi, (u32)(b->lin / PAGE_SIZE)};
     if (t < IDX_COUNT)
         d->jc[t][slot] = (u64)(uintptr_t)(d->code->rx + b->ient);
@@ -107,8 +112,13 @@ void jc_set(struct dbt *d, unsigned idx, struct block *b)
     if (old)
         jc_put(d, IDX_COUNT + idx, old);
     jc_put(d, idx, bi);
+}
+
+void jc_learn(struct dbt *d, unsigned idx, struct block *b)
+{
+    jc_set(d, idx, b);
     if (idx == IDX_USER && !(b->lin >> 63))
-        spaces_note(d, bi);
+        spaces_note(d, (u32)(b - d->code->blocks));
 }
 
 void jc_first(struct dbt *d, u64 lin)
@@ -134,8 +144,9 @@ u32 jc_find(const struct dbt *d, u64 lin)
 
 static void jc_clear_list(struct dbt *d, struct filled *f)
 {
-    if (f->n)
-        memset(d->jc_pages[f == &d->jc_kernel], 0, sizeof(d->jc_pages[0]));
+    unsigned half = f == &d->jc_kernel;
+    if (f->n && !(++d->jc_clears[half] % PAGES_KEPT))
+        memset(d->jc_pages[half], 0, sizeof(d->jc_pages[0]));
     if (f->n <= MAX_FILLED) {
         for (u32 i = 0; i < f->n; i++)
             jc_clear(d, f->slot[i] >> 16, f->slot[i] & 0xffff);
@@ -190,11 +201,12 @@ void jc_drop(struct core *c, u64 lin, u64 len)
     struct filled *f = lin >> 63 ? &d->jc_kernel : &d->jc_user;
     u64 first = lin & ~(u64)(PAGE_SIZE - 1),
         pages = (lin - first + len + PAGE_SIZE - 1) / PAGE_SIZE;
-    if (pages <= 512) {
-        u64 noted = pages_noted(d, first, pages);
+    if (pages <= PAGES_LOOK) {
+        const u64 *bits = d->jc_pages[lin >> 63];
+        u64 noted = pages_noted(bits, JC_PAGES, first, pages);
         if (noted * PAGE_COST <= f->n) {
             for (u64 k = 0; noted && k < pages; k++)
-                if (page_noted(d, first + k * PAGE_SIZE))
+                if (page_noted(bits, JC_PAGES, first + k * PAGE_SIZE))
                     jc_drop_page(d, first + k * PAGE_SIZE);
             return;
         }
@@ -412,7 +424,7 @@ void cache_replace(struct dbt *d, struct block *b, struct block *by)
     b->plain = true;
     cache_link(d, by);
     if (known)
-        jc_set(d, d->c.idx, by);
+        jc_learn(d, d->c.idx, by);
     /* A page that many processes have at addresses of their own has thousands; who links to this
      * one is mostly young. Others still come to the old one. */
     u32 left = 256;

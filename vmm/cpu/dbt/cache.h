@@ -23,13 +23,19 @@ void cache_drop_from_page(struct dbt *d, u64 index, unsigned region);
 /* Drops all blocks of a page. */
 void cache_invalidate_page(struct dbt *d, u64 index);
 void cache_page_changed(struct core *c, gpa_t gpa, u64 len);
+/* The jump cache has a block at its address. */
 void jc_set(struct dbt *d, unsigned idx, struct block *b);
+/* ... which was found there: so has the address space (spaces.c). */
+void jc_learn(struct dbt *d, unsigned idx, struct block *b);
 /* What is in jc2 for a linear address gets its place in jc, and what is there goes to jc2. */
 void jc_first(struct dbt *d, u64 lin);
 /* The block at a linear address, if the jump cache has it; 0: it has not. */
 u32 jc_find(const struct dbt *d, u64 lin);
 void jc_drop(struct core *c, u64 lin, u64 len);
-/* A slot of table `t` of the jump cache (idx; of the second ones IDX_COUNT + idx) has nothing. */
-void jc_clear(struct dbt *d, unsigned t, u32 slot);
+/* Bits for pages by a hash, `n` of them: those of a block are noted, */
+void note_pages(u64 *bits, u32 n, const struct block *b);
+/* and of so many from an address on, how many seem to be. Of more it is not worth looking. */
+#define PAGES_LOOK 512
+u64 pages_noted(const u64 *bits, u32 n, u64 lin, u64 pages);
 
 #endif

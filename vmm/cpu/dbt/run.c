@@ -169,9 +169,9 @@ static struct block *lookup(struct dbt *d, int *result, bool remember)
     u32 bi = jc_find(d, lin);
     if (LIKELY(bi))
         return &d->code->blocks[bi];
-    if (d->c.idx == IDX_USER && !(lin >> 63) && spaces_find(d, lin)) {
+    if (d->c.idx == IDX_USER && !(lin >> 63) && (bi = spaces_find(d, lin))) {
         d->c.st.jc_returns++;
-        return &d->code->blocks[jc_find(d, lin)];
+        return &d->code->blocks[bi];
     }
     d->c.st.jc_misses++;
     struct code_at at = {.lin = lin};
@@ -206,7 +206,7 @@ static struct block *lookup(struct dbt *d, int *result, bool remember)
     if (!remember && !b->phys2)
         return b;
     bool empty = !d->jc_known[d->c.idx][jc_slot(lin)].block;
-    jc_set(d, d->c.idx, b);
+    jc_learn(d, d->c.idx, b);
     /* User entries go at each CR3 write. The page's other blocks are as valid: one walk serves
      * them all. Where another target had the place they have not gone. After some of other
      * addresses, few are to be expected. */
@@ -219,7 +219,7 @@ static struct block *lookup(struct dbt *d, int *result, bool remember)
             others--;
         else if (o->mode == d->c.mode && !o->phys2 && !o->plain &&
                  !d->jc_known[d->c.idx][jc_slot(o->lin)].block)
-            jc_set(d, d->c.idx, o);
+            jc_learn(d, d->c.idx, o);
     }
     return b;
 }

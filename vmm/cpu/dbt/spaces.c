@@ -19,40 +19,12 @@
 /* After so many stays what was missed is found out again. */
 #define STAYS 16
 
-/* So many times the pages of the jump cache's entries stay noted when those go. */
-#define PAGES_KEPT 16
-
-static u64 *page_bit(struct space *s, u64 lin, u64 *bit)
-{
-    u64 at = (lin / PAGE_SIZE * 0x9e3779b97f4a7c15ull) >> 32 & (SPACE_PAGES - 1);
-    *bit = 1ull << (at & 63);
-    return &s->pages[at / 64];
-}
-
-static void page_note(struct space *s, u64 lin)
-{
-    u64 bit, *word = page_bit(s, lin, &bit);
-    *word |= bit;
-}
-
-/* May there be an entry of these addresses, or one that goes on in them? */
-static bool range_noted(struct space *s, u64 lin, u64 len)
-{
-    if (len > SPACE_PAGES * PAGE_SIZE)
-        return true;
-    for (u64 at = lin & ~(u64)(PAGE_SIZE - 1); at - lin < len || at < lin; at += PAGE_SIZE) {
-        u64 bit, *word = page_bit(s, at, &bit);
-        if (*word & bit)
-            return true;
-    }
-    return false;
-}
-
 static void empty(struct space *s)
 {
-    if (!s->n)
+    if (!s->any)
         return;
-    s->n = s->recents = s->stays = 0;
+    s->any = false;
+    s->recents = s->stays = 0;
     memset(s->pages, 0, sizeof(s->pages));
     memset(s->entry, 0, sizeof(s->entry));
 }
@@ -104,6 +76,12 @@ static struct block *block_of(struct dbt *d, const struct space *s, u32 i)
     return same && !b->dead && !b->plain ? b : NULL;
 }
 
+static void put_back(struct dbt *d, struct block *b)
+{
+    d->code->region[region_of_block(d->code, (u32)(b - d->code->blocks))].uses++;
+    jc_set(d, IDX_USER, b);
+}
+
 static void come_back(struct dbt *d, struct space *s)
 {
     d->space_left = false;
@@ -111,34 +89,32 @@ static void come_back(struct dbt *d, struct space *s)
         s->recents = 0;
     for (u32 k = 0; k < s->recents; k++) {
         struct block *b = block_of(d, s, s->recent[k]);
-        if (!b)
-            continue;
-        d->code->region[region_of_block(d->code, s->entry[s->recent[k]].block)].uses++;
-        jc_set(d, IDX_USER, b);
+        if (b)
+            put_back(d, b);
     }
 }
 
-bool spaces_find(struct dbt *d, u64 lin)
+u32 spaces_find(struct dbt *d, u64 lin)
 {
     struct space *s = here(d);
-    if (!s || !s->n)
-        return false;
+    if (!s || !s->any)
+        return 0;
     if (d->space_left) {
         come_back(d, s);
-        if (jc_find(d, lin))
-            return true;
+        u32 number = jc_find(d, lin);
+        if (number)
+            return number;
     }
     for (u32 i = place(lin), end = i + 2; i < end; i++) {
         struct block *b = block_of(d, s, i);
         if (!b || b->lin != lin)
             continue;
-        d->code->region[region_of_block(d->code, s->entry[i].block)].uses++;
         if (s->recents < SPACE_RECENT)
             s->recent[s->recents++] = (u16)i;
-        jc_set(d, IDX_USER, b);
-        return true;
+        put_back(d, b);
+        return s->entry[i].block;
     }
-    return false;
+    return 0;
 }
 
 void spaces_note(struct dbt *d, u32 number)
@@ -146,36 +122,20 @@ void spaces_note(struct dbt *d, u32 number)
     const struct block *b = &d->code->blocks[number];
     struct space *s = here(d);
     u32 i = place(b->lin);
-    if (!s || s->entry[i].block == number || s->entry[i + 1].block == number)
+    if (!s || block_of(d, s, i) == b || block_of(d, s, i + 1) == b)
         return;
     s->entry[i + 1] = s->entry[i];
     s->entry[i].block = number;
     s->entry[i].gen = block_gen(d->code, b);
-    s->n++;
-    page_note(s, b->lin);
-    if (b->phys2)
-        page_note(s, b->lin + b->size - 1);
+    s->any = true;
+    note_pages(s->pages, SPACE_PAGES, b);
 }
 
-void spaces_leave(struct core *c, u32 root, u32 mode, bool below)
+void spaces_leave(struct core *c, bool below)
 {
-    (void)root, (void)mode; /* entries were noted when they were made */
     struct dbt *d = dbt_of(c);
     d->space_left = true;
-    struct filled *f = &d->jc_user;
-    if (f->n > MAX_FILLED || (!below && d->jc_odd)) {
-        jc_drop(c, 0, below ? 1ull << 47 : 0);
-        return;
-    }
-    u32 out = 0;
-    for (u32 i = 0; i < f->n; i++)
-        if (below || (f->slot[i] >> 16) % IDX_COUNT == IDX_USER)
-            jc_clear(d, f->slot[i] >> 16, f->slot[i] & 0xffff);
-        else
-            f->slot[out++] = f->slot[i];
-    f->n = out;
-    if (!out && !(++d->spaces_left % PAGES_KEPT))
-        memset(d->jc_pages[0], 0, sizeof(d->jc_pages[0]));
+    jc_drop(c, 0, !below && d->jc_odd ? 0 : 1ull << 47);
 }
 
 void spaces_forget(struct core *c, u32 root, u64 lin, u64 len)
@@ -185,13 +145,14 @@ void spaces_forget(struct core *c, u32 root, u64 lin, u64 len)
         return;
     for (unsigned k = 0; k < SPACES; k++) {
         struct space *s = &d->space[k];
-        if (!s->n || (root != PT_ROOT_ANY && s->root != root))
+        if (!s->any || (root != PT_ROOT_ANY && s->root != root))
             continue;
         if (!len) {
             empty(s);
             continue;
         }
-        if (!range_noted(s, lin, len))
+        if (len <= PAGES_LOOK * PAGE_SIZE &&
+            !pages_noted(s->pages, SPACE_PAGES, lin, (len + PAGE_SIZE - 1) / PAGE_SIZE))
             continue;
         for (u32 i = 0; i < SPACE_MAX; i++) {
             const struct block *b = block_of(d, s, i);

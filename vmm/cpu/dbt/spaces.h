@@ -5,11 +5,11 @@
 #include "dbt.h"
 
 /* translator.leave() and translator.forget_left() (cpu/x86/core.h). */
-void spaces_leave(struct core *c, u32 root, u32 mode, bool below);
+void spaces_leave(struct core *c, bool below);
 void spaces_forget(struct core *c, u32 root, u64 lin, u64 len);
-/* If the block at a user address of CPL 3 is known in the address space that the guest is in, the
- * jump cache has it now. */
-bool spaces_find(struct dbt *d, u64 lin);
+/* The block at a user address of CPL 3 in the address space that the guest is in, which the jump
+ * cache has now; 0: it is not known. */
+u32 spaces_find(struct dbt *d, u64 lin);
 /* That block is at its address there. */
 void spaces_note(struct dbt *d, u32 number);
 

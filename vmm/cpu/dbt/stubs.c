@@ -146,7 +146,7 @@ static void put_second(struct dbt *d, struct emit *e, unsigned idx)
     e_load(e, RCX, OFF(second_left));
     e_lea(e, RCX, RCX, NOREG, 1, -1);
     e_store(e, RCX, OFF(second_left));
-    e1(e, 0xe3); /* jrcxz miss: C gives it a better place (jc_first) */
+    e1(e, 0xe3); /* jrcxz miss: jc_first() moves it */
     e1(e, (u8)(miss - e->p - 1));
     e_load(e, RCX, OFF(tmp));
     e1(e, 0x65); /* jmp gs:[r11*8 + entry] */

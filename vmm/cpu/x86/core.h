@@ -213,11 +213,11 @@ struct translator {
     /* What was found by linear addresses in [lin, lin + len) is to be looked up again; len 0: all.
      */
     void (*forget)(struct core *d, u64 lin, u64 len);
-    /* Code of CPL 3 is from now on looked up below another top-level table than `root` (a page's
-     * number; `below`), or in another mode than `mode`. What was found may be kept for then. */
-    void (*leave)(struct core *d, u32 root, u32 mode, bool below);
-    /* ... of what was kept of that root (or PT_ROOT_ANY) the addresses [lin, lin + len) are to be
-     * looked up again; len 0: all. */
+    /* Code of CPL 3 is from now on looked up below another top-level table (`below`), or in another
+     * mode. What was found may be kept for a return. */
+    void (*leave)(struct core *d, bool below);
+    /* ... of what was kept of a root (a page's number, or PT_ROOT_ANY) the addresses [lin, lin +
+     * len) are to be looked up again; len 0: all. */
     void (*forget_left)(struct core *d, u32 root, u64 lin, u64 len);
     /* All of it goes. */
     void (*flush)(struct core *d);

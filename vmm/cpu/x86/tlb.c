@@ -433,18 +433,16 @@ void mmu_set_cr3(struct core *d, u64 old, u64 cr3)
     const u64 *pa = ram_ptr(d->ram, a, PAGE_SIZE);
     u64 *pb = ram_ptr(d->ram, b, PAGE_SIZE);
     bool same = pa && pb && !counts_branches(d); /* a CPU need not do so: it made the recording */
-    u64 differ = 0, other = 0, to_set = 0;
+    u64 differ = 0, to_set = 0;
     for (unsigned i = half; same && i < entries; i += 4) /* mostly they are the same */
         differ |= (pa[i] ^ pb[i]) | (pa[i + 1] ^ pb[i + 1]) | (pa[i + 2] ^ pb[i + 2]) |
                   (pa[i + 3] ^ pb[i + 3]);
-    for (unsigned i = half; differ && i < entries; i++) {
-        other |= pa[i] ^ pb[i];
-        to_set |= pa[i] & ~pb[i] & PTE_A & -(pb[i] & PTE_P);
-    }
-    if (!same || (other & ~PTE_A)) {
+    if (!same || (differ & ~PTE_A)) {
         mmu_flush_all(d);
         return;
     }
+    for (unsigned i = half; differ && i < entries; i++)
+        to_set |= pa[i] & ~pb[i] & PTE_A & -(pb[i] & PTE_P);
     /* The upper half stays. What was accessed through the old root counts as accessed through the
      * new one at once: a CPU may set accessed bits early, and this depends on guest memory only,
      * so it is the same in every run. */
@@ -459,7 +457,7 @@ void mmu_set_cr3(struct core *d, u64 old, u64 cr3)
         d->translator->page_changed(d, b, PAGE_SIZE);
     u32 from = mmu_root(d, old), to = mmu_root(d, cr3);
     leave(d, from);
-    d->translator->leave(d, from, d->looked_up[0], true);
+    d->translator->leave(d, true);
     d->st.tlb_flushes++;
     track_table(d, to, b, paging_of(d)->levels, 0);
     come_back(d, to);
@@ -547,7 +545,7 @@ void mmu_mode_changed(struct core *d)
     u32 now = mode & ~(MODE_IDX | MODE_CPL0), *looked_up = &d->looked_up[idx != IDX_USER];
     if (now != *looked_up || inner || d->was_inner) {
         if (idx == IDX_USER && !d->was_inner && long_mode(d))
-            d->translator->leave(d, mmu_root(d, c->cr3), *looked_up, false);
+            d->translator->leave(d, false);
         else
             d->translator->forget(d, 0, 0);
         *looked_up = now;
