@@ -76,7 +76,7 @@ MUTATIONS = (
      "(struct jc_second){NO_TARGET, (u64)(uintptr_t)(d->code->rx + d->code->ind_miss)};",
      "d->jc2[t - IDX_COUNT][slot];"),
     ("the jump cache does not know that it has a page", DBT + "cache.c",
-     "page_note(d, b->lin);", ""),
+     "    note_pages(d->jc_pages[b->lin >> 63], JC_PAGES, b);\n", ""),
     ("a stub takes the stack's new page for readable where it is writable", DBT + "tr.h",
      "e_gs(e, 1, 0x8b, add, index, 1, tlb + tags[k][0]);", "e_gs(e, 1, 0x8b, add, index, 1, tlb + tags[0][0]);"),
     ("a miss of the TLB gives the address to another register", DBT + "translate.c",
