@@ -488,7 +488,7 @@ static enum engine_exit run_to(struct guest *g, pos_t until, struct err *err)
     enum engine_exit x;
 
     do
-        x = engine_run(g->engine, until - engine_count(g->engine), err);
+        x = engine_run(g->engine, until, err);
     while (x == ENGINE_STOP && engine_count(g->engine) < until);
     return x;
 }
@@ -657,7 +657,7 @@ struct engine *guest_engine(struct guest *g)
 static void go(struct guest *g, pos_t until)
 {
     pos_t now = engine_count(g->engine);
-    g->last = engine_run(g->engine, until > now ? until - now : 0, &g->err);
+    g->last = engine_run(g->engine, MAX(until, now), &g->err);
     if (g->asked) {
         device_write(g, g->asked);
         g->asked = 0;

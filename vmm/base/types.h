@@ -30,5 +30,6 @@ typedef u64 vns_t; /* virtual nanoseconds since power-on */
 #define PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 #define LIKELY(x)         __builtin_expect(!!(x), 1)
 #define UNLIKELY(x)       __builtin_expect(!!(x), 0)
+#define NOINLINE          __attribute__((noinline)) /* what seldom runs, out of what often does */
 
 #endif

@@ -41,12 +41,6 @@ void engine_destroy(struct engine *e)
         e->ops->destroy(e);
 }
 
-enum engine_exit engine_run(struct engine *e, u64 budget, struct err *err)
-{
-    pos_t now = engine_count(e);
-    return e->ops->run(e, budget > NEVER - now ? NEVER : now + budget, err);
-}
-
 #define ASK(result, name, parameters, arguments)                                                   \
     result engine_##name parameters                                                                \
     {                                                                                              \

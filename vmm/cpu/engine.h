@@ -150,12 +150,12 @@ pos_t engine_branches(const struct engine *e);
 void engine_set_branches(struct engine *e, pos_t branches);
 
 /*
- * Runs until `budget` more were counted, at the latest (ENGINE_STOP comes earlier if it was kicked,
- * or so slow that the host is to be looked at); stops exactly there: in UNIT_BRANCH directly after
- * what makes it so. (An instruction that counts more than one, as an access to a device in pieces,
- * may leave some positions out.) engine_count() says how many there were.
+ * Runs until engine_count() is `stop_at`, which is no less than it is now (ENGINE_STOP comes
+ * earlier if it was kicked, or so slow that the host is to be looked at): in UNIT_BRANCH directly
+ * after what makes it so. (An instruction that counts more than one, as an access to a device in
+ * pieces, may leave some positions out.) engine_count() says how many there were.
  */
-enum engine_exit engine_run(struct engine *e, u64 budget, struct err *err);
+enum engine_exit engine_run(struct engine *e, pos_t stop_at, struct err *err);
 
 /* UNIT_BRANCH: what tells instants of the same position apart. */
 struct engine_place {

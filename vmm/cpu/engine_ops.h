@@ -4,7 +4,6 @@
 
 #include "cpu/engine.h"
 
-/* run() goes on until engine_count() is stop_at. */
 struct engine_ops {
 #define ASK(result, name, parameters, arguments) result(*name) parameters;
 #include "cpu/engine_calls.def"

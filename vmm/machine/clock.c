@@ -32,14 +32,17 @@ void clock_turn(struct machine *m, const struct machine_cpu *to)
     m->others += engine_count(m->turn->engine) - engine_count(to->engine);
 }
 
-pos_t machine_position(const struct machine *m)
+static NOINLINE pos_t sum_of_counts(const struct machine *m)
 {
     pos_t sum = 0;
-    if (m->running)
-        return m->others + engine_count(m->turn->engine);
     for (unsigned i = 0; i < m->ncpus; i++)
         sum += engine_count(m->cpu[i].engine);
     return sum;
+}
+
+pos_t machine_position(const struct machine *m)
+{
+    return m->running ? m->others + engine_count(m->turn->engine) : sum_of_counts(m);
 }
 
 pos_t clock_turns(const struct machine *m)

@@ -123,11 +123,13 @@ struct machine {
         u32 cpu;
     } turn_to, turn_from;
     struct run_end end;
-    pos_t horizon; /* up to there nobody but the schedule has anything to do, while it is calm: */
-    u32 calm;      /* so many runs of the engine ended by a PAUSE alone */
-    bool paused;   /* the last one did, unless something else ended it */
-    bool running;  /* machine_run(): of the counts only that of whose turn it is changes, */
-    pos_t others;  /* and those of all others are this */
+    pos_t horizon;   /* up to there nobody but the schedule has anything to do, while it is calm: */
+    u32 calm;        /* so many runs of the engine ended by a PAUSE alone */
+    bool paused;     /* the last one did, unless something else ended it */
+    u32 able;        /* the vCPUs that can run, a bit for each; */
+    bool able_known; /* unless somebody has to look again */
+    bool running;    /* machine_run(): of the counts only that of whose turn it is changes, */
+    pos_t others;    /* and those of all others are this */
 
     /* state.c */
     struct {
@@ -195,6 +197,9 @@ bool schedule_nmi_pending(const struct machine_cpu *c);
 void schedule_init(struct machine *m, unsigned cpu);
 void schedule_start(struct machine *m, unsigned cpu, u8 vector);
 bool schedule_can_run(const struct machine_cpu *c);
+/* Who can run stays as it is now until somebody looks again: only what asks for attention changes
+ * it. */
+void schedule_know(struct machine *m);
 /* No other one can run, which stays so until somebody looks again. */
 bool schedule_alone(const struct machine_cpu *c);
 /* A vCPU waits for others in a loop. */

@@ -20,15 +20,17 @@ static void print_context(void *opaque)
     last_print(&m->last, m->recording, m->unit, machine_position(m), stderr);
 }
 
-/* Delivers what the CPU takes now. 0, or the engine's exit when it shuts down. */
-static int deliver(struct machine_cpu *c)
+/* Delivers what the CPU takes now. 0, or the engine's exit when it shuts down. `*has`: an
+ * interrupt, taken or not. */
+static int deliver(struct machine_cpu *c, bool *has)
 {
     struct machine *m = c->m;
+    *has = bus_interrupt(c) >= 0;
     if (schedule_nmi_pending(c) && engine_can_nmi(c->engine)) {
         schedule_nmi(m, (unsigned)(c - m->cpu), false);
         return engine_nmi(c->engine);
     }
-    if (bus_interrupt(c) < 0 || !engine_can_interrupt(c->engine))
+    if (!*has || !engine_can_interrupt(c->engine))
         return 0;
     return engine_interrupt(c->engine, bus_acknowledge(c));
 }
@@ -111,21 +113,21 @@ static void want_pause(struct machine_cpu *c, bool alone)
  * Where positions are branches a window opens between two of them, after STI, say: nobody looks at
  * the machine or gives it anything before the interrupt was delivered, which counts.
  */
-static enum engine_exit run_engine(struct machine_cpu *c, pos_t budget, struct err *err)
+static enum engine_exit run_engine(struct machine_cpu *c, bool has, pos_t budget, struct err *err)
 {
-    pos_t stop = engine_count(c->engine) + budget;
+    pos_t before = engine_count(c->engine), stop = before + budget;
     for (;;) {
-        engine_want_window(c->engine, bus_interrupt(c) >= 0, schedule_nmi_pending(c));
-        pos_t before = engine_count(c->engine);
-        enum engine_exit x = engine_run(c->engine, stop > before ? stop - before : 0, err);
+        engine_want_window(c->engine, has, schedule_nmi_pending(c));
+        enum engine_exit x = engine_run(c->engine, MAX(stop, before), err);
         last_exit(&c->m->last, machine_position(c->m), x);
         if (x != ENGINE_WINDOW || c->m->unit == UNIT_INSN)
             return x;
         before = engine_count(c->engine);
-        if (deliver(c) == ENGINE_SHUTDOWN)
+        if (deliver(c, &has) == ENGINE_SHUTDOWN)
             return ENGINE_SHUTDOWN;
         if (engine_count(c->engine) != before)
             return x;
+        has = bus_interrupt(c) >= 0;
         want_pause(c, schedule_alone(c));
     }
 }
@@ -149,17 +151,16 @@ static pos_t horizon(struct machine *m, const struct run_limits *limits)
 }
 
 /* How far the engine may go before anybody has to look again. */
-static pos_t budget(struct machine *m, bool alone)
+static pos_t budget(struct machine *m, pos_t pos, bool alone)
 {
-    pos_t pos = machine_position(m), left = m->horizon - pos;
+    pos_t left = m->horizon - pos;
     CHECK(m->horizon > pos, "stop %llu at position %llu", (unsigned long long)m->horizon,
           (unsigned long long)pos);
     return m->ncpus > 1 && !alone ? MIN(left, schedule_left(m)) : left;
 }
 
-static bool reached(const struct machine *m, const struct run_limits *limits)
+static bool reached(const struct machine *m, pos_t pos, const struct run_limits *limits)
 {
-    pos_t pos = machine_position(m);
     return (pos >= limits->stop_at && machine_now(m) >= limits->stop_time) || m->stop_requested ||
            (limits->pause_at && pos >= limits->pause_at);
 }
@@ -204,9 +205,9 @@ static int between(struct machine *m, struct input_source *src, struct run_end *
     return r < 0 ? failed(end, RUN_ERROR, err) : 0;
 }
 
-/* 1: *end says how the run ends, also if <0. */
-static int execute(struct machine_cpu *c, struct input_source *src, const struct run_limits *limits,
-                   struct run_end *end, struct err *err)
+/* 1: *end says how the run ends, also if <0. `has`: an interrupt waits. */
+static int execute(struct machine_cpu *c, bool has, pos_t pos, struct input_source *src,
+                   const struct run_limits *limits, struct run_end *end, struct err *err)
 {
     struct machine *m = c->m;
     bool alone = m->ncpus == 1 || schedule_alone(c);
@@ -214,13 +215,13 @@ static int execute(struct machine_cpu *c, struct input_source *src, const struct
         m->horizon = horizon(m, limits);
     /* An input may be due where that vCPU has counted so much (live/turns.h), or at once. */
     m->horizon = MIN(m->horizon, src->ops->next_position(src, m));
-    if (m->calm && m->horizon <= machine_position(m)) {
+    if (m->calm && m->horizon <= pos) {
         m->calm = 0;
         return 0;
     }
     m->paused = false;
     want_pause(c, alone);
-    enum engine_exit x = run_engine(c, budget(m, alone), err);
+    enum engine_exit x = run_engine(c, has, budget(m, pos, alone), err);
     m->calm = x == ENGINE_ATTENTION && m->paused ? m->calm + 1 : 0;
     switch (x) {
     case ENGINE_SHUTDOWN: return !ended(end, RUN_TRIPLE_FAULT, 0);
@@ -247,6 +248,7 @@ static int look(struct machine *m, struct input_source *src, bool *again, struct
                 struct err *err)
 {
     m->calm = 0;
+    m->able_known = false;
     if (m->ncpus > 1)
         schedule_starts(m);
     if (m->end_requested) {
@@ -261,6 +263,7 @@ static int look(struct machine *m, struct input_source *src, bool *again, struct
     if (m->failed.code)
         return host_failed(m, end, err);
     *again = m->end_requested;
+    schedule_know(m);
     return 0;
 }
 
@@ -283,24 +286,26 @@ static int turn(struct machine *m, struct input_source *src, const struct run_li
         m->seen = &m->cpu[m->debug_hit.cpu];
         return !ended(end, RUN_DEBUG, 0);
     }
-    if (reached(m, limits)) {
+    struct machine_cpu *c = m->turn;
+    pos_t pos = machine_position(m);
+    if (reached(m, pos, limits)) {
         m->stop_requested = false;
         return !ended(end, RUN_STOP, 0);
     }
-    struct machine_cpu *c = m->turn;
-    pos_t before = machine_position(m);
-    int x = deliver(c);
-    debug_look(c);
+    bool has;
+    int x = deliver(c, &has);
+    bool delivered = machine_position(m) != pos, halted = engine_vcpu(c->engine)->halted;
+    if (delivered)
+        debug_look(c);
     if (x == ENGINE_SHUTDOWN)
         return !ended(end, RUN_TRIPLE_FAULT, 0);
-    bool delivered = machine_position(m) != before, halted = engine_vcpu(c->engine)->halted;
     if (delivered || halted)
         m->calm = 0;
     if (delivered)
         return 0;
     if (halted)
         return idle(m, src, limits, end, err);
-    return execute(c, src, limits, end, err);
+    return execute(c, has, pos, src, limits, end, err);
 }
 
 int machine_run(struct machine *m, struct input_source *src, const struct run_limits *limits,
@@ -318,6 +323,7 @@ int machine_run(struct machine *m, struct input_source *src, const struct run_li
     while (!(r = turn(m, src, limits, end, err)))
         ;
     clock_end(m);
+    m->able_known = false;
     for (unsigned i = 0; i < m->ncpus && r >= 0; i++)
         if (engine_verify(m->cpu[i].engine, err))
             r = engine_failed(end, err);

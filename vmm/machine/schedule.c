@@ -152,7 +152,7 @@ static bool is_called(const struct machine_cpu *c)
            (bus_interrupt(c) >= 0 && engine_can_interrupt(c->engine));
 }
 
-bool schedule_can_run(const struct machine_cpu *c)
+static bool can_run(const struct machine_cpu *c)
 {
     switch (engine_vcpu(c->engine)->halted) {
     case 0: return true;
@@ -161,16 +161,38 @@ bool schedule_can_run(const struct machine_cpu *c)
     }
 }
 
+static NOINLINE u32 look_who_can(const struct machine *m)
+{
+    u32 all = 0;
+    for (unsigned i = 0; i < m->ncpus; i++)
+        all |= (u32)can_run(&m->cpu[i]) << i;
+    return all;
+}
+
+/* Those that can run, a bit for each. */
+static u32 able(const struct machine *m)
+{
+    return m->able_known ? m->able : look_who_can(m);
+}
+
+bool schedule_can_run(const struct machine_cpu *c)
+{
+    const struct machine *m = c->m;
+    return m->able_known ? m->able >> (c - m->cpu) & 1 : can_run(c);
+}
+
+void schedule_know(struct machine *m)
+{
+    m->able_known = m->ncpus > 1 && schedule_hears(m);
+    if (m->able_known)
+        m->able = look_who_can(m);
+}
+
 /* The next one after that which can run, itself last; NULL: none can. */
 static struct machine_cpu *next(struct machine *m, const struct machine_cpu *after)
 {
-    unsigned at = (unsigned)(after - m->cpu);
-    for (unsigned i = 1; i <= m->ncpus; i++) {
-        struct machine_cpu *c = &m->cpu[(at + i) % m->ncpus];
-        if (schedule_can_run(c))
-            return c;
-    }
-    return NULL;
+    u32 all = able(m), behind = all & ~((2u << (after - m->cpu)) - 1);
+    return all ? &m->cpu[__builtin_ctz(behind ? behind : all)] : NULL;
 }
 
 bool schedule_alone(const struct machine_cpu *c)
@@ -206,9 +228,8 @@ void schedule_end(struct machine *m)
     m->st.turn_end = MIN(m->st.turn_end, clock_turns(m));
 }
 
-void schedule_settle(struct machine *m)
+static void settle(struct machine *m, pos_t here)
 {
-    pos_t here = clock_turns(m);
     if (here > m->st.turn_end) {
         m->st.turn_end += (here - m->st.turn_end + TURN - 1) / TURN * TURN;
         /* As where a run stops at a turn's end. Before, it was what the last look that was in one
@@ -219,6 +240,11 @@ void schedule_settle(struct machine *m)
     }
     if (m->st.chaos && here > m->st.chaos_end)
         m->st.chaos_end = chaos_settled(m, here);
+}
+
+void schedule_settle(struct machine *m)
+{
+    settle(m, clock_turns(m));
 }
 
 bool schedule_hears(const struct machine *m)
@@ -284,7 +310,7 @@ static bool is_spinning(struct machine *m, pos_t here)
     return false;
 }
 
-static void give(struct machine *m, struct machine_cpu *to)
+static void give(struct machine *m, struct machine_cpu *to, pos_t here)
 {
     /* What others write decides which of its flags are live from now on (x86/flags.c). */
     if (to != m->turn)
@@ -292,7 +318,7 @@ static void give(struct machine *m, struct machine_cpu *to)
     clock_turn(m, to);
     m->turn = to;
     m->st.turn = (u32)(to - m->cpu);
-    m->st.turn_end = clock_turns(m) + TURN;
+    m->st.turn_end = here + TURN;
     m->st.spin = 0;
     m->st.grown = 0;
     m->st.waits &= ~(1u << m->st.turn);
@@ -300,28 +326,26 @@ static void give(struct machine *m, struct machine_cpu *to)
 
 static void tell(const struct machine *m, const struct machine_cpu *to, bool plain)
 {
+    if (!m->switched)
+        return;
     const struct machine_switch s = {.cpu = m->st.turn,
                                      .to = (u32)(to - m->cpu),
                                      .count = engine_count(m->turn->engine),
                                      .plain = plain};
-    if (m->switched)
-        m->switched(m->switched_opaque, &s);
+    m->switched(m->switched_opaque, &s);
 }
 
 /* One that can run waits for the turn. */
 static bool is_waited_for(const struct machine *m)
 {
-    for (unsigned i = 0; i < m->ncpus; i++)
-        if (m->st.waits >> i & 1 && schedule_can_run(&m->cpu[i]))
-            return true;
-    return false;
+    return m->st.waits & able(m);
 }
 
 /* One that was halted has an interrupt to take. */
 static bool is_woken(const struct machine *m)
 {
-    for (unsigned i = 0; i < m->ncpus; i++)
-        if (engine_vcpu(m->cpu[i].engine)->halted && schedule_can_run(&m->cpu[i]))
+    for (u32 left = able(m); left; left &= left - 1)
+        if (engine_vcpu(m->cpu[__builtin_ctz(left)].engine)->halted)
             return true;
     return false;
 }
@@ -349,7 +373,7 @@ static bool is_cut_short(const struct machine *m)
 void schedule_turn(struct machine *m)
 {
     pos_t here = clock_turns(m);
-    schedule_settle(m);
+    settle(m, here);
     bool over = here >= m->st.turn_end || !schedule_can_run(m->turn);
     if (over ? grows(m, here) : is_cut_short(m))
         over = !over;
@@ -372,13 +396,13 @@ void schedule_turn(struct machine *m)
     bool as_without = to == (over ? plain : m->turn);
     if (to != m->turn || !as_without)
         tell(m, to, as_without);
-    give(m, to);
+    give(m, to, here);
 }
 
 void schedule_give(struct machine *m, unsigned cpu)
 {
     tell(m, &m->cpu[cpu], false);
-    give(m, &m->cpu[cpu]);
+    give(m, &m->cpu[cpu], clock_turns(m));
 }
 
 pos_t schedule_left(struct machine *m)

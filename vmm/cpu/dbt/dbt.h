@@ -40,6 +40,7 @@ enum exit_kind {
     X_INSN_LF, /* the same, flags in lahf form: RAX in d->save_rax */
     X_BUDGET,  /* stop position is near: instruction `index` not run yet */
     X_PLAIN,   /* a guard failed: to the plain translation of the same block */
+    X_PAUSE,   /* instruction `index` is a PAUSE of 2 bytes, and somebody is told */
 };
 #define EXIT_ID(block, index, kind) ((u32)(block) << 10 | (u32)(index) << 3 | (kind))
 #define EXIT_BLOCK(id)              ((id) >> 10)

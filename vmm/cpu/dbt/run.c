@@ -312,6 +312,19 @@ static void heat(struct dbt *d, struct block *b)
     cache_replace(d, b, to);
 }
 
+/* What exec() does for a PAUSE, where nobody looks at instructions: most turns end by one. */
+static int run_pause(struct dbt *d, const struct block *b, unsigned i)
+{
+    if (UNLIKELY(d->c.pmu.on || trace_at(&d->c, code_linear(&d->c, d->c.cpu.rip))))
+        return core_step(&d->c, b->dead ? NULL : block_insn(d, b, i));
+    d->c.st.careful++;
+    core_set_aside(&d->c);
+    d->c.env->pause(d->c.env->cpu);
+    d->c.cpu.rip = rip_moved(&d->c, d->c.cpu.rip, 2);
+    d->c.budget--;
+    return DONE;
+}
+
 /* Runs translated code from block b until something needs C. */
 static int run_block(struct dbt *d, struct block *b)
 {
@@ -425,6 +438,12 @@ static int run_block(struct dbt *d, struct block *b)
         stop_at_insn(d, b, i);
         note_shadow(d);
         return core_step(&d->c, b->dead ? NULL : block_insn(d, b, i));
+    case X_PAUSE:
+        d->c.st.exit_insn++;
+        b = exit_block(d, id);
+        stop_at_insn(d, b, i);
+        note_shadow(d);
+        return run_pause(d, b, i);
     default: CHECK(0, "exit %x", id);
     }
 }

@@ -228,7 +228,7 @@ static void put_pause(struct tr *t, unsigned i)
     struct emit *e = &t->e;
     put_saved(t, t->live[i] != 0);
     e_cmp_slot_0(e, OFF(c.alone));
-    put_exit_if(t, i, 4, X_INSN); /* je */
+    put_exit_if(t, i, 4, t->in[i].len == 2 ? X_PAUSE : X_INSN); /* je */
     put_saved(t, false);
 }
 

@@ -2,6 +2,7 @@
 #ifndef REPRISE_X86_ICACHE_H
 #define REPRISE_X86_ICACHE_H
 
+#include "base/bytes.h"
 #include "cpu/x86/core.h"
 #include "cpu/x86/insn.h"
 
@@ -10,8 +11,13 @@ size_t icache_bytes(void);
  * zeros, and in the last byte their number and what code they are. */
 static inline void icache_key(enum code_size code, const u8 *bytes, unsigned avail, u8 key[16])
 {
-    for (unsigned i = 0; i < 15; i++)
-        key[i] = i < avail ? bytes[i] : 0;
+    if (LIKELY(avail == 15)) {
+        put64(key, get64(bytes));
+        put64(key + 7, get64(bytes + 7));
+    } else {
+        for (unsigned i = 0; i < 15; i++)
+            key[i] = i < avail ? bytes[i] : 0;
+    }
     key[15] = (u8)(avail | (unsigned)code << 4);
 }
 /* The instruction that is executed now: it stays until another is got. */

@@ -2,6 +2,7 @@
 #ifndef REPRISE_X86_XSAVE_IMAGE_H
 #define REPRISE_X86_XSAVE_IMAGE_H
 
+#include "base/bytes.h"
 #include "cpu/model.h"
 #include "cpu/vcpu.h"
 
@@ -13,26 +14,6 @@
 #define XF_HIGH  0x40u
 #define XF_ABOVE 0x80u
 #define XF_512   (XF_MASK | XF_HIGH | XF_ABOVE)
-
-static inline void put16(u8 *p, u16 v)
-{
-    *(u16 *)p = v;
-}
-
-static inline void put32(u8 *p, u32 v)
-{
-    *(u32 *)p = v;
-}
-
-static inline u64 get64(const u8 *p)
-{
-    return *(const u64 *)p;
-}
-
-static inline void put64(u8 *p, u64 v)
-{
-    *(u64 *)p = v;
-}
 
 static inline void zero(u8 *p, unsigned n)
 {
