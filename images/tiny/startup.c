@@ -1,8 +1,9 @@
 /*
  * Several vCPUs (record --cpus): INIT and start-up IPIs, what a CPU is after INIT (SDM vol. 3, table
  * 10-1), NMIs to all, one that never halts while others wait. The command line "triple" has one of
- * them shut down; "long" has four of them measure turns by the TSC. Checks nothing where there is
- * one CPU.
+ * them shut down; "long" has four of them measure turns by the TSC; in "pages" one changes what
+ * another has looked up, and nobody flushes anything: a CPU may still see what was there, this one
+ * (docs/determinism.md) never does. Checks nothing where there is one CPU.
  */
 #include "tiny.h"
 
@@ -13,6 +14,7 @@
 #define INIT    0x4500
 #define STARTUP (0x4600 | PLACE >> 12)
 #define OTHERS  0xc0000
+#define VIEW    0x8000000000ull /* a page of data, and one of code */
 
 extern const u8 *zero_page;
 extern const u8 startup_begin[], startup_end[];
@@ -23,7 +25,7 @@ u8 cpu_stacks[MOST][4096] __attribute__((aligned(16)));
 u8 idt_pointer[10];
 u64 found_segments[3];
 
-enum job { WAIT, SPIN, DIRTY, INIT_SELF, SHUT_DOWN, HALT, SLEEP, WORK };
+enum job { WAIT, SPIN, DIRTY, INIT_SELF, SHUT_DOWN, HALT, SLEEP, WORK, ROOT, LOOK };
 static volatile u32 started[MOST], nmis[MOST], passed[MOST], told[MOST];
 static volatile u64 kept[MOST][32];
 static u32 cpus;
@@ -35,6 +37,10 @@ static volatile struct {
 } away[MOST];
 static volatile u64 until, called_at; /* TSC */
 static volatile u32 woken;
+static volatile u64 look_root;
+static volatile struct seen {
+    u64 data, code;
+} seen;
 
 /* From real mode at PLACE to on_cpu(). What INIT left is stored behind it. */
 __asm__(".pushsection .text\n"
@@ -200,6 +206,12 @@ static void dirty(void)
     __asm__ volatile("mov %0, %%cr0" : : "r"(cr0 | 1u << 30));
 }
 
+static void look(volatile struct seen *to)
+{
+    to->data = *(const volatile u64 *)VIEW;
+    to->code = ((u64(*)(void))(VIEW + PAGE))();
+}
+
 void on_cpu(u32 id)
 {
     look_at_msrs(id);
@@ -230,6 +242,14 @@ void on_cpu(u32 id)
         case SLEEP: sti_hlt_cli(); break;
         case WORK:
             work(id, false);
+            passed[id]++;
+            break;
+        case ROOT:
+            WRITE_REG(cr3, look_root);
+            passed[id]++;
+            break;
+        case LOOK:
+            look(&seen);
             passed[id]++;
             break;
         default: pause(1); break;
@@ -393,6 +413,95 @@ static void check_turns(void)
     check(woken && woken < 1600000, "which has its turn soon when it is woken");
 }
 
+/* Two of each, which differ in what they say. */
+static u64 data_frame[2], code_frame[2];
+
+static void make_frames(void)
+{
+    for (u32 k = 0; k < 2; k++) {
+        u64 *data = pt_alloc();
+        u8 *code = (u8 *)pt_alloc();
+        const u8 mov_ret[] = {0xb8, (u8)(200 + k), 0, 0, 0, 0xc3};
+        *data = 100 + k;
+        memcpy(code, mov_ret, sizeof(mov_ret));
+        data_frame[k] = (u64)data | PT_P;
+        code_frame[k] = (u64)code | PT_P;
+    }
+}
+
+static void put_frames(u64 *pt, u32 k)
+{
+    *(volatile u64 *)&pt[0] = data_frame[k];
+    *(volatile u64 *)&pt[1] = code_frame[k];
+}
+
+static void tell(u32 id, enum job job)
+{
+    u32 before = passed[id];
+    told[id] = job;
+    check(becomes(&passed[id], before + 1), "the other one has done it");
+}
+
+static void other_sees(u32 k, const char *what)
+{
+    tell(1, LOOK);
+    check_eq(seen.data, 100 + k, what);
+    check_eq(seen.code, 200 + k, what);
+}
+
+static void i_see(u32 k, const char *what)
+{
+    volatile struct seen own;
+    look(&own);
+    check_eq(own.data, 100 + k, what);
+    check_eq(own.code, 200 + k, what);
+}
+
+/* CPU 1 looks through `root`, below which `pd` is. */
+static void change_tables(u64 *root, u64 *pd, bool mine, const char *what)
+{
+    u64 *pt = (u64 *)(*pd & PT_ADDR), *crossed = pt_alloc();
+    look_root = (u64)root;
+    put_frames(pt, 0);
+    put_frames(crossed, 1);
+    tell(1, ROOT);
+    for (u32 i = 0; i < 6; i++) {
+        other_sees(i % 2, what);
+        i_see(mine ? i % 2 : 0, what);
+        put_frames(pt, (i + 1) % 2);
+    }
+    other_sees(0, what);
+    i_see(0, what);
+    *(volatile u64 *)pd = (u64)crossed | PT_P | PT_W;
+    other_sees(1, "another table");
+    i_see(mine, "another table");
+    *(volatile u64 *)pd = (u64)pt | PT_P | PT_W;
+    other_sees(0, "the table from before");
+    i_see(0, "the table from before");
+    for (u32 i = 0; i < 9; i++)
+        put_frames(pt, (i + 1) % 2);
+    other_sees(1, "many changes");
+    i_see(mine, "many changes");
+    put_frames(pt, 0);
+    other_sees(0, what);
+}
+
+static void check_pages(void)
+{
+    u64 *mine = (u64 *)(READ_REG(cr3) & PT_ADDR), *other = pt_alloc(), *pd = pt_alloc(), *pdpt = pt_alloc();
+    make_frames();
+    put_frames(pt_entry(VIEW, 1), 0);
+    change_tables(mine, pt_entry(VIEW, 2), true, "the same address space");
+    memcpy(other, mine, PAGE);
+    change_tables(other, pt_entry(VIEW, 2), true, "another one, and a table of both");
+    other = pt_alloc();
+    memcpy(other, mine, PAGE);
+    *pd = (u64)pt_alloc() | PT_P | PT_W;
+    *pdpt = (u64)pd | PT_P | PT_W;
+    other[VIEW >> 39 & 511] = (u64)pdpt | PT_P | PT_W;
+    change_tables(other, pd, false, "another one with tables of its own");
+}
+
 void guest_main(void)
 {
     const char *line = (const char *)(u64) * (const u32 *)(zero_page + 0x228);
@@ -416,6 +525,10 @@ void guest_main(void)
     }
     if (line && line[0] == 'l') {
         check_turns();
+        exit_guest(0);
+    }
+    if (line && line[0] == 'p') {
+        check_pages();
         exit_guest(0);
     }
     check_init();

@@ -120,6 +120,7 @@ MUTATIONS = (
      "for (unsigned k = 0; k + 1 < BUDGET_PARTS; k++)\n        d->c.budget += d->part[k];"),
     ("a table's write drops nothing of an address space that was left", X86 + "tlb.c",
      "        s->translator->forget_left(s, root, lin, len);", "        (void)root;"),
+    ("... of another vCPU's", X86 + "tlb.c", "if (has_by_root(s, root, lin)) {", "if (has_by_root(d, root, lin)) {"),
     ("... of a table of two", X86 + "tlb.c", "    if (pg->pt_root != root)\n        pg->pt_root = PT_ROOT_ANY;\n", ""),
     ("... of many writes to its top-level table", X86 + "tlb.c",
      "                s->translator->forget_left(s, pg->pt_root, 0, 0);\n", ""),
@@ -248,9 +249,10 @@ def fails(t, *argv, env=None):
 def noticed(t, tree, programs):
     """Do guests fail that have what is rare in programs, or a campaign? 0: neither."""
     built = tree / "build" / "rel"
-    for guest in ("across", "meets", "compat", "named", "syscalls", "spaces"):
+    for guest, *options in (("across",), ("meets",), ("compat",), ("named",), ("syscalls",), ("spaces",),
+                            ("startup", "--cpus", 2, "--append", "pages")):
         if fails(t, built / "reprise", "record", "--force", "-o", t.dir / "rec", "--memory", "16M", "--kernel",
-                 IMAGES / "tiny" / (guest + ".elf"), env={"REPRISE_TEST_COPIES": "1"}):
+                 IMAGES / "tiny" / (guest + ".elf"), *options, env={"REPRISE_TEST_COPIES": "1"}):
             return -1
     for seed in range(1, 1 + programs // 500):
         for code in (64, 32):

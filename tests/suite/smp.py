@@ -141,6 +141,16 @@ def cores(t, out):
     t.check(any("__schedule" not in f[1] for f in frames[1]), "the core's frames")
 
 
+@test("smp/pages")
+def pages(t):
+    """What one vCPU changes in page tables another one sees at once: in its own address space, in one with a table of
+    both, in one that is not the writer's. Nothing depends on what a TLB has."""
+    for cpus in (2, 4):
+        r = t.tiny(f"rec{cpus}", "startup", "--cpus", cpus, "--append", "pages")
+        t.lacks(r.text, "^FAIL")
+        t.same(f"rec{cpus}", r, env={"REPRISE_TEST_SLICE": 7919})
+
+
 @test("smp/startup", cost=4)
 def startup(t):
     """INIT as the manual has it, to oneself, to all and in storms; NMIs to all; one that never halts while others

@@ -261,12 +261,22 @@ static void drop_range(struct core *d, u64 lin, u64 len)
     }
 }
 
+/* May what it has of those addresses come from a table below `root`? Of the lower half all comes
+ * from its own root: a change of that leaves nothing. */
+static bool has_by_root(const struct core *d, u32 root, u64 lin)
+{
+    u32 own = lin >> 63 || root == PT_ROOT_ANY ? root : mmu_root(d, d->cpu.cr3);
+    return own == root || own == PT_ROOT_ANY;
+}
+
 /* The same of each vCPU, and what was found by those addresses, through a table below `root`. */
 static void drop_everywhere(struct core *d, u32 root, u64 lin, u64 len)
 {
     EACH_CPU (s, d) {
-        drop_range(s, lin, len);
-        s->translator->forget(s, lin, len);
+        if (has_by_root(s, root, lin)) {
+            drop_range(s, lin, len);
+            s->translator->forget(s, lin, len);
+        }
         drop_left(s, root, lin, len);
         s->translator->forget_left(s, root, lin, len);
     }
