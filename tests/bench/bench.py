@@ -16,6 +16,7 @@ import sys
 import tempfile
 
 import agent
+import counts
 import cpus
 import gpu
 import hunt
@@ -72,7 +73,8 @@ def stats(argv):
 
 
 PARTS = {"travel": travel.measure, "server": lambda place, runs: server.measure(place), "gpu": gpu.measure, "kvm": kvm.measure,
-         "share": share.measure, "hunt": hunt.measure, "agent": agent.measure, "cpus": cpus.measure}
+         "share": share.measure, "hunt": hunt.measure, "agent": agent.measure, "cpus": cpus.measure,
+         "counts": counts.measure}
 
 
 def add(result, part, more):
@@ -91,7 +93,7 @@ def main():
                         help="recording and replay, travel in time (travel.py), a Debian server "
                         "(server.py), programs that draw (gpu.py), the KVM engine (kvm.py), the speed of "
                         "work beside native and QEMU (speed.py), real programs likewise (real.py), files of the "
-                        "host (share.py), a hunt (hunt.py), the agent in a guest (agent.py), several vCPUs (cpus.py), or all")
+                        "host (share.py), a hunt (hunt.py), the agent in a guest (agent.py), several vCPUs (cpus.py), what they cost counted (counts.py), or all")
     parser.add_argument("--only", metavar="NAME[,NAME...]", default="all",
                         help="of --part speed or real: some workloads or groups (" +
                         ", ".join([*speed.GROUPS, *real.WHAT]) + ")")

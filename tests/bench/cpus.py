@@ -57,24 +57,37 @@ def debian(place, name, script, cpus):
     text = (script + "exit 0\n").encode()
     with open(disk, "wb") as f:
         f.write(text + b"\n" * (-len(text) % 4096))
-    return [REPRISE, "record", "--force", "-o", f"{place}/cpus", "--memory", "1G", "--seed", "1", "--cpus", cpus, "--kernel",
+    return [REPRISE, "record", "--force", "-o", recording(place), "--memory", "1G", "--seed", "1", "--cpus", cpus, "--kernel",
             DEBIAN / "vmlinuz", "--initrd", DEBIAN / "initrd", "--disk", DEBIAN / "disk.img", "--disk", f"{disk},readonly", "--append",
             "root=/dev/vda1 ro quiet systemd.run=\"/bin/sh /dev/vdb\" systemd.run_success_action=poweroff-force"]
 
 
+def recording(place):
+    """Where each of the jobs leaves its own."""
+    return f"{place}/cpus"
+
+
+def with_cpus(n, *more):
+    return "--cpus", n, "--add", f"{SPEED}:/bin/speed", *more
+
+
+def alone(place, *more, seed=1):
+    """A boot, and each load of one thread after one."""
+    loads = {"boot": "true"} | {name: f"speed {name}" for name in ALONE}
+    return {(name, n): record(recording(place), *with_cpus(n, *more), append=f"quiet -- {what}", seed=seed)
+            for name, what in loads.items() for n in CPUS}
+
+
 def jobs_of(place):
-    out = f"{place}/cpus"
     with open(f"{place}/hand.c", "w") as f:
         f.write(SOURCE)
     subprocess.run(["gcc", "-O1", "-static", "-pthread", "-o", f"{place}/hand", f.name], check=True)
-    more = {n: ("--cpus", n, "--add", f"{SPEED}:/bin/speed", "--add", f"{place}/hand:/bin/hand") for n in CPUS}
-    jobs = {("boot", n): record(out, *more[n], append="quiet -- true") for n in CPUS}
-    for name in ALONE:
-        jobs |= {(name, n): record(out, *more[n], append=f"quiet -- speed {name}") for n in CPUS}
+    hand = "--add", f"{place}/hand:/bin/hand"
+    jobs = alone(place, *hand)
     if (DEBIAN / "disk.img").exists():
         jobs |= {("debian", n): debian(place, f"none{n}", "", n) for n in CPUS}
         jobs |= {("build", n): debian(place, f"build{n}", BUILD, n) for n in CPUS}
-    jobs["hand", 4] = record(out, *more[4], append=f"quiet -- hand {TURNS}")
+    jobs["hand", 4] = record(recording(place), *with_cpus(4, *hand), append=f"quiet -- hand {TURNS}")
     return jobs
 
 

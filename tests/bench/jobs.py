@@ -42,8 +42,8 @@ def run(argv, log=None, limit=None, before=None):
 
 
 def record(out, *options, append=APPEND, kernel=LINUX / "vmlinuz", initrd=LINUX / "initrd",
-           memory=MEMORY):
-    argv = [REPRISE, "record", "--force", "-o", out, "--memory", f"{memory}M", "--seed", "1",
+           memory=MEMORY, seed=1):
+    argv = [REPRISE, "record", "--force", "-o", out, "--memory", f"{memory}M", "--seed", seed,
             "--kernel", kernel]
     if initrd:
         argv += ["--initrd", initrd, "--append", append]

@@ -28,6 +28,8 @@
  * entries of a list, which are all over them. */
 #define PAGE_COST 1000
 
+#define REGION (512 * PAGE_SIZE) /* what a table of 4 KiB pages maps in long mode */
+
 /* So many times all entries go before what they noted of pages does: they are often few. */
 #define PAGES_KEPT 16
 
@@ -52,15 +54,31 @@ static void jc_clear(struct dbt *d, unsigned t, u32 slot)
             (struct jc_second){NO_TARGET, (u64)(uintptr_t)(d->code->rx + d->code->ind_miss)};
 }
 
+/* Noted is a page, and the 2 MiB that it is in: most of what a table maps has no code at all. */
 static u32 page_bit(u32 n, u64 lin)
 {
     return (u32)((lin / PAGE_SIZE * 0x9e3779b97f4a7c15ull) >> 48) & (n - 1);
 }
 
+static u32 region_bit(u32 n, u64 lin)
+{
+    return page_bit(n, ~(lin / REGION) * PAGE_SIZE);
+}
+
+static void note(u64 *bits, u32 at)
+{
+    bits[at / 64] |= 1ull << (at & 63);
+}
+
+static bool is_noted(const u64 *bits, u32 at)
+{
+    return bits[at / 64] >> (at & 63) & 1;
+}
+
 static void note_page(u64 *bits, u32 n, u64 lin)
 {
-    u32 at = page_bit(n, lin);
-    bits[at / 64] |= 1ull << (at & 63);
+    note(bits, page_bit(n, lin));
+    note(bits, region_bit(n, lin));
 }
 
 void note_pages(u64 *bits, u32 n, const struct block *b)
@@ -72,15 +90,19 @@ void note_pages(u64 *bits, u32 n, const struct block *b)
 
 static bool page_noted(const u64 *bits, u32 n, u64 lin)
 {
-    u32 at = page_bit(n, lin);
-    return bits[at / 64] >> (at & 63) & 1;
+    return is_noted(bits, page_bit(n, lin)) && is_noted(bits, region_bit(n, lin));
 }
 
 u64 pages_noted(const u64 *bits, u32 n, u64 lin, u64 pages)
 {
     u64 noted = 0;
-    for (u64 k = 0; k < pages; k++)
-        noted += page_noted(bits, n, lin + k * PAGE_SIZE);
+    for (u64 k = 0; k < pages;) {
+        u64 at = lin + k * PAGE_SIZE, left = MIN(pages - k, (REGION - at % REGION) / PAGE_SIZE);
+        k += left;
+        if (is_noted(bits, region_bit(n, at)))
+            for (u64 i = 0; i < left; i++)
+                noted += is_noted(bits, page_bit(n, at + i * PAGE_SIZE));
+    }
     return noted;
 }
 

@@ -239,15 +239,15 @@ struct jc_second {
 #define SPACE_RECENT 256u
 struct space {
     u32 root, mode; /* a page's number; core.looked_up */
-    bool any;       /* it has entries */
     u32 used;
     u32 stays, recents;
     u16 recent[SPACE_RECENT];    /* entries that were missed of late */
     u64 pages[SPACE_PAGES / 64]; /* as jc_pages below */
-    struct {
-        u32 block;      /* 0 none */
-        u32 gen;        /* block_gen() */
-    } entry[SPACE_MAX]; /* two places for each address */
+    struct space_entry {
+        u32 block;                  /* 0 none */
+        u32 gen;                    /* block_gen() */
+    } entry[SPACE_MAX];             /* two places for each address */
+    u16 filled[SPACE_MAX], nfilled; /* those that have one */
 };
 
 struct jc_known {
@@ -305,11 +305,12 @@ struct dbt {
     u32 signal_rip; /* offset in the code cache */
     void *altstack; /* its machine's */
     struct filled jc_user, jc_kernel;
-    u32 space_here;   /* where it was found last */
-    bool space_left;  /* nothing was put back since */
-    u32 spaces_used;  /* counts */
-    u32 jc_clears[2]; /* as jc_pages; how often all of its entries went */
-    u32 jc_odd;       /* entries of CPL 3 by kernel addresses since all were dropped */
+    u32 space_here;         /* where it was found last */
+    bool space_left;        /* nothing was put back since */
+    u32 spaces_used;        /* counts */
+    u32 jc_clears[2];       /* as jc_pages; how often all of its entries went */
+    u32 jc_odd;             /* entries of CPL 3 by kernel addresses since all were dropped */
+    u32 space_root[SPACES]; /* of those that have entries, + 1; 0: the others */
     struct space space[SPACES];
     /* A bit, by a hash, for each page that an entry of theirs was of: most drops are of data. */
     u64 jc_pages[2][JC_PAGES / 64];

@@ -19,14 +19,17 @@
 /* After so many stays what was missed is found out again. */
 #define STAYS 16
 
-static void empty(struct space *s)
+static void empty(struct dbt *d, struct space *s)
 {
-    if (!s->any)
+    u32 *root = &d->space_root[s - d->space];
+    if (!*root)
         return;
-    s->any = false;
+    *root = 0;
     s->recents = s->stays = 0;
     memset(s->pages, 0, sizeof(s->pages));
-    memset(s->entry, 0, sizeof(s->entry));
+    for (u32 k = 0; k < s->nfilled; k++)
+        s->entry[s->filled[k]].block = 0;
+    s->nfilled = 0;
 }
 
 static bool is_of(const struct space *s, u32 root, u32 mode)
@@ -51,7 +54,7 @@ static struct space *here(struct dbt *d)
     d->space_here = i < SPACES ? i : oldest;
     s = &d->space[d->space_here];
     if (i == SPACES) {
-        empty(s);
+        empty(d, s);
         s->root = root;
         s->mode = mode;
     }
@@ -76,6 +79,13 @@ static struct block *block_of(struct dbt *d, const struct space *s, u32 i)
     return same && !b->dead && !b->plain ? b : NULL;
 }
 
+static void fill(struct space *s, u32 i, struct space_entry e)
+{
+    if (!s->entry[i].block)
+        s->filled[s->nfilled++] = (u16)i;
+    s->entry[i] = e;
+}
+
 static void put_back(struct dbt *d, struct block *b)
 {
     d->code->region[region_of_block(d->code, (u32)(b - d->code->blocks))].uses++;
@@ -97,7 +107,7 @@ static void come_back(struct dbt *d, struct space *s)
 u32 spaces_find(struct dbt *d, u64 lin)
 {
     struct space *s = here(d);
-    if (!s || !s->any)
+    if (!s || !d->space_root[d->space_here])
         return 0;
     if (d->space_left) {
         come_back(d, s);
@@ -124,10 +134,10 @@ void spaces_note(struct dbt *d, u32 number)
     u32 i = place(b->lin);
     if (!s || block_of(d, s, i) == b || block_of(d, s, i + 1) == b)
         return;
-    s->entry[i + 1] = s->entry[i];
-    s->entry[i].block = number;
-    s->entry[i].gen = block_gen(d->code, b);
-    s->any = true;
+    if (s->entry[i].block)
+        fill(s, i + 1, s->entry[i]);
+    fill(s, i, (struct space_entry){number, block_gen(d->code, b)});
+    d->space_root[d->space_here] = s->root + 1;
     note_pages(s->pages, SPACE_PAGES, b);
 }
 
@@ -138,6 +148,22 @@ void spaces_leave(struct core *c, bool below)
     jc_drop(c, 0, !below && d->jc_odd ? 0 : 1ull << 47);
 }
 
+/* What is of a range, and what is no more. */
+static void drop(struct dbt *d, struct space *s, u64 lin, u64 len)
+{
+    u16 left = 0;
+    for (u32 k = 0; k < s->nfilled; k++) {
+        u16 i = s->filled[k];
+        const struct block *b = block_of(d, s, i);
+        u64 page = b ? b->lin & ~(u64)(PAGE_SIZE - 1) : 0;
+        if (!b || page - lin < len || (b->phys2 && page + PAGE_SIZE - lin < len))
+            s->entry[i].block = 0;
+        else
+            s->filled[left++] = i;
+    }
+    s->nfilled = left;
+}
+
 void spaces_forget(struct core *c, u32 root, u64 lin, u64 len)
 {
     struct dbt *d = dbt_of(c);
@@ -145,22 +171,15 @@ void spaces_forget(struct core *c, u32 root, u64 lin, u64 len)
         return;
     for (unsigned k = 0; k < SPACES; k++) {
         struct space *s = &d->space[k];
-        if (!s->any || (root != PT_ROOT_ANY && s->root != root))
+        if (!d->space_root[k] || (root != PT_ROOT_ANY && d->space_root[k] != root + 1))
             continue;
         if (!len) {
-            empty(s);
+            empty(d, s);
             continue;
         }
         if (len <= PAGES_LOOK * PAGE_SIZE &&
             !pages_noted(s->pages, SPACE_PAGES, lin, (len + PAGE_SIZE - 1) / PAGE_SIZE))
             continue;
-        for (u32 i = 0; i < SPACE_MAX; i++) {
-            const struct block *b = block_of(d, s, i);
-            if (!b)
-                continue;
-            u64 page = b->lin & ~(u64)(PAGE_SIZE - 1);
-            if (page - lin < len || (b->phys2 && page + PAGE_SIZE - lin < len))
-                s->entry[i].block = 0;
-        }
+        drop(d, s, lin, len);
     }
 }

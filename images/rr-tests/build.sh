@@ -1,0 +1,44 @@
+#!/bin/sh
+# rr's own tests, of Debian 13's source of rr, built in a Debian that is their disk -> build/images/rr-tests/:
+# disk.img, version. The tests are in /rr/obj, for ctest.
+cd "$(dirname "$0")/../.."
+name=rr-tests
+. images/common.sh
+. images/disk.sh
+
+work="$out.tmp"
+rm -rf "$work"
+mkdir -p "$work/files/rr/source" "$images/.apt"
+
+say "rr-tests: downloading Debian 13's source of rr"
+(
+    sources "$images/.apt/rr-tests.list"
+    sed -i "s/^deb /deb-src /; s/ $suite\([ -]\)/ trixie\1/" "$images/.apt/rr-tests.list"
+    own_lists rr-tests <<CONF
+Dir::Etc::SourceList "$images/.apt/rr-tests.list"; Dir::Etc::SourceParts "-";
+CONF
+    apt-get update -qq >&2 || die "the lists of Debian 13's sources cannot be had"
+    cd "$work" && apt-get source -qq --download-only rr >&2 || die "Debian 13's source of rr cannot be had"
+)
+(cd "$work" && sha256sum rr_*.orig.tar.*) >>"$work/version"
+tar -x -f "$work"/rr_*.orig.tar.* -C "$work/files/rr/source" --strip-components=1
+rm "$work"/rr_*
+install -m 755 images/counters/run "$work/files/rr/"
+
+say "rr-tests: downloading packages and compiling, which takes minutes"
+pack_files "$work/files" "$work/files.tar"
+bootstrap --variant=apt --extract-hook="tar-in $work/files.tar /" \
+    --include=bash,capnproto,cmake,g++,gdb,libcapnp-dev,libzstd-dev,lldb,make,pkg-config,python3-pexpect,zlib1g-dev \
+    --customize-hook="chroot \"\$1\" sh -euc 'mkdir /rr/obj; cd /rr/obj
+        cmake -Ddisable32bit=ON -DCMAKE_BUILD_TYPE=Release ../source >log 2>&1 && make -j$(nproc) >>log 2>&1 || { tail -n 30 log >&2; exit 1; }
+        rm log; find . -name \"*.o\" -delete; rm -rf /var/cache/apt /var/lib/apt/lists/*'" ||
+    die "rr cannot be compiled"
+rm -f "$work/files.tar"
+truncate -s 4096M "$work/disk.img"
+file_system "$work/disk.img" 0d9e6d0a-0f0a-4d0c-9d39-6a1a5e0f6e71 0
+
+(cd "$work" && sha256sum disk.img) >>"$work/version"
+rm -rf "$work/files"
+rm -rf "$out"
+mv "$work" "$out"
+say "$out: $(du -h "$out/disk.img" | cut -f1) of disk used"
