@@ -10,7 +10,8 @@ at random positions of guests under KVM, and random programs; one of `--kind pro
 programs under dbt, straight, with stops and in single steps; one of `--kind counters` 100,000 interrupts of
 the guest's performance counters; one of `--kind paranoid` a boot and a
 speed program, each instruction run a second way; one of `--kind i386` programs of 32 bits, or the kernel's
-selftests; one of `--kind servers` (minutes) a Debian server of 4 vCPUs under load, without and with chaos, and one of 32; one of `--kind suite` a test of `make test` that
+selftests; one of `--kind servers` (minutes) a Debian server of 4 vCPUs under load, without and with chaos, and one of 32; one of `--kind rr` (minutes) twenty of
+rr's own tests in a guest with counters (`make image-rr-tests`); one of `--kind suite` a test of `make test` that
 draws, with other numbers; one of `--kind pmu` 100,000 stops at
 random positions of guests that run freely, on an imitation. Stops at the first failure, says how to
 repeat it, and keeps its recording.
@@ -28,7 +29,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.dont_write_bytecode = True
 
-from suite import free, harness, i386, imitation, kvm, kvm_host, net, paranoid, servers, stops, unit, virgl_hostile  # noqa: E402
+from suite import counters as pmu_guests, free, harness, i386, imitation, kvm, kvm_host, net, paranoid, servers, stops, unit, virgl_hostile  # noqa: E402
 from suite.harness import DAMAGE, ERROR, IMAGES, KILLED, ROOT, Session  # noqa: E402
 
 COMMANDS = ["cat /proc/uptime; sleep 0.3", "(for i in $(seq 50); do (echo $i); done) | md5sum",
@@ -293,7 +294,7 @@ KINDS = {"boot": (boot, 12), "workload": (workload, 1), "kill": (kill, 4), "flip
          "insn": (insn, 2), "canonical": (canonical, 1), "programs": (programs, 2), "counters": (counters, 1), "devices": (devices, 1), "ring0": (ring0, 2), "cpus": (cpus, 2), "fuzz": (fuzz, 1),
          "forge": (forge, 1), "renderer": (renderer, 4), "buffers": (buffers, 1), "pmu": (pmu, 1),
          "paranoid": (paranoid.soak, 1), "kvm": (kvm_steps, 1), "suite": (suite, 2),
-         "i386": (i386.soak, 1), "servers": (servers.soak, 1)}
+         "i386": (i386.soak, 1), "servers": (servers.soak, 1), "rr": (pmu_guests.soak_rr, 1)}
 
 
 def main():

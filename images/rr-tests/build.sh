@@ -18,7 +18,7 @@ say "rr-tests: downloading Debian 13's source of rr"
 Dir::Etc::SourceList "$images/.apt/rr-tests.list"; Dir::Etc::SourceParts "-";
 CONF
     apt-get update -qq >&2 || die "the lists of Debian 13's sources cannot be had"
-    cd "$work" && apt-get source -qq --download-only rr >&2 || die "Debian 13's source of rr cannot be had"
+    cd "$work" && apt-get source -qq --tar-only --download-only rr >&2 || die "Debian 13's source of rr cannot be had"
 )
 (cd "$work" && sha256sum rr_*.orig.tar.*) >>"$work/version"
 tar -x -f "$work"/rr_*.orig.tar.* -C "$work/files/rr/source" --strip-components=1
@@ -28,8 +28,8 @@ install -m 755 images/counters/run "$work/files/rr/"
 say "rr-tests: downloading packages and compiling, which takes minutes"
 pack_files "$work/files" "$work/files.tar"
 bootstrap --variant=apt --extract-hook="tar-in $work/files.tar /" \
-    --include=bash,capnproto,cmake,g++,gdb,libcapnp-dev,libzstd-dev,lldb,make,pkg-config,python3-pexpect,zlib1g-dev \
-    --customize-hook="chroot \"\$1\" sh -euc 'mkdir /rr/obj; cd /rr/obj
+    --include=bash,capnproto,cmake,g++,gdb,libcapnp-dev,libzstd-dev,libpfm4-dev,lldb,make,pkg-config,python3-pexpect,zlib1g-dev \
+    --customize-hook="chroot \"\$1\" sh -euc 'mkdir -p /rr/obj/Testing; cd /rr/obj
         cmake -Ddisable32bit=ON -DCMAKE_BUILD_TYPE=Release ../source >log 2>&1 && make -j$(nproc) >>log 2>&1 || { tail -n 30 log >&2; exit 1; }
         rm log; find . -name \"*.o\" -delete; rm -rf /var/cache/apt /var/lib/apt/lists/*'" ||
     die "rr cannot be compiled"

@@ -6,12 +6,12 @@ from suite.harness import FINE, IMAGES, ROOT, USAGE, test
 MODELS = ("nehalem", "haswell", "skylake-server", "icelake-server", "zen2")
 
 
-def counters(t, name, script, *options, model="skylake-server", seed=1, memory="1G", append="", **more):
+def counters(t, name, script, *options, image="counters", model="skylake-server", seed=1, memory="1G", append="", **more):
     """Records `script` (of sh) among the files of the disk."""
     t.need_model(model)
-    disk = IMAGES / "counters" / "disk.img"
+    disk = IMAGES / image / "disk.img"
     if not disk.exists():
-        t.skip("no image counters: make image-counters")
+        t.skip(f"no image {image}: make image-{image}")
     inner = t.dir / (name + ".inner.sh")
     inner.write_text(script)
     outer = "set -e\nmkdir /mnt\nmount -t ext4 -o ro /dev/vda /mnt\ncounters /mnt sh -c \"$(cat /inner.sh)\"\n"
@@ -253,3 +253,26 @@ def options(t):
     t.tiny("on", "rep", "--cpu", "nehalem")
     t.equal(t.info("on")["pmu"], "on", "what info says of the counters")
     t.replay("on", code=FINE)
+
+
+# rr's, which take too long for all of them to be run each time. They want 120 s of a CPU at its speed.
+RR_TESTS = """mount -t tmpfs log /rr/obj/Testing
+cd /rr/obj
+ctest -N | tail -n 1
+ctest --timeout 700 --output-on-failure -I %s || echo some failed
+"""
+# Neither with rr nor without: there is no bridge in the guest's kernel, and no Ethernet device.
+RR_FAIL = {"ioctl_br", "ioctl_br-no-syscallbuf", "sioc", "sioc-no-syscallbuf"}
+
+
+def soak_rr(t, rnd):
+    """Twenty of rr's own tests, each of which records a program and replays it, under our recording and its replay."""
+    first = rnd.randrange(1, 1566 - 20)
+    print(f"     rr's tests {first} to {first + 19}", flush=True)
+    r = counters(t, "rec", RR_TESTS % f"{first},{first + 19}", image="rr-tests", model=rnd.choice(("skylake-server", "icelake-server")),
+                 seed=rnd.getrandbits(32), memory="3G", append="nmi_watchdog=0", timeout=7200)
+    passed = re.findall(r"Test +#\d+: (\S+) \.+ +Passed", r.text)
+    other = dict(re.findall(r"Test +#\d+: (\S+) \.+ *\**(?!Passed)(\w[\w ]*?) +[\d.]+ sec", r.text))
+    t.equal(len(passed) + len(other), 20, "tests that ended")
+    t.equal({x: why for x, why in other.items() if why != "Skipped" and x not in RR_FAIL}, {}, "tests that did not pass")
+    t.same("rec", r, timeout=14400)
