@@ -255,7 +255,8 @@ def options(t):
     t.replay("on", code=FINE)
 
 
-# rr's, which take too long for all of them to be run each time. They want 120 s of a CPU at its speed.
+# rr's, which take too long for all of them to be run each time.
+RR_COUNT = 1566
 RR_TESTS = """mount -t tmpfs log /rr/obj/Testing
 cd /rr/obj
 ctest -N | tail -n 1
@@ -267,12 +268,13 @@ RR_FAIL = {"ioctl_br", "ioctl_br-no-syscallbuf", "sioc", "sioc-no-syscallbuf"}
 
 def soak_rr(t, rnd):
     """Twenty of rr's own tests, each of which records a program and replays it, under our recording and its replay."""
-    first = rnd.randrange(1, 1566 - 20)
+    first = rnd.randrange(1, RR_COUNT - 18)  # the last twenty, too
     print(f"     rr's tests {first} to {first + 19}", flush=True)
     r = counters(t, "rec", RR_TESTS % f"{first},{first + 19}", image="rr-tests", model=rnd.choice(("skylake-server", "icelake-server")),
                  seed=rnd.getrandbits(32), memory="3G", append="nmi_watchdog=0", timeout=7200)
     passed = re.findall(r"Test +#\d+: (\S+) \.+ +Passed", r.text)
     other = dict(re.findall(r"Test +#\d+: (\S+) \.+ *\**(?!Passed)(\w[\w ]*?) +[\d.]+ sec", r.text))
+    t.has(r.text, rf"^Total Tests: {RR_COUNT}\r?$")
     t.equal(len(passed) + len(other), 20, "tests that ended")
     t.equal({x: why for x, why in other.items() if why != "Skipped" and x not in RR_FAIL}, {}, "tests that did not pass")
     t.same("rec", r, timeout=14400)

@@ -127,7 +127,6 @@ static enum engine_exit run_engine(struct machine_cpu *c, bool has, pos_t budget
             return ENGINE_SHUTDOWN;
         if (engine_count(c->engine) != before)
             return x;
-        has = bus_interrupt(c) >= 0;
         want_pause(c, schedule_alone(c));
     }
 }

@@ -55,14 +55,19 @@ static void jc_clear(struct dbt *d, unsigned t, u32 slot)
 }
 
 /* Noted is a page, and the 2 MiB that it is in: most of what a table maps has no code at all. */
+static u32 bit_of(u32 n, u64 key)
+{
+    return (u32)((key * 0x9e3779b97f4a7c15ull) >> 48) & (n - 1);
+}
+
 static u32 page_bit(u32 n, u64 lin)
 {
-    return (u32)((lin / PAGE_SIZE * 0x9e3779b97f4a7c15ull) >> 48) & (n - 1);
+    return bit_of(n, lin / PAGE_SIZE);
 }
 
 static u32 region_bit(u32 n, u64 lin)
 {
-    return page_bit(n, ~(lin / REGION) * PAGE_SIZE);
+    return bit_of(n, ~(lin / REGION));
 }
 
 static void note(u64 *bits, u32 at)
@@ -86,11 +91,6 @@ void note_pages(u64 *bits, u32 n, const struct block *b)
     note_page(bits, n, b->lin);
     if (b->phys2)
         note_page(bits, n, b->lin + b->size - 1);
-}
-
-static bool page_noted(const u64 *bits, u32 n, u64 lin)
-{
-    return is_noted(bits, page_bit(n, lin)) && is_noted(bits, region_bit(n, lin));
 }
 
 u64 pages_noted(const u64 *bits, u32 n, u64 lin, u64 pages)
@@ -228,7 +228,7 @@ void jc_drop(struct core *c, u64 lin, u64 len)
         u64 noted = pages_noted(bits, JC_PAGES, first, pages);
         if (noted * PAGE_COST <= f->n) {
             for (u64 k = 0; noted && k < pages; k++)
-                if (page_noted(bits, JC_PAGES, first + k * PAGE_SIZE))
+                if (pages_noted(bits, JC_PAGES, first + k * PAGE_SIZE, 1))
                     jc_drop_page(d, first + k * PAGE_SIZE);
             return;
         }

@@ -312,11 +312,17 @@ static void heat(struct dbt *d, struct block *b)
     cache_replace(d, b, to);
 }
 
+/* Instruction i of a block, at which RIP is, by hand. */
+static int run_insn(struct dbt *d, const struct block *b, unsigned i)
+{
+    return core_step(&d->c, b->dead ? NULL : block_insn(d, b, i));
+}
+
 /* What exec() does for a PAUSE, where nobody looks at instructions: most turns end by one. */
 static int run_pause(struct dbt *d, const struct block *b, unsigned i)
 {
     if (UNLIKELY(d->c.pmu.on || trace_at(&d->c, code_linear(&d->c, d->c.cpu.rip))))
-        return core_step(&d->c, b->dead ? NULL : block_insn(d, b, i));
+        return run_insn(d, b, i);
     d->c.st.careful++;
     core_set_aside(&d->c);
     d->c.env->pause(d->c.env->cpu);
@@ -347,7 +353,7 @@ static int run_block(struct dbt *d, struct block *b)
             note_shadow(d);
             /* Of a stack access that STACK_NONE let pass, too: exec() says which fault it is. */
             if (d->signal_trap == EXC_GP || d->signal_trap == EXC_SS)
-                return core_step(&d->c, b->dead ? NULL : block_insn(d, b, i));
+                return run_insn(d, b, i);
             return step_finish(&d->c, signal_fault(d), false);
         }
         b = &d->code->blocks[EXIT_BLOCK(d->exit_id)];
@@ -433,17 +439,12 @@ static int run_block(struct dbt *d, struct block *b)
         d->c.cpu.gpr[RAX] = d->save_rax;
     } /* fall through */
     case X_INSN:
-        d->c.st.exit_insn++;
-        b = exit_block(d, id);
-        stop_at_insn(d, b, i);
-        note_shadow(d);
-        return core_step(&d->c, b->dead ? NULL : block_insn(d, b, i));
     case X_PAUSE:
         d->c.st.exit_insn++;
         b = exit_block(d, id);
         stop_at_insn(d, b, i);
         note_shadow(d);
-        return run_pause(d, b, i);
+        return EXIT_KIND(id) == X_PAUSE ? run_pause(d, b, i) : run_insn(d, b, i);
     default: CHECK(0, "exit %x", id);
     }
 }

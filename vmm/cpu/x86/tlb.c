@@ -265,7 +265,9 @@ static void drop_range(struct core *d, u64 lin, u64 len)
  * from its own root: a change of that leaves nothing. */
 static bool has_by_root(const struct core *d, u32 root, u64 lin)
 {
-    u32 own = lin >> 63 || root == PT_ROOT_ANY ? root : mmu_root(d, d->cpu.cr3);
+    if (lin >> 63 || root == PT_ROOT_ANY)
+        return true;
+    u32 own = mmu_root(d, d->cpu.cr3);
     return own == root || own == PT_ROOT_ANY;
 }
 
