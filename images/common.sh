@@ -92,6 +92,24 @@ own_lists() {
     export APT_CONFIG
 }
 
+# source_of PACKAGE RELEASE DIR: the upstream source of Debian's PACKAGE in that release, unpacked into DIR.
+source_of() {
+    mkdir -p "$images/.apt" "$3"
+    (
+        sources "$images/.apt/$name.list"
+        sed -i "s/^deb /deb-src /; s/ $suite\([ -]\)/ $2\1/" "$images/.apt/$name.list"
+        own_lists "$name" <<CONF
+Dir::Etc::SourceList "$images/.apt/$name.list"; Dir::Etc::SourceParts "-";
+CONF
+        apt-get update -qq >&2 || die "the lists of the sources of Debian's $2 cannot be had"
+        cd "$work"
+        apt-get source -qq --tar-only --download-only "$1" >&2 || die "the source of $1 of Debian's $2 cannot be had"
+        sha256sum "$1"_*.orig.tar.* >>"$work/version"
+        tar -x -f "$1"_*.orig.tar.* -C "$3" --strip-components=1
+        rm "$1"_*
+    )
+}
+
 if [ "$suite" != "$host_release" ] && command -v apt-get >/dev/null; then
     mkdir -p "$images/.apt"
     sources "$images/.apt/$suite.list"

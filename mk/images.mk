@@ -87,7 +87,7 @@ image-counters: build/images/counters/disk.img
 
 # rr's own tests, compiled on their disk. Minutes, 260 MB from the network: made only when asked for, for soak.
 RR_TESTS_FILES := disk.img version
-$(RR_TESTS_FILES:%=build/images/rr-tests/%) &: $(DISK_COMMON) images/rr-tests/build.sh images/counters/run | deps-for-rr-tests
+$(RR_TESTS_FILES:%=build/images/rr-tests/%) &: $(DISK_COMMON) images/rr-tests/build.sh | deps-for-rr-tests
 	@images/rr-tests/build.sh
 image-rr-tests: build/images/rr-tests/disk.img
 

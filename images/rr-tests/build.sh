@@ -8,22 +8,10 @@ name=rr-tests
 
 work="$out.tmp"
 rm -rf "$work"
-mkdir -p "$work/files/rr/source" "$images/.apt"
+mkdir -p "$work"
 
 say "rr-tests: downloading Debian 13's source of rr"
-(
-    sources "$images/.apt/rr-tests.list"
-    sed -i "s/^deb /deb-src /; s/ $suite\([ -]\)/ trixie\1/" "$images/.apt/rr-tests.list"
-    own_lists rr-tests <<CONF
-Dir::Etc::SourceList "$images/.apt/rr-tests.list"; Dir::Etc::SourceParts "-";
-CONF
-    apt-get update -qq >&2 || die "the lists of Debian 13's sources cannot be had"
-    cd "$work" && apt-get source -qq --tar-only --download-only rr >&2 || die "Debian 13's source of rr cannot be had"
-)
-(cd "$work" && sha256sum rr_*.orig.tar.*) >>"$work/version"
-tar -x -f "$work"/rr_*.orig.tar.* -C "$work/files/rr/source" --strip-components=1
-rm "$work"/rr_*
-install -m 755 images/counters/run "$work/files/rr/"
+source_of rr trixie "$work/files/rr/source"
 
 say "rr-tests: downloading packages and compiling, which takes minutes"
 pack_files "$work/files" "$work/files.tar"
