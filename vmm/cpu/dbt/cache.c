@@ -54,12 +54,12 @@ static void jc_clear(struct dbt *d, unsigned t, u32 slot)
             (struct jc_second){NO_TARGET, (u64)(uintptr_t)(d->code->rx + d->code->ind_miss)};
 }
 
-/* Noted is a page, and the 2 MiB that it is in: most of what a table maps has no code at all. */
 static u32 bit_of(u32 n, u64 key)
 {
     return (u32)((key * 0x9e3779b97f4a7c15ull) >> 48) & (n - 1);
 }
 
+/* Noted is a page, and the 2 MiB that it is in: most of what a table maps has no code at all. */
 static u32 page_bit(u32 n, u64 lin)
 {
     return bit_of(n, lin / PAGE_SIZE);
