@@ -21,6 +21,7 @@ import cpus
 import gpu
 import hunt
 import kvm
+import pmu
 import real
 import server
 import share
@@ -75,6 +76,7 @@ def stats(argv):
 PARTS = {"travel": travel.measure, "server": lambda place, runs: server.measure(place), "gpu": gpu.measure, "kvm": kvm.measure,
          "share": share.measure, "hunt": hunt.measure, "agent": agent.measure, "cpus": cpus.measure,
          "counts": counts.measure}
+CHOSEN = {"speed": speed, "real": real, "pmu": pmu}  # of which --only names some
 
 
 def add(result, part, more):
@@ -88,17 +90,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
-    parser.add_argument("--part", choices=("record", *PARTS, "speed", "real", "all"),
+    parser.add_argument("--part", choices=("record", *PARTS, *CHOSEN, "all"),
                         default="all",
                         help="recording and replay, travel in time (travel.py), a Debian server "
                         "(server.py), programs that draw (gpu.py), the KVM engine (kvm.py), the speed of "
                         "work beside native and QEMU (speed.py), real programs likewise (real.py), files of the "
-                        "host (share.py), a hunt (hunt.py), the agent in a guest (agent.py), several vCPUs (cpus.py), what they cost counted (counts.py), or all")
+                        "host (share.py), a hunt (hunt.py), the agent in a guest (agent.py), several vCPUs (cpus.py), what they cost counted (counts.py), the guest's counters (pmu.py), or all")
     parser.add_argument("--only", metavar="NAME[,NAME...]", default="all",
-                        help="of --part speed or real: some workloads or groups (" +
-                        ", ".join([*speed.GROUPS, *real.WHAT]) + ")")
+                        help="of --part speed, real or pmu: some workloads or groups (" +
+                        ", ".join([*speed.GROUPS, *real.WHAT, *pmu.GROUPS["counting"]]) + ")")
     args = parser.parse_args()
-    groups = {"speed": speed.GROUPS, "real": real.GROUPS}
+    groups = {part: of.GROUPS for part, of in CHOSEN.items()}
     try:
         only = work.chosen(args.only, {part: groups[part] for part in groups if args.part in (part, "all")}
                            or groups)
@@ -112,9 +114,9 @@ def main():
         for part, run in PARTS.items():
             if args.part in (part, "all"):
                 add(result, part, run(place, args.runs))
-        for part, run in (("speed", speed.measure), ("real", real.measure)):
+        for part, of in CHOSEN.items():
             if args.part in (part, "all") and only[part]:
-                add(result, part, run(place, args.runs, only[part]))
+                add(result, part, of.measure(place, args.runs, only[part]))
     finally:
         shutil.rmtree(place)
     if args.json:
