@@ -253,6 +253,20 @@ static bool was_trap(struct campaign *c, const struct vcpu *now, int vector)
     return (m->cpu.rflags & FL_TF) && (is_rep_string(m) || itself);
 }
 
+/* A fault that is not the instruction's: a single-step trap's, whose gate in the IDT the program
+ * has ruined. What it pushes is behind the instruction. */
+static bool is_traps_fault(struct campaign *c, const struct vcpu *now, int vector)
+{
+    const u32 with_code = 1u << EXC_DF | 1u << EXC_TS | 1u << EXC_NP | 1u << EXC_SS | 1u << EXC_GP |
+                          1u << EXC_PF | 1u << EXC_AC;
+    u64 pushed = 0;
+
+    return (c->before.cpu.rflags & FL_TF) &&
+           (!engine_peek(guest_engine(c->guest[STEPPED]),
+                         now->gpr[RSP] + (with_code >> vector & 1 ? 8 : 0), &pushed, 8) ||
+            pushed != c->before.cpu.rip);
+}
+
 void counters_after(void *opaque)
 {
     struct campaign *c = opaque;
@@ -274,6 +288,8 @@ void counters_after(void *opaque)
     if (exceptions && vector < 0)
         c->left = true; /* its tables are ruined */
     bool trap = exceptions && was_trap(c, v, vector), fault = exceptions && !trap;
+    if (fault && vector >= 0 && is_traps_fault(c, v, vector))
+        c->left = true;
     u64 rip = v->rip;
     if (trap && !engine_peek(e, v->gpr[RSP], &rip, 8))
         c->left = true;

@@ -53,14 +53,22 @@ struct guest {
     void *pmi_opaque;
 };
 
-/* The device of programs: a few bytes after RIP become PUSHF. */
-static void device_write(struct guest *g, u8 how)
+bool guest_in_code(const struct guest *g)
+{
+    return engine_vcpu(g->engine)->rip - T_CODE < CODE_SIZE;
+}
+
+void guest_device(struct guest *g, u8 how)
 {
     static const u8 bytes[] = {0x9c, 0x9c, 0x9c, 0x9c};
     u64 at = engine_vcpu(g->engine)->rip - T_CODE + (how & 15);
+    size_t len = 1 + (how >> 4 & 3);
 
-    if (at < CODE_SIZE - sizeof bytes)
-        guest_written(g, at, bytes, 1 + (how >> 4 & 3));
+    if (at < CODE_SIZE - sizeof bytes) {
+        engine_ram_writing(g->engine);
+        guest_code(g, at, bytes, len);
+        engine_ram_written(g->engine, G_CODE + at, len);
+    }
 }
 
 static u32 guest_pio_read(void *m, u16 port, unsigned size)
@@ -68,7 +76,7 @@ static u32 guest_pio_read(void *m, u16 port, unsigned size)
     struct guest *g = m;
 
     if (g->handlers)
-        device_write(g, (u8)port);
+        guest_device(g, (u8)port);
     return ~0u;
 }
 
@@ -78,7 +86,7 @@ static void guest_pio_write(void *m, u16 port, unsigned size, u32 value)
 
     if (!g->handlers)
         return;
-    device_write(g, (u8)port);
+    guest_device(g, (u8)port);
     /* Now and then it writes once more, after the instruction. */
     u64 now = engine_count(g->engine);
     if (!g->quiet && now * 0x9e3779b97f4a7c15 >> 62 == 0) {
@@ -92,7 +100,7 @@ static u64 guest_mmio_read(void *m, gpa_t gpa, unsigned size)
     struct guest *g = m;
 
     if (g->handlers)
-        device_write(g, (u8)gpa);
+        guest_device(g, (u8)gpa);
     return ~0ull;
 }
 
@@ -101,7 +109,7 @@ static void guest_mmio_write(void *m, gpa_t gpa, unsigned size, u64 value)
     struct guest *g = m;
 
     if (g->handlers)
-        device_write(g, (u8)value);
+        guest_device(g, (u8)value);
 }
 
 static bool no_rdmsr(void *m, u32 msr, u64 *value)
@@ -659,7 +667,7 @@ static void go(struct guest *g, pos_t until)
     pos_t now = engine_count(g->engine);
     g->last = engine_run(g->engine, MAX(until, now), &g->err);
     if (g->asked) {
-        device_write(g, g->asked);
+        guest_device(g, g->asked);
         g->asked = 0;
     }
     if (g->last == ENGINE_FAILED) {
@@ -681,13 +689,6 @@ void guest_external(struct guest *g)
     if (!guest_ended(g) && engine_can_interrupt(g->engine))
         if (engine_interrupt(g->engine, 0x40))
             g->last = ENGINE_SHUTDOWN;
-}
-
-void guest_written(struct guest *g, u64 offset, const u8 *bytes, size_t len)
-{
-    engine_ram_writing(g->engine);
-    guest_code(g, offset, bytes, len);
-    engine_ram_written(g->engine, G_CODE + offset, len);
 }
 
 struct report {

@@ -320,8 +320,10 @@ bool guest_ended(const struct guest *g);
 struct engine *guest_engine(struct guest *g);
 void guest_go(struct guest *g, pos_t until);
 void guest_external(struct guest *g);
-/* Bytes of the code pages at `offset` are written by somebody else than the CPU. */
-void guest_written(struct guest *g, u64 offset, const u8 *bytes, size_t len);
+/* Is RIP in the program, and not in a handler? */
+bool guest_in_code(const struct guest *g);
+/* A device writes: one to four bytes, up to 15 behind RIP, become PUSHF each; which ones, `how` says. */
+void guest_device(struct guest *g, u8 how);
 bool guest_equal(struct guest *a, struct guest *b, char *text, size_t len);
 
 /* stops.c */

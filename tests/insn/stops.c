@@ -48,6 +48,8 @@ static bool run_program(struct stops *s, u64 number, u64 *stops)
     pos_t start = 0;
 
     program_draw(p, &kind, s->seed, number, &r);
+    struct rng writes = r; /* of a device that writes between instructions */
+    bool device = rng_chance(&writes, 30);
     for (unsigned i = 0; i < 3; i++) {
         guest_program(all[i], p);
         start = engine_count(guest_engine(all[i]));
@@ -61,7 +63,6 @@ static bool run_program(struct stops *s, u64 number, u64 *stops)
         pos_t part = pos + (s->often ? 1 + rng_below(&r, 60) : 100 + rng_below(&r, 4000));
 
         part = MIN(part, end);
-        guest_go(s->straight, part);
         while (pos < part) {
             pos_t next = pos + 1 + rng_below(&r, rng_chance(&r, 50) ? 20 : 900);
 
@@ -74,6 +75,16 @@ static bool run_program(struct stops *s, u64 number, u64 *stops)
                 return false;
             pos = next;
         }
+        if (device) {
+            u8 how = (u8)(rng_u64(&writes) & 0x33);
+            while (part < end && !guest_in_code(s->stepped))
+                guest_go(s->stepped, ++part);
+            guest_go(s->stopped, part);
+            guest_go(s->straight, part);
+            for (unsigned i = 0; i < 3; i++)
+                guest_device(all[i], how);
+        }
+        guest_go(s->straight, part);
         for (unsigned i = 0; i < 3; i++)
             guest_external(all[i]);
         if (engine_count(guest_engine(all[0])) < part)
