@@ -322,7 +322,8 @@ void guest_go(struct guest *g, pos_t until);
 void guest_external(struct guest *g);
 /* Is RIP in the program, and not in a handler? */
 bool guest_in_code(const struct guest *g);
-/* A device writes: one to four bytes, up to 15 behind RIP, become PUSHF each; which ones, `how` says. */
+/* A device writes: one to four bytes, up to 15 behind RIP, become PUSHF each; which ones, `how`
+ * says. */
 void guest_device(struct guest *g, u8 how);
 bool guest_equal(struct guest *a, struct guest *b, char *text, size_t len);
 
