@@ -248,8 +248,10 @@ static bool was_trap(struct campaign *c, const struct vcpu *now, int vector)
         c->left = true;
     if (pushed != m->cpu.rip)
         return true;
-    bool itself = m->decoded && m->in.raw.imm[0].is_relative &&
-                  m->in.raw.imm[0].value.s == -(i64)m->in.length;
+    /* A branch to itself; of one that is not relative nothing else can be. */
+    bool itself = m->decoded &&
+                  (m->in.raw.imm[0].is_relative ? m->in.raw.imm[0].value.s == -(i64)m->in.length
+                                                : m->in.meta.branch_type != ZYDIS_BRANCH_TYPE_NONE);
     return (m->cpu.rflags & FL_TF) && (is_rep_string(m) || itself);
 }
 
