@@ -4,25 +4,25 @@ A replay runs in a machine of its own (`reprise run`), where positions are instr
 executes for the loads of --part cpus, the same at each time and whatever else the host does. --runs are seeds, from
 1 on, as where slices end decides what code gets hot: medians of the ratios with each.
 """
-import os
 import shutil
 import statistics
 
 import cpus
-from jobs import REPRISE, info, run
+import work
+from jobs import REPRISE, info, own_homes, run
 
 
-def counted(place):
-    """G instructions that a replay of the last recording takes, which needs a CPU with what that one's has."""
+def counted(place, *options):
+    """G instructions that a replay of the last recording takes, in `reprise run` with those options."""
     out = f"{place}/counted"
-    run([REPRISE, "run", "--cpu", "skylake", "--seed", "1", "-o", out, "--", REPRISE, "replay", cpus.recording(place)])
+    run([REPRISE, "run", *options, "--seed", "1", "-o", out, "--", REPRISE, "replay", cpus.recording(place)])
     facts = info(out)
     shutil.rmtree(out)
     return facts["position"] / 1e9
 
 
 def measure(place, runs):
-    os.environ["XDG_CACHE_HOME"], os.environ["XDG_DATA_HOME"] = f"{place}/cache", f"{place}/data"
+    own_homes(place)
     seeds = []
     for seed in range(1, runs + 1):
         seeds.append({})
@@ -34,8 +34,7 @@ def measure(place, runs):
     def row(name, less, bound):
         ratios = [(s[name, 4] - less(s, 4)) / (s[name, 1] - less(s, 1)) for s in seeds]
         value = statistics.median(ratios)
-        rows.append({"what": f"counts: {name} with 4 vCPUs / with 1", "number": value, "value": f"{value:.3f}", "bound": f"<= {bound}",
-                     "good": value <= bound})
+        rows.append(work.row(f"counts: {name} with 4 vCPUs / with 1", value, f"{value:.3f}", bound))
         notes.append(f"  {name:<10}" + "; ".join(f"{s[name, 4]:6.2f} / {s[name, 1]:6.2f}, {r:.3f}" for s, r in zip(seeds, ratios)))
 
     row("boot", lambda s, n: 0, 1.25)

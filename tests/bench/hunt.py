@@ -8,7 +8,7 @@ import statistics
 import subprocess
 import time
 
-from jobs import REPRISE, run
+from jobs import REPRISE, own_homes, run
 
 RUNS = 30
 PROMISED = 60  # recordings a minute and core
@@ -34,7 +34,7 @@ def rounds_of(program, seconds):
 
 
 def measure(place, runs):
-    os.environ["XDG_CACHE_HOME"], os.environ["XDG_DATA_HOME"] = f"{place}/cache", f"{place}/data"
+    own_homes(place)
     with open(f"{place}/spin.c", "w") as f:
         f.write(SOURCE)
     program = f"{place}/spin"

@@ -17,6 +17,11 @@ MEMORY = 512
 os.environ["XDG_STATE_HOME"] = str(ROOT / "build" / "bench-state")  # not the user's own
 
 
+def own_homes(place):
+    """Recordings that nobody named and what is cached do not go to the user's."""
+    os.environ["XDG_CACHE_HOME"], os.environ["XDG_DATA_HOME"] = f"{place}/cache", f"{place}/data"
+
+
 def one_cpu():
     """A guest has one: a native run stays on the one where it began, as its children do."""
     with open("/proc/self/stat") as f:

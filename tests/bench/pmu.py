@@ -3,13 +3,14 @@
 Where nobody uses them: loads of --part speed, with counters beside without. Where a program's branches are counted:
 beside its instructions, which are counted anyway. Of replays, each less its boot. --runs are seeds: medians of the ratios.
 """
-import os
-import pathlib
+import json
 import statistics
+import subprocess
 
 import cpus
+import work
 from counts import counted
-from jobs import REPRISE, ROOT, record, run
+from jobs import REPRISE, ROOT, own_homes, record, run
 from speed import GROUPS as OF_SPEED
 from speed import PROGRAM
 
@@ -32,9 +33,9 @@ def counting(place, event, n, seed):
 
 
 def cost(place, argv):
-    """G instructions of the host, and CPU seconds, of a replay."""
+    """G instructions of the host, and CPU seconds, of a replay, which needs a CPU with what the recording's has."""
     run(argv)
-    return counted(place), run([REPRISE, "replay", cpus.recording(place)])["cpu"]
+    return counted(place, "--cpu", MODEL), run([REPRISE, "replay", cpus.recording(place)])["cpu"]
 
 
 def less(a, b):
@@ -42,14 +43,17 @@ def less(a, b):
 
 
 def measure(place, runs, names):
-    os.environ["XDG_CACHE_HOME"], os.environ["XDG_DATA_HOME"] = f"{place}/cache", f"{place}/data"
+    shown = json.loads(subprocess.run([REPRISE, "cpu", "show", "--json", MODEL], stdout=subprocess.PIPE, check=True).stdout)
+    if not shown["here"]:
+        return {"rows": [], "notes": [f"pmu: skipped: this CPU lacks {', '.join(shown['lacks'])} (--cpu {MODEL})"]}
+    own_homes(place)
     rows, notes = [], ["pmu: G instructions of the host, by seed; and the ratio of CPU times:"]
 
     def row(what, bound, samples):
         """Of each seed what it took with and without."""
         ratios = [[x / y for x, y in zip(a, b)] for a, b in samples]
         value = statistics.median(r[0] for r in ratios)
-        rows.append({"what": f"pmu: {what}", "number": value, "value": f"{value:.3f}", "bound": f"<= {bound}", "good": value <= bound})
+        rows.append(work.row(f"pmu: {what}", value, f"{value:.3f}", bound))
         notes.append(f"  {what}: " + "; ".join(f"{a[0]:.3f} / {b[0]:.3f}, {r[0]:.3f} ({r[1]:.2f})" for (a, b), r in zip(samples, ratios)))
         return value
 
@@ -61,10 +65,10 @@ def measure(place, runs, names):
         values = [row(f"{load} with counters / without", 1.01,
                       [[less(cost(place, unused(place, load, pmu, seed)), boot) for pmu, boot in zip(("on", "off"), boots[seed - 1])]
                        for seed in seeds]) for load in loads]
-        rows.append({"what": f"pmu: geometric mean of {len(values)}", "number": statistics.geometric_mean(values),
-                     "value": f"{statistics.geometric_mean(values):.3f}", "bound": "", "good": True})
+        mean = statistics.geometric_mean(values)
+        rows.append(work.row(f"pmu: geometric mean of {len(values)}", mean, f"{mean:.3f}"))
     events = [n for n in names if n in GROUPS["counting"]]
-    if events and not pathlib.Path(DISK).exists():
+    if events and not DISK.exists():
         notes.append("pmu: counting is left out: no image counters (make image-counters)")
         events = []
     if events:

@@ -6,13 +6,12 @@ which makes it faster; of each what a program that does nothing takes is subtrac
 included. And a file of 1 GB (random bytes, in the host's page cache), read in `reprise run` for the first
 time, less a program that does nothing: wall clock, as who waits for it sees it, and CPU time.
 """
-import os
 import pathlib
 import random
 import shutil
 import statistics
 
-from jobs import REPRISE, ROOT, run
+from jobs import REPRISE, ROOT, own_homes, run
 from travel import say
 from work import append_file
 
@@ -52,7 +51,7 @@ def beyond(full, empty, what):
 
 
 def find(place, runs, row, notes):
-    os.environ["XDG_CACHE_HOME"], os.environ["XDG_DATA_HOME"] = str(place / "cache"), str(place / "data")
+    own_homes(place)
     out = place / "run"
     run([REPRISE, "run", "-o", place / "first", "true"])  # makes the machine
     ours = {name: [REPRISE, "run", "-o", out, *command]

@@ -219,8 +219,10 @@ def lines_of_works(facts, columns, core=()):
     return lines + [""]
 
 
-def row(what, number, text):
-    return {"what": what, "number": number, "value": text, "bound": "", "good": True}
+def row(what, number, text, bound=None):
+    """`bound`: what it may be at most, if something was promised."""
+    return {"what": what, "number": number, "value": text, "bound": "" if bound is None else f"<= {bound}",
+            "good": bound is None or number <= bound}
 
 
 def rows_of_works(part, facts, failed):

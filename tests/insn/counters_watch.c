@@ -259,13 +259,11 @@ static bool was_trap(struct campaign *c, const struct vcpu *now, int vector)
  * has ruined. What it pushes is behind the instruction. */
 static bool is_traps_fault(struct campaign *c, const struct vcpu *now, int vector)
 {
-    const u32 with_code = 1u << EXC_DF | 1u << EXC_TS | 1u << EXC_NP | 1u << EXC_SS | 1u << EXC_GP |
-                          1u << EXC_PF | 1u << EXC_AC;
     u64 pushed = 0;
 
     return (c->before.cpu.rflags & FL_TF) &&
            (!engine_peek(guest_engine(c->guest[STEPPED]),
-                         now->gpr[RSP] + (with_code >> vector & 1 ? 8 : 0), &pushed, 8) ||
+                         now->gpr[RSP] + (HAS_ERROR >> vector & 1 ? 8 : 0), &pushed, 8) ||
             pushed != c->before.cpu.rip);
 }
 

@@ -34,10 +34,6 @@
 #define PTE_AD 0x60ull
 #define PTE_NX (1ull << 63)
 
-#define HAS_ERROR                                                                                  \
-    (1u << EXC_DF | 1u << EXC_TS | 1u << EXC_NP | 1u << EXC_SS | 1u << EXC_GP | 1u << EXC_PF |     \
-     1u << EXC_AC)
-
 struct guest {
     struct ram ram;
     struct engine *engine;

@@ -320,6 +320,10 @@ bool guest_ended(const struct guest *g);
 struct engine *guest_engine(struct guest *g);
 void guest_go(struct guest *g, pos_t until);
 void guest_external(struct guest *g);
+/* Exceptions that push an error code. */
+#define HAS_ERROR                                                                                  \
+    (1u << EXC_DF | 1u << EXC_TS | 1u << EXC_NP | 1u << EXC_SS | 1u << EXC_GP | 1u << EXC_PF |     \
+     1u << EXC_AC)
 /* Is RIP in the program, and not in a handler? */
 bool guest_in_code(const struct guest *g);
 /* A device writes: one to four bytes, up to 15 behind RIP, become PUSHF each; which ones, `how`

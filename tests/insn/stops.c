@@ -75,18 +75,16 @@ static bool run_program(struct stops *s, u64 number, u64 *stops)
                 return false;
             pos = next;
         }
-        if (device) {
-            u8 how = (u8)(rng_u64(&writes) & 0x33);
-            while (part < end && !guest_in_code(s->stepped))
-                guest_go(s->stepped, ++part);
-            guest_go(s->stopped, part);
-            guest_go(s->straight, part);
-            for (unsigned i = 0; i < 3; i++)
-                guest_device(all[i], how);
-        }
+        while (device && part < end && !guest_in_code(s->stepped))
+            guest_go(s->stepped, ++part);
+        guest_go(s->stopped, part);
         guest_go(s->straight, part);
-        for (unsigned i = 0; i < 3; i++)
+        u8 how = (u8)(rng_u64(&writes) & 0x33);
+        for (unsigned i = 0; i < 3; i++) {
+            if (device)
+                guest_device(all[i], how);
             guest_external(all[i]);
+        }
         if (engine_count(guest_engine(all[0])) < part)
             pos = end; /* it came to an end of its own */
         else
