@@ -13,14 +13,15 @@ rm -rf "$work"
 mkdir -p "$work/files/bench"
 
 say "programs: compiling"
-install -m 644 $here/*.py $here/*.lua $here/*.js $here/*.pl $here/*.java "$work/files/bench/"
+install -m 644 $here/*.py $here/*.lua $here/*.js $here/*.pl $here/*.java $here/*.jq "$work/files/bench/"
 install -m 755 $here/run "$work/files/bench/"
 $here/generate.py c >"$work/files/bench/program.c"
 $here/generate.py sql >"$work/files/bench/rows.sql"
+$here/generate.py git >"$work/files/bench/history"
 gcc -std=gnu11 -O2 -Wall -Wextra $werror -s -o "$work/files/bench/crypto" $here/crypto.c -lcrypto
 
 say "programs: downloading and unpacking packages"
-unpacked dash,coreutils,gcc,libc6-dev,python3,openssl,sqlite3,luajit,nodejs,perl,xz-utils,default-jdk-headless \
+unpacked dash,coreutils,gcc,libc6-dev,python3,openssl,sqlite3,luajit,nodejs,perl,xz-utils,default-jdk-headless,ripgrep,gojq,git \
     --dpkgopt='path-exclude=/usr/lib/jvm/*/jmods/*' --dpkgopt='path-exclude=*lto-dump*'
 mkdir "$work/tree"
 tar -x -f "$work/root.tar" -C "$work/tree" --no-same-owner --exclude='./dev/*'

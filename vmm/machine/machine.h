@@ -70,7 +70,7 @@ struct run_limits {
     pos_t stop_at;   /* NEVER for none */
     vns_t stop_time; /* RUN_STOP also waits for this virtual time; 0: does not matter */
     pos_t pause_at;  /* RUN_STOP here in any case; 0: none */
-    u64 slice;       /* most positions between two calls of take(); 0: default (1,000,000) */
+    u64 slice;       /* most positions between two calls of take(); 0: default (4,000,000) */
 };
 
 struct run_end {

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""generate.py c|sql: what `bench.py --part real` compiles and what it feeds to SQLite, perl and xz; the
-same bytes everywhere, so of a generator of our own."""
+"""generate.py c|sql|git: what `bench.py --part real` compiles, what it feeds to SQLite, perl, xz, ripgrep and gojq,
+and a history that git imports; the same bytes everywhere, so of a generator of our own."""
 import sys
 
 FUNCTIONS = 185  # some 3,000 lines
 ROWS = 100_000
+FILES, COMMITS = 150, 900
 WORDS = ("amber bolt cedar delta ember fjord grain harbor inlet jasper kettle lumen marble nectar "
          "orchid pewter quartz ridge saddle timber umbra velvet willow yonder zephyr").split()
 
@@ -129,4 +130,29 @@ def sql_file():
     yield "PRAGMA integrity_check;"
 
 
-sys.stdout.writelines(line + "\n" for line in {"c": c_file, "sql": sql_file}[sys.argv[1]]())
+def git_stream():
+    """For git fast-import: files of 20 to 200 lines, of which each commit changes some in one to four files."""
+    r = Random(2005)
+
+    def line():
+        return " ".join(r.of(WORDS) for _ in range(3 + r.below(9)))
+
+    files = [[line() for _ in range(20 + r.below(180))] for _ in range(FILES)]
+    for n in range(COMMITS):
+        changed = range(FILES) if n == 0 else sorted({r.below(FILES) for _ in range(1 + r.below(4))})
+        text = f"{line()}\n\n{line()}"
+        yield "commit refs/heads/main"
+        yield f"committer {r.of(WORDS)} <nobody@example.org> {1_100_000_000 + n * 3600} +0000"
+        yield f"data {len(text)}"
+        yield text
+        for k in changed:
+            for _ in range(1 + r.below(6)):
+                at = r.below(len(files[k]))
+                files[k][at:at + r.below(3)] = [line() for _ in range(r.below(3))]
+            text = "\n".join([*files[k], "end"])
+            yield f"M 100644 inline {WORDS[k % 12]}/{WORDS[k % 23]}{k}"
+            yield f"data {len(text)}"
+            yield text
+
+
+sys.stdout.writelines(line + "\n" for line in {"c": c_file, "sql": sql_file, "git": git_stream}[sys.argv[1]]())

@@ -1,8 +1,8 @@
 /*
  * Helpers short enough to be inlined: flags of RFLAGS, SWAPGS, bases of FS and GS, PUSHF, the BT
  * family with a register index; SYSCALL and SYSRET (put_crossing.c), RCPPS and its like
- * (put_approx.c). Each does what its help_ function does, and leaves to it whatever is rare. To add
- * one: its put_ function, and its line in INLINED.
+ * (put_approx.c), REP MOVS and STOS (put_string.c). Each does what its help_ function does, and
+ * leaves to it whatever is rare. To add one: its put_ function, and its line in INLINED.
  */
 #include "tr.h"
 
@@ -10,8 +10,7 @@
 
 #include "cpu/x86/mode.h"
 
-/* op byte gs:[rflags + byte], imm: /1 or, /4 and, /0 test with opcode f6 */
-static void put_rflags(struct tr *t, u8 op, int digit, unsigned byte, u8 imm)
+void put_rflags(struct tr *t, u8 op, int digit, unsigned byte, u8 imm)
 {
     e1(&t->e, 0x65);
     e1(&t->e, op);
@@ -326,6 +325,7 @@ static bool shows_position(const struct dbt *d, const struct insn *in)
     X(fsgsbase, NULL, false)                                                                       \
     X(syscall, enters_kernel, true)                                                                \
     X(sysret, leaves_kernel, true)                                                                 \
+    X(string, has_string, false)                                                                   \
     X(approx, has_approx, false)
 
 #define X(name, when, ends) extern helper_fn help_##name;

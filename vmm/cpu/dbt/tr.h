@@ -275,7 +275,13 @@ void put_approx(struct tr *t, unsigned i);
 void put_approx_cold(struct tr *t, const struct cold *c);
 void approx_slots_fill(struct dbt *d);
 
-/* inlined.c: RFLAGS, of which AX has the arithmetic flags, without RF and VM, into a dword of `to`.
+/* put_string.c */
+bool has_string(const struct dbt *d, const struct insn *in);
+void put_string(struct tr *t, unsigned i);
+
+/* inlined.c: op byte gs:[rflags + byte], imm; /1 or, /4 and, /0 test with opcode f6. */
+void put_rflags(struct tr *t, u8 op, int digit, unsigned byte, u8 imm);
+/* RFLAGS, of which AX has the arithmetic flags, without RF and VM, into a dword of `to`.
  * Clobbers RAX and flags. */
 void put_flags_image(struct emit *e, int to);
 
