@@ -17,7 +17,7 @@
 #include "emit.h"
 
 #define JC_SIZE     65536u
-#define SECOND_MOST 32 /* of so many finds in jc2 one gets the place in jc */
+#define SECOND_MOST 128 /* of so many finds in jc2 one gets the place in jc */
 #define JC_PAGES    65536u
 
 #define BLOCK_MAX    64     /* instructions */
