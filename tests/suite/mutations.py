@@ -179,6 +179,13 @@ MUTATIONS = (
     ("SYSCALL is not told of another SFMASK", "vmm/cpu/x86/msr.c", "if (p == &c->sfmask)\n            mmu_crossing_changed(d);", ""),
     ("PUSHF and SYSCALL save no DF", DBT + "inlined.c", "~(u32)(FL_ARITH | FL_RF | FL_VM)", "~(u32)(FL_ARITH | FL_RF | FL_VM | FL_DF)"),
     ("SYSRET looks at no TF", DBT + "put_crossing.c", "R11, FL_TF | FL_AC);", "R11, 0);"),
+    ("REP goes forwards, whatever DF says", DBT + "put_string.c", "FL_DF >> 8", "0"),
+    ("REP runs beyond the budget", DBT + "put_string.c", "put_leave_if(t, &out, 0xc); ", ""),
+    ("REP takes one position", DBT + "put_string.c", "e_gs(e, 1, 0x29, s2, NOREG, 1, tr_part(t)); ", ""),
+    ("REP writes where it may read", DBT + "put_string.c", "put_end(t, &out, RDI, (unsigned)size, true);",
+     "put_end(t, &out, RDI, (unsigned)size, false);"),
+    ("REP goes on behind the page", DBT + "put_string.c", "e_cmp_imm32(e, t->s1, PAGE_SIZE);", "e_cmp_imm32(e, t->s1, 2 * PAGE_SIZE);"),
+    ("a REP of nothing does what it can", DBT + "put_string.c", "put_leave_if(t, &out, 7);  ", ""),
     ("SYSRET takes no interrupt that waited", DBT + "put_crossing.c", "OFF(c.want)); /* IF", "OFF(c.alone)); /* IF"),
 )
 # Those of the KVM engine, of which programs in the imitation have to tell.
@@ -194,6 +201,7 @@ KVM = (
 
 # ... of what counts for the guest's performance counters.
 COUNTER_MUTATIONS = (
+    ("REP's iterations are instructions", DBT + "put_string.c", "e_gs(e, 1, 0x01, s2, NOREG, 1, OFF(c.pmu.not_insns));", ""),
     ("a run goes beyond an overflow that interrupts", X86 + "run.c",
      "MIN(end - position(d), pmu_distance(d))", "(end - position(d))"),
     ("a run does not come back where the ring changes", X86 + "pmu.c", "p->again = p->again || p->by_ring;", ""),

@@ -10,21 +10,13 @@
 
 #include "cpu/x86/mode.h"
 
-void put_rflags(struct tr *t, u8 op, int digit, unsigned byte, u8 imm)
-{
-    e1(&t->e, 0x65);
-    e1(&t->e, op);
-    e_modrm(&t->e, digit, NOREG, NOREG, 1, (i32)(OFF(c.cpu.rflags) + byte));
-    e1(&t->e, imm);
-}
-
 static void put_flag_change(struct tr *t, unsigned i, u32 flag, bool set)
 {
     unsigned byte = flag >= 0x10000 ? 2 : 1;
     u8 bit = (u8)(flag >> 8 * byte);
     if (t->live[i])
         put_save_flags(t);
-    put_rflags(t, 0x80, set ? 1 : 4, byte, set ? bit : (u8)~bit);
+    tr_rflags(t, 0x80, set ? 1 : 4, byte, set ? bit : (u8)~bit);
     if (t->live[i])
         put_restore_flags(t);
 }
@@ -35,9 +27,9 @@ static void put_sti(struct tr *t, unsigned i)
     struct emit *e = &t->e;
     if (t->live[i])
         put_save_flags(t);
-    put_rflags(t, 0xf6, 0, 1, FL_IF >> 8);
+    tr_rflags(t, 0xf6, 0, 1, FL_IF >> 8);
     u8 *was = e_jcc(e, 5); /* jnz: nothing changes */
-    put_rflags(t, 0x80, 1, 1, FL_IF >> 8);
+    tr_rflags(t, 0x80, 1, 1, FL_IF >> 8);
     e_load(e, t->s1, OFF(part));
     for (size_t k = 1; k < BUDGET_PARTS; k++)
         e_gs(e, 1, 0x03, t->s1, NOREG, 1, OFF(part) + 8 * k);

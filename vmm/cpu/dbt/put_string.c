@@ -1,7 +1,7 @@
 /*
  * REP MOVS and REP STOS inside pages of which the TLB has entries: the host's own instruction does
  * all of it, whose order, overlaps and all, is the guest's. What crosses a page, goes backwards,
- * misses the TLB or has no iterations is help_string()'s, and so is one that comes to a stop: each
+ * misses the TLB or has no iterations is x86/string.c's, and so is one that comes to a stop: each
  * iteration is a position.
  */
 #include "tr.h"
@@ -27,7 +27,7 @@ bool has_string(const struct dbt *d, const struct insn *in)
 /* Leaves by the one exit of the instruction, which is behind its checks: `out` is the jumps there.
  */
 struct leave {
-    u8 *at[7];
+    u8 *at[5];
     unsigned n;
 };
 
@@ -37,7 +37,9 @@ static void put_leave_if(struct tr *t, struct leave *out, int cond)
     out->at[out->n++] = e_jcc(&t->e, cond);
 }
 
-/* s1 = where the host has the end of RCX elements at the address in reg. */
+/* s1 = where the host has the end of RCX elements at the address in reg, if they are in one page of
+ * which there is an entry. What differs from another tag differs by a page at least and, as both
+ * are of one place, in no bit of that place but the lowest, so that nothing wraps around. */
 static void put_end(struct tr *t, struct leave *out, int reg, unsigned size, bool write)
 {
     struct emit *e = &t->e;
@@ -45,11 +47,9 @@ static void put_end(struct tr *t, struct leave *out, int reg, unsigned size, boo
     e_mov(e, t->s1, reg);
     e_gs(e, 1, 0x33, t->s1, t->s2, 1,
          tlb + (write ? offsetof(struct tlb_entry, wtag) : offsetof(struct tlb_entry, rtag)));
-    e_cmp_imm32(e, t->s1, PAGE_SIZE - 1);
-    put_leave_if(t, out, 7); /* ja: a miss */
     e_lea(e, t->s1, t->s1, RCX, (int)size, 0);
     e_cmp_imm32(e, t->s1, PAGE_SIZE);
-    put_leave_if(t, out, 7);
+    put_leave_if(t, out, 7); /* ja: in another page, or a miss */
     e_gs(e, 1, 0x03, t->s1, t->s2, 1, tlb + offsetof(struct tlb_entry, host));
 }
 
@@ -71,7 +71,7 @@ void put_string(struct tr *t, unsigned i)
     int s1 = t->s1, s2 = t->s2, size = (int)element(in);
     struct leave out = {.n = 0};
     put_saved(t, t->live[i] != 0);
-    put_rflags(t, 0xf6, 0, 1, FL_DF >> 8);
+    tr_rflags(t, 0xf6, 0, 1, FL_DF >> 8);
     put_leave_if(t, &out, 5); /* jne */
     /* s2 = how many positions more than an instruction's. Of none that is -1. */
     e_lea(e, s2, RCX, NOREG, 1, -1);

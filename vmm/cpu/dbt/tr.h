@@ -190,6 +190,15 @@ static inline void tr_put_id(struct tr *t, size_t off, u32 id)
     e_note(&t->e, t->e.p - 4, RELOC_ID);
 }
 
+/* op byte gs:[rflags + byte], imm: /1 or, /4 and, /0 test with opcode f6 */
+static inline void tr_rflags(struct tr *t, u8 op, int digit, unsigned byte, u8 imm)
+{
+    e1(&t->e, 0x65);
+    e1(&t->e, op);
+    e_modrm(&t->e, digit, NOREG, NOREG, 1, (i32)(OFF(c.cpu.rflags) + byte));
+    e1(&t->e, imm);
+}
+
 /* Counts all that the instructions before n count, where the block is left there (run.c does so
  * where it is left for C). Clobbers s2; flags stay. */
 void put_passed(struct tr *t, unsigned n);
@@ -279,9 +288,7 @@ void approx_slots_fill(struct dbt *d);
 bool has_string(const struct dbt *d, const struct insn *in);
 void put_string(struct tr *t, unsigned i);
 
-/* inlined.c: op byte gs:[rflags + byte], imm; /1 or, /4 and, /0 test with opcode f6. */
-void put_rflags(struct tr *t, u8 op, int digit, unsigned byte, u8 imm);
-/* RFLAGS, of which AX has the arithmetic flags, without RF and VM, into a dword of `to`.
+/* inlined.c: RFLAGS, of which AX has the arithmetic flags, without RF and VM, into a dword of `to`.
  * Clobbers RAX and flags. */
 void put_flags_image(struct emit *e, int to);
 
