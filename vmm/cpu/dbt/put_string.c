@@ -53,15 +53,11 @@ static void put_end(struct tr *t, struct leave *out, int reg, unsigned size, boo
     e_gs(e, 1, 0x03, t->s1, t->s2, 1, tlb + offsetof(struct tlb_entry, host));
 }
 
-/* The host's, of registers that have addresses of its own. */
+/* The guest's own bytes, of registers that have the host's addresses. */
 static void put_repeated(struct emit *e, const struct insn *in)
 {
     e1(e, 0xf3);
-    if (in->opsize == 2 && in->opcode & 1)
-        e1(e, 0x66);
-    if (in->opsize == 8 && in->opcode & 1)
-        e1(e, 0x48);
-    e1(e, in->opcode);
+    put_copy(e, in);
 }
 
 void put_string(struct tr *t, unsigned i)
