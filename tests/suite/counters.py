@@ -257,9 +257,10 @@ def options(t):
 
 # rr's, which take too long for all of them to be run each time.
 RR_COUNT = 1566
-# `chown` wants a group beside its own.
+# `chown` wants a group beside its own; Debian 12's lldb looks for its Python module where it is not.
 RR_TESTS = """mount -t tmpfs log /rr/obj/Testing
 cd /rr/obj
+export PYTHONPATH=$(echo /usr/lib/llvm-*/lib/python3.*/dist-packages)
 ctest -N | tail -n 1
 /usr/bin/setpriv --groups 0 ctest --timeout 700 --output-on-failure -I %s || echo some failed
 """
