@@ -476,6 +476,7 @@ static void drop_block(struct dbt *d, u32 i)
     hash_drop(d->code, &d->code->blocks[i]);
     jc_drop_block_everywhere(d, i);
     d->code->blocks[i].dead = 1;
+    d->code->region[region_of_block(d->code, i)].dead++;
 }
 
 /* A link into the region is as it was before it was made: it goes to `to`. */

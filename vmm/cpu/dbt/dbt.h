@@ -145,6 +145,7 @@ struct region {
     u32 end;  /* number after its last block's, unless it is being filled */
     u32 gen;  /* of what is in it: another whenever it is begun anew */
     u32 uses; /* times that a block of it was looked up, of late */
+    u32 dead; /* of its blocks, so many */
 };
 
 /* Bits of code_page.map from offset `first` to `last` in the page. */

@@ -14,10 +14,13 @@
 #include "cache.h"
 
 #include <errno.h>
+#include <sys/mman.h>
 
 /* Fewer: more is dropped at once. More: a block fits less well into what is left of a small one. */
 #define REGIONS_MIN 16
 #define DRAWN       4
+/* One of so many blocks may be alive in a region that is emptied although there are fresh ones. */
+#define DEAD_BUT 8
 /* Eighths of a region: what was measured of boots and programs. */
 #define COLD_SHARE 4
 
@@ -56,7 +59,7 @@ static void enter(struct dbt *d, unsigned r)
     k->nrelocs = MAX(1u, (u32)r << (k->region_shift - RELOC_BYTES_SHIFT));
     k->relocs_end = (u32)(r + 1) << (k->region_shift - RELOC_BYTES_SHIFT);
     k->region[r].gen = ++k->gen;
-    k->region[r].uses = 0;
+    k->region[r].uses = k->region[r].dead = 0;
 }
 
 void regions_reset(struct dbt *d)
@@ -137,6 +140,25 @@ static void empty(struct dbt *d, unsigned r)
     d->c.st.code_evictions++;
 }
 
+/* A filled region whose blocks are dead but for a few; nregions: there is none. */
+static unsigned mostly_dead(const struct code *k)
+{
+    for (unsigned r = 0; r < k->nfilled; r++) {
+        u32 n = region_end(k, r) - region_first(k, r);
+        if (r != k->now && n - k->region[r].dead <= n / DEAD_BUT)
+            return r;
+    }
+    return k->nregions;
+}
+
+/* The writable mapping's pages: of what is full few are needed again, for links, and each counts
+ * as resident memory once more. */
+static void let_go(struct code *k)
+{
+    if (k->rw != k->rx)
+        (void)madvise(k->rw, (size_t)k->nfilled << k->region_shift, MADV_DONTNEED); /* or they stay */
+}
+
 void regions_reserve(struct dbt *d, unsigned insns)
 {
     struct code *k = d->code;
@@ -144,10 +166,13 @@ void regions_reserve(struct dbt *d, unsigned insns)
                k->cold_used + (insns + 1) * INSN_COLD <= k->cold_end && k->nblocks < k->block_end &&
                k->ninsn_off + insns <= k->insn_end))
         return;
-    unsigned next = k->nfilled;
+    unsigned next = mostly_dead(k);
     k->region[k->now].end = k->nblocks;
+    let_go(k);
     if (next < k->nregions) {
-        k->nfilled++;
+        empty(d, next);
+    } else if (k->nfilled < k->nregions) {
+        next = k->nfilled++;
     } else {
         next = least_used(k);
         empty(d, next);
