@@ -271,6 +271,11 @@ static size_t insn_off_bytes(const struct code *k)
     return sizeof(struct insn_off) * (k->size >> INSN_BYTES_SHIFT);
 }
 
+static size_t links_bytes(const struct code *k)
+{
+    return sizeof(struct link) * (k->size >> LINK_BYTES_SHIFT);
+}
+
 static size_t relocs_bytes(const struct code *k)
 {
     return sizeof(struct reloc) * (k->size >> RELOC_BYTES_SHIFT);
@@ -332,9 +337,11 @@ int cache_init(struct dbt *d, u64 bytes, bool copied, struct err *err)
     k->block_hash = map(sizeof(u32) * hash_size(k));
     k->pages = map(sizeof(struct code_page) * k->npages);
     k->insn_off = map(insn_off_bytes(k));
+    k->links = map(links_bytes(k));
     k->relocs = map(relocs_bytes(k));
     k->alike = map(sizeof(u32) * hash_size(k));
-    if (!k->blocks || !k->block_hash || !k->pages || !k->insn_off || !k->relocs || !k->alike)
+    if (!k->blocks || !k->block_hash || !k->pages || !k->insn_off || !k->links || !k->relocs ||
+        !k->alike)
         return err_set(err, -ENOMEM, "out of memory for the translator's tables");
     return 0;
 }
@@ -365,6 +372,8 @@ void cache_fini(struct dbt *d)
         munmap(k->pages, sizeof(struct code_page) * k->npages);
     if (k->insn_off)
         munmap(k->insn_off, insn_off_bytes(k));
+    if (k->links)
+        munmap(k->links, links_bytes(k));
     if (k->relocs)
         munmap(k->relocs, relocs_bytes(k));
     if (k->alike)
@@ -413,15 +422,14 @@ void cache_link(struct dbt *d, struct block *b)
         b->page2_next = page_add(d, b->phys2, bi | SECOND_PAGE);
 }
 
-void link_to(struct dbt *d, struct block *b, unsigned slot, const struct block *to)
+void link_to(struct dbt *d, struct block *b, const struct link *l, const struct block *to)
 {
-    CHECK(slot < ARRAY_SIZE(b->link_patch) && b->link_patch[slot] > b->code &&
-              b->link_patch[slot] < d->code->size && to->code < d->code->size,
-          "link %u of the block at %llx to %llx", slot, (unsigned long long)b->lin,
+    CHECK(l && l->patch > b->code && l->patch < d->code->size && to->code < d->code->size,
+          "a link of the block at %llx to %llx", (unsigned long long)b->lin,
           (unsigned long long)to->lin);
-    u32 from = b->link_patch[slot], dest = to->code;
-    if (b->link_inner[slot] && b->loaded == to->loaded && b->spilled == to->spilled) {
-        from = b->link_inner[slot];
+    u32 from = l->patch, dest = to->code;
+    if (l->inner && b->loaded == to->loaded && b->spilled == to->spilled) {
+        from = l->inner;
         dest = to->inner;
     }
     *(i32 *)(void *)(d->code->rw + from) = (i32)dest - (i32)(from + 4);
@@ -455,13 +463,15 @@ void cache_replace(struct dbt *d, struct block *b, struct block *by)
         e = e & SECOND_PAGE ? o->page2_next : o->page_next;
         if (o->mode != b->mode || (o->lin ^ b->lin) >= PAGE_SIZE || o->phys2)
             continue;
-        for (unsigned k = 0; k < LINKS_MAX; k++)
-            if (!(o->plains >> k & 1) && o->link_patch[k] &&
-                o->link_target[k] == (b->lin & (PAGE_SIZE - 1)))
-                link_to(d, o, k, by);
+        for (unsigned i = 0; i < o->nlinks; i++) {
+            const struct link *l = &d->code->links[o->links + i];
+            if (!l->plain && l->target == (b->lin & (PAGE_SIZE - 1)))
+                link_to(d, o, l, by);
+        }
     }
-    if (by->link_patch[LINK_PLAIN])
-        link_to(d, by, LINK_PLAIN, b);
+    const struct link *plain = block_link(d->code, by, LINK_PLAIN);
+    if (plain)
+        link_to(d, by, plain, b);
 }
 
 static void forget_page(struct dbt *d, u64 index)
@@ -483,17 +493,18 @@ static void drop_block(struct dbt *d, u32 i)
 static void unlink_from(struct code *k, u32 patch, u32 to, unsigned region)
 {
     i32 *rel = (i32 *)(void *)(k->rw + patch);
-    if (patch && region_of_code(k, patch + 4 + (u32)*rel) == region)
+    if (region_of_code(k, patch + 4 + (u32)*rel) == region)
         *rel = (i32)(to - (patch + 4));
 }
 
 static void unlink_block(struct code *k, struct block *b, unsigned region)
 {
     b->linked &= ~(1u << region);
-    for (unsigned s = 0; s < LINKS_MAX; s++) {
-        u32 patch = b->link_patch[s];
-        unlink_from(k, b->link_inner[s], b->link_inner[s] + 4, region);
-        unlink_from(k, patch, b->link_exit[s], region);
+    for (unsigned i = 0; i < b->nlinks; i++) {
+        const struct link *l = &k->links[b->links + i];
+        if (l->inner)
+            unlink_from(k, l->inner, l->inner + 4, region);
+        unlink_from(k, l->patch, l->exit, region);
     }
 }
 

@@ -9,8 +9,8 @@ int cache_init(struct dbt *d, u64 bytes, bool copied, struct err *err);
 /* Once translate_common() has put what stays: empty. */
 void cache_begin(struct dbt *d);
 void cache_fini(struct dbt *d);
-/* Makes the branch `slot` of block b jump to another of its page. */
-void link_to(struct dbt *d, struct block *b, unsigned slot, const struct block *to);
+/* Makes a branch of block b jump to another of its page. */
+void link_to(struct dbt *d, struct block *b, const struct link *l, const struct block *to);
 void cache_flush(struct core *c);
 /* Drops the jump caches' entries of a block. */
 void jc_drop_block_everywhere(struct dbt *d, u32 number);

@@ -154,17 +154,19 @@ static u32 moved(u32 offset, const struct copied *h, const struct move *m)
 /* The copy's links go nowhere yet. */
 static void unlink(struct code *k, struct block *b, const struct copied *h, const struct move *m)
 {
+    const struct link *from = &k->links[b->links];
     b->linked = 0;
-    for (unsigned s = 0; s < LINKS_MAX; s++) {
-        if (b->link_inner[s]) {
-            b->link_inner[s] = moved(b->link_inner[s], h, m);
-            memset(k->rw + b->link_inner[s], 0, 4);
-        }
-        if (b->link_patch[s]) {
-            b->link_patch[s] = moved(b->link_patch[s], h, m);
-            b->link_exit[s] = moved(b->link_exit[s], h, m);
-            u32 rel = b->link_exit[s] - (b->link_patch[s] + 4);
-            memcpy(k->rw + b->link_patch[s], &rel, 4);
+    b->links = k->nlinks;
+    for (unsigned i = 0; i < b->nlinks; i++) {
+        struct link *l = &k->links[k->nlinks++];
+        *l = from[i];
+        l->patch = moved(l->patch, h, m);
+        l->exit = moved(l->exit, h, m);
+        u32 rel = l->exit - (l->patch + 4);
+        memcpy(k->rw + l->patch, &rel, 4);
+        if (l->inner) {
+            l->inner = moved(l->inner, h, m);
+            memset(k->rw + l->inner, 0, 4);
         }
     }
 }

@@ -53,6 +53,17 @@ enum exit_kind {
 #define LINK_SIDE  3
 #define LINKS_MAX  8
 
+/* A branch that may be patched to go straight to a block of the same page. */
+struct link {
+    u32 patch;  /* offset of the rel32 */
+    u32 inner;  /* ... of one that jumps to `inner` of a block with the same `loaded` and `spilled`;
+                   0 none */
+    u32 exit;   /* where it goes while it is not linked */
+    u16 target; /* page offset */
+    u8 slot;
+    bool plain; /* to a plain translation */
+};
+
 struct block {
     u64 lin;
     u64 phys, phys2; /* phys2: of the next page, into which its one instruction goes; 0 none */
@@ -61,15 +72,16 @@ struct block {
     u32 inner; /* after the prologue */
     u32 ient;  /* entry for indirect jumps: r10 = target, verified */
     u32 hash_next, page_next, page2_next;
-    u32 linked;    /* a bit for each region that a link of it goes to */
-    u32 insns;     /* index into insn_off: n pairs */
-    u16 n;         /* instructions, a final one left to exec() included */
-    u8 count;      /* what the budget check takes: without that final one */
-    u8 check_at;   /* the budget check comes before this instruction */
-    u16 loaded;    /* stolen guest registers that are in host registers inside the block */
-    u16 spilled;   /* guest registers whose host register is scratch inside the block */
+    u32 linked;  /* a bit for each region that a link of it goes to */
+    u32 insns;   /* index into insn_off: n pairs */
+    u32 links;   /* index into links */
+    u16 n;       /* instructions, a final one left to exec() included */
+    u8 count;    /* what the budget check takes: without that final one */
+    u8 check_at; /* the budget check comes before this instruction */
+    u16 loaded;  /* stolen guest registers that are in host registers inside the block */
+    u16 spilled; /* guest registers whose host register is scratch inside the block */
+    u8 nlinks;
     bool dead;     /* its page was written */
-    u8 plains;     /* a bit for each link to a plain translation */
     u8 failed;     /* guards, so often, and no plain translation was made */
     bool plain;    /* found only by a guard that failed (guard.c) */
     bool hot;      /* goes on over branches, or would not gain by it (path.c) */
@@ -79,11 +91,6 @@ struct block {
     u16 low, size; /* of the page: offset and bytes within which its guest code is */
     u16 live;      /* arithmetic flags, where it begins */
     u16 looked;    /* where the bytes end that it was made from: more, for the flags' sake */
-    u32 link_patch[LINKS_MAX];  /* offsets of the rel32 to patch; 0 none */
-    u32 link_inner[LINKS_MAX];  /* ... that jump to `inner` of a block with the same `loaded` and
-                                   `spilled` */
-    u32 link_exit[LINKS_MAX];   /* where they go while they are not linked */
-    u16 link_target[LINKS_MAX]; /* page offsets */
 };
 
 /* What translated code of that mode counts for the guest's counters: bits of enum signal. */
@@ -141,6 +148,7 @@ struct code_page {
 #define BLOCK_BYTES_SHIFT 8
 #define INSN_BYTES_SHIFT  5
 #define RELOC_BYTES_SHIFT 4
+#define LINK_BYTES_SHIFT  6
 struct region {
     u32 end;  /* number after its last block's, unless it is being filled */
     u32 gen;  /* of what is in it: another whenever it is begun anew */
@@ -179,19 +187,21 @@ struct code {
     u64 npages;
     struct code_page *pages;
     struct insn_off *insn_off;
+    struct link *links;
     struct reloc *relocs;
     u32 *alike; /* by a hash of physical address and mode: what to copy, perhaps */
     /* Where the region `now` goes on, and what limits it. Code that seldom runs (a miss of the TLB,
      * exits, single instructions) has a part of its own: what runs is near to what runs. */
     unsigned now;
-    u32 used, cold_used, nblocks, ninsn_off, nrelocs;
-    u32 code_end, cold_end, block_end, insn_end, relocs_end;
+    u32 used, cold_used, nblocks, ninsn_off, nlinks, nrelocs;
+    u32 code_end, cold_end, block_end, insn_end, links_end, relocs_end;
     /* regions.c */
     unsigned region_shift; /* log2 of a region's bytes */
     unsigned nregions, nfilled;
     unsigned hash_bits;
     u32 random;
     u32 watched; /* a bit for each region of which one is emptied next */
+    u32 let_go;  /* nblocks, when the writable mapping's pages went */
     struct region region[REGIONS_MAX];
 };
 
@@ -211,6 +221,14 @@ static inline u32 region_first(const struct code *k, unsigned r)
 static inline u32 region_end(const struct code *k, unsigned r)
 {
     return r == k->now ? k->nblocks : k->region[r].end;
+}
+/* The link of a block in a slot; NULL: it has none there. */
+static inline struct link *block_link(const struct code *k, const struct block *b, unsigned slot)
+{
+    for (unsigned i = 0; i < b->nlinks; i++)
+        if (k->links[b->links + i].slot == slot)
+            return &k->links[b->links + i];
+    return NULL;
 }
 /* As long as it is the same, so is the block. */
 static inline u32 block_gen(const struct code *k, const struct block *b)

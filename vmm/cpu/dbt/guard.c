@@ -488,14 +488,12 @@ void put_middle_guards(struct tr *t, unsigned i)
 static void put_to_plain(struct tr *t, u64 lin, unsigned slot)
 {
     struct emit *e = &t->e;
-    struct block *b = t->b;
     put_block_epilogue(t);
     u8 *at = e_jmp(e);
     e_fix(e, at, e->p);
-    b->plains |= (u8)(1u << slot);
-    b->link_target[slot] = lin & (PAGE_SIZE - 1);
-    b->link_patch[slot] = (u32)(at - t->d->code->rw);
-    b->link_exit[slot] = (u32)(e->p - t->d->code->rw);
+    struct link *l = tr_link(t, at, lin, slot);
+    l->plain = true;
+    l->exit = (u32)(e->p - t->d->code->rw);
     put_exit(t, EXIT_ID(t->bi, slot, X_PLAIN));
 }
 

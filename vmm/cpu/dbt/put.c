@@ -60,11 +60,22 @@ bool tr_linkable(const struct tr *t, u64 target)
            !icache_crosses(&t->d->c, t->at->page, target & (PAGE_SIZE - 1));
 }
 
-/* The rel32 at `at` is the link to an address in the page. */
-static void note_link(struct tr *t, u8 *at, u64 target, unsigned slot)
+struct link *tr_link(struct tr *t, const u8 *at, u64 target, unsigned slot)
 {
-    t->b->link_target[slot] = target & (PAGE_SIZE - 1);
-    t->b->link_patch[slot] = (u32)(at - t->d->code->rw);
+    struct code *k = t->d->code;
+    CHECK(k->nlinks < k->links_end && k->nlinks == t->b->links + t->b->nlinks && slot < LINKS_MAX,
+          "a link %u of the block at %llx", slot, (unsigned long long)t->lin);
+    struct link *l = &k->links[k->nlinks++];
+    *l = (struct link){
+        .patch = (u32)(at - k->rw), .target = target & (PAGE_SIZE - 1), .slot = (u8)slot};
+    t->b->nlinks++;
+    return l;
+}
+
+/* ... which leaves the block while it is not linked. `inner`: struct link. */
+static void put_link(struct tr *t, u8 *at, u32 inner, u64 target, unsigned slot)
+{
+    tr_link(t, at, target, slot)->inner = inner;
     tr_cold(t, (struct cold){.at = at, .kind = COLD_LINK, .id = EXIT_ID(t->bi, slot, X_LINK)});
 }
 
@@ -78,14 +89,15 @@ void put_edge(struct tr *t, u64 target, unsigned slot)
         return;
     }
     put_epilogue(e, t->loaded & t->wr, 0);
+    u32 inner = 0;
     if (t->loaded | t->spilled) {
         /* To a block with the same registers elsewhere: past its prologue, without the rest. */
         u8 *at = e_jmp(e);
         e_fix(e, at, e->p);
-        t->b->link_inner[slot] = (u32)(at - t->d->code->rw);
+        inner = (u32)(at - t->d->code->rw);
     }
     put_epilogue(e, 0, t->spilled);
-    note_link(t, e_jmp(e), target, slot);
+    put_link(t, e_jmp(e), inner, target, slot);
 }
 
 /* Target in s1. */
@@ -721,7 +733,7 @@ void put_jcc(struct tr *t, const struct insn *in, unsigned i)
     put_signals(t, pmu_way_signals(false, in->imm < 0));
     if (!(t->loaded | t->spilled) && tr_linkable(t, target) &&
         !(on_jump & block_signals(t->d->c.mode))) {
-        note_link(t, taken, target, 1);
+        put_link(t, taken, 0, target, 1);
         put_edge(t, next, 0);
         return;
     }

@@ -1,10 +1,10 @@
 /*
  * Room in the code cache. It is 16 to 31 equal regions, filled one after the other, each with its
- * share of the block table and of insn_off. When the last one is full, one is emptied for each that
- * is needed: the least used of a few drawn at random. A ring would do, but for what programs do
- * most: again and again the same, of which a ring has always dropped what comes next as soon as all
- * of it is a little more than the cache. What is used is seen because the jump cache forgets those
- * few when they are drawn.
+ * share of the block table, of insn_off and of links. When the last one is full, one is emptied for
+ * each that is needed: the least used of a few drawn at random. A ring would do, but for what
+ * programs do most: again and again the same, of which a ring has always dropped what comes next as
+ * soon as all of it is a little more than the cache. What is used is seen because the jump cache
+ * forgets those few when they are drawn.
  *
  * Nothing of this shows outside: the draw is a fixed sequence, and recordings are the same whatever
  * is in the cache. Blocks are dropped between runs of translated code only.
@@ -21,6 +21,8 @@
 #define DRAWN       4
 /* One of so many blocks may be alive in a region that is emptied although there are fresh ones. */
 #define DEAD_BUT 8
+/* Blocks, 4 MB of code. */
+#define LET_GO 16384
 /* Eighths of a region: what was measured of boots and programs. */
 #define COLD_SHARE 4
 
@@ -56,6 +58,8 @@ static void enter(struct dbt *d, unsigned r)
         k->block_end = MIN(k->block_end, k->nblocks + d->test_blocks);
     k->ninsn_off = (u32)r << (k->region_shift - INSN_BYTES_SHIFT);
     k->insn_end = (u32)(r + 1) << (k->region_shift - INSN_BYTES_SHIFT);
+    k->nlinks = (u32)r << (k->region_shift - LINK_BYTES_SHIFT);
+    k->links_end = (u32)(r + 1) << (k->region_shift - LINK_BYTES_SHIFT);
     k->nrelocs = MAX(1u, (u32)r << (k->region_shift - RELOC_BYTES_SHIFT));
     k->relocs_end = (u32)(r + 1) << (k->region_shift - RELOC_BYTES_SHIFT);
     k->region[r].gen = ++k->gen;
@@ -151,24 +155,27 @@ static unsigned mostly_dead(const struct code *k)
     return k->nregions;
 }
 
-/* The writable mapping's pages: of what is full few are needed again, for links, and each counts
- * as resident memory once more. */
+/* The writable mapping's pages go: of what was made long ago few are needed again, for links, and
+ * each counts as resident memory once more. */
 static void let_go(struct code *k)
 {
+    k->let_go = k->nblocks;
     if (k->rw != k->rx)
-        (void)madvise(k->rw, (size_t)k->nfilled << k->region_shift, MADV_DONTNEED); /* or they stay */
+        (void)madvise(k->rw, (size_t)k->nfilled << k->region_shift,
+                      MADV_DONTNEED); /* or they stay */
 }
 
 void regions_reserve(struct dbt *d, unsigned insns)
 {
     struct code *k = d->code;
+    if (UNLIKELY(k->nblocks - k->let_go >= LET_GO))
+        let_go(k);
     if (LIKELY(k->used + (insns + 1) * INSN_CODE <= k->code_end &&
                k->cold_used + (insns + 1) * INSN_COLD <= k->cold_end && k->nblocks < k->block_end &&
-               k->ninsn_off + insns <= k->insn_end))
+               k->ninsn_off + insns <= k->insn_end && k->nlinks + LINKS_MAX <= k->links_end))
         return;
     unsigned next = mostly_dead(k);
     k->region[k->now].end = k->nblocks;
-    let_go(k);
     if (next < k->nregions) {
         empty(d, next);
     } else if (k->nfilled < k->nregions) {

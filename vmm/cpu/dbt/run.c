@@ -366,7 +366,9 @@ static int run_block(struct dbt *d, struct block *b)
         d->c.st.exit_link++;
         b = exit_block(d, id);
         u32 gen = block_gen(d->code, b);
-        u64 target = (b->lin & ~(u64)(PAGE_SIZE - 1)) | b->link_target[i];
+        const struct link *l = block_link(d->code, b, i);
+        CHECK(l, "no link %u of the block at %llx", i, (unsigned long long)b->lin);
+        u64 target = (b->lin & ~(u64)(PAGE_SIZE - 1)) | l->target;
         d->c.cpu.rip = code_offset(&d->c, target);
         note_shadow(d);
         if (d->c.budget < FAST_MIN || d->c.kicked || b->dead)
@@ -379,16 +381,17 @@ static int run_block(struct dbt *d, struct block *b)
             to->phys - (b->phys & ~4095ull) < PAGE_SIZE) {
             CHECK(to->lin == target, "a link to %llx instead of %llx", (unsigned long long)to->lin,
                   (unsigned long long)target);
-            link_to(d, b, i, to);
+            link_to(d, b, l, to);
         }
         return DONE;
     }
     case X_PLAIN: {
         d->c.st.exit_plain++;
         b = exit_block(d, id);
-        CHECK(b->plains >> i & 1, "no guard has the link %u of the block at %llx", i,
+        const struct link *l = block_link(d->code, b, i);
+        CHECK(l && l->plain, "no guard has the link %u of the block at %llx", i,
               (unsigned long long)b->lin);
-        u64 in_page = PAGE_SIZE - 1, offset = b->link_target[i];
+        u64 in_page = PAGE_SIZE - 1, offset = l->target;
         struct code_at at = {.lin = (b->lin & ~in_page) | offset,
                              .phys = (b->phys & ~in_page) | offset,
                              .page = ram_page(d, b->phys),
@@ -410,7 +413,7 @@ static int run_block(struct dbt *d, struct block *b)
         CHECK(to, "no plain translation of the block at %llx", (unsigned long long)at.lin);
         cache_link(d, to);
         if (gen == block_gen(d->code, b))
-            link_to(d, b, i, to);
+            link_to(d, b, l, to);
         return DONE;
     }
     case X_IND:

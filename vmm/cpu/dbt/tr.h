@@ -319,6 +319,9 @@ void put_prologue(struct emit *e, u16 loaded, u16 spilled);
 void put_epilogue(struct emit *e, u16 loaded_written, u16 spilled);
 void put_block_epilogue(struct tr *t);
 void put_exit(struct tr *t, u32 id);
+/* Notes that the rel32 at `at` is the block's link `slot`, to an address in its page. The caller
+ * says what is more of it. */
+struct link *tr_link(struct tr *t, const u8 *at, u64 target, unsigned slot);
 bool tr_linkable(const struct tr *t, u64 target);
 void put_far_edge(struct tr *t, u64 target, unsigned idx);
 void put_edge(struct tr *t, u64 target, unsigned slot);

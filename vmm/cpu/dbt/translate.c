@@ -323,7 +323,7 @@ static void put_cold(struct tr *t, const struct cold *c)
     case COLD_MIDDLE: put_middle_cold(t, c); break;
     case COLD_APPROX: put_approx_cold(t, c); break;
     case COLD_LINK:
-        t->b->link_exit[EXIT_INDEX(c->id)] = (u32)(e->p - d->code->rw);
+        block_link(d->code, t->b, EXIT_INDEX(c->id))->exit = (u32)(e->p - d->code->rw);
         /* fall through */
     default: put_exit(t, c->id); break; /* link: the epilogue is done */
     }
@@ -412,6 +412,7 @@ static struct block *make_block(struct dbt *d, const struct code_at *at)
                         .phys = phys,
                         .phys2 = at->phys2,
                         .mode = d->c.mode,
+                        .links = d->code->nlinks,
                         .part = at->as ? at->as->part : t.bi % BUDGET_PARTS,
                         .plain = at->plain};
     t.loaded = t.use & STOLEN;
@@ -515,9 +516,12 @@ static void compare(struct dbt *d, const struct code_at *at, u32 used, u32 cold_
     struct block was = k->blocks[--k->nblocks];
     struct insn_off offs[BLOCK_MAX];
     memcpy(offs, k->insn_off + ninsn_off, sizeof(struct insn_off) * was.n);
+    struct link links[LINKS_MAX];
+    memcpy(links, k->links + was.links, sizeof(struct link) * was.nlinks);
     k->used = used;
     k->cold_used = cold_used;
     k->ninsn_off = ninsn_off;
+    k->nlinks = was.links;
     struct code_at here = *at;
     here.as = &was;
     struct block *b = make_block(d, &here);
@@ -534,7 +538,8 @@ static void compare(struct dbt *d, const struct code_at *at, u32 used, u32 cold_
               "a copy of the block at %llx differs, of what seldom runs, at +%zx",
               (unsigned long long)was.lin, i);
     CHECK(!memcmp(&was, b, sizeof(was)) &&
-              !memcmp(offs, k->insn_off + ninsn_off, sizeof(struct insn_off) * was.n),
+              !memcmp(offs, k->insn_off + ninsn_off, sizeof(struct insn_off) * was.n) &&
+              !memcmp(links, k->links + was.links, sizeof(struct link) * was.nlinks),
           "a copy of the block at %llx is described otherwise", (unsigned long long)was.lin);
     free(copied);
 }
