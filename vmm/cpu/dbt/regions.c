@@ -4,7 +4,8 @@
  * each that is needed: the least used of a few drawn at random. A ring would do, but for what
  * programs do most: again and again the same, of which a ring has always dropped what comes next as
  * soon as all of it is a little more than the cache. What is used is seen because the jump cache
- * forgets those few when they are drawn.
+ * forgets those few when they are drawn. A region whose blocks are dead but for a few goes before
+ * a fresh one is begun: a program that writes to its own code would fill all of them.
  *
  * Nothing of this shows outside: the draw is a fixed sequence, and recordings are the same whatever
  * is in the cache. Blocks are dropped between runs of translated code only.
