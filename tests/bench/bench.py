@@ -11,7 +11,6 @@ import re
 import resource
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 
@@ -28,7 +27,7 @@ import share
 import speed
 import travel
 import work
-from jobs import APPEND, LINUX, MEMORY, NOLOG, REPRISE, ROOT, TINY, info, qemu, record, run
+from jobs import APPEND, LINUX, MEMORY, NOLOG, REPRISE, ROOT, TINY, info, qemu, record, run, stats
 
 
 class Bench:
@@ -53,24 +52,6 @@ class Bench:
         """Median of the ratios of runs that were neighbours."""
         return statistics.median(x["cpu"] / y["cpu"]
                                  for x, y in zip(self.samples[a], self.samples[b]))
-
-
-def touched(path):
-    """Guest RAM that was touched: 2 MiB regions whose digest is not that of zeros, in MiB."""
-    out = subprocess.run([REPRISE, "events", "--json", path], stdout=subprocess.PIPE, check=True)
-    runs = []
-    for line in out.stdout.splitlines():
-        event = json.loads(line)
-        if event["type"] == "ram":
-            runs += event["regions"]
-    empty = max(runs, key=lambda r: r[0])[1]
-    return 2 * sum(n for n, digest in runs if digest != empty)
-
-
-def stats(argv):
-    return json.loads(subprocess.run([str(a) for a in argv], stdin=subprocess.DEVNULL,
-                                     stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                                     check=True).stdout)
 
 
 PARTS = {"travel": travel.measure, "server": lambda place, runs: server.measure(place), "gpu": gpu.measure, "kvm": kvm.measure,
@@ -153,8 +134,8 @@ def measure(b):
     row("recording / engine without a log", b.ratio("record", "no log"), "", 1.03, 3)
     row("replay / recording", b.ratio("replay", "record"), "", 1.05, 3)
     row("boot: log", facts["log_bytes"] / 1024, " KiB", 64, 1)
-    ram = touched(boot)
-    row("boot: guest RAM touched", ram, " MiB")
+    ram = stats([REPRISE, "replay", "--stats", "--json", boot])["stats"]["touched_bytes"] / 2**20
+    row("boot: guest RAM touched", round(ram), " MiB")
     row("boot: resident, beyond guest RAM touched", b.median("record", "rss") / 1024 - ram, " MiB",
         160, 0)
 

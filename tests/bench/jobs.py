@@ -60,6 +60,12 @@ def info(path):
                                      check=True).stdout)
 
 
+def stats(argv):
+    return json.loads(subprocess.run([str(a) for a in argv], stdin=subprocess.DEVNULL,
+                                     stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                     check=True).stdout)
+
+
 def qemu(place, append=APPEND, initrd=LINUX / "initrd", cpu="Nehalem", recorded=True, memory=MEMORY,
          disk=None):
     """Without -nodefaults its firmware waits for ever on a clock that sleep=off never advances. A recording

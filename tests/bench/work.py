@@ -11,13 +11,15 @@ import shutil
 import statistics
 import sys
 
-from jobs import LINUX, MEMORY, NOLOG, REPRISE, info, qemu, record, run
+from jobs import LINUX, MEMORY, NOLOG, REPRISE, info, qemu, record, run, stats
 from travel import say
 
 # Reprise's CPU model and QEMU's.
 MODELS = {"v2": ("x86-64-v2", "Nehalem"), "v3": ("x86-64-v3", "max")}
 COLUMNS = ("no log", "recorded", "replayed", "QEMU", "QEMU recorded")
 LIMIT = 3600  # seconds of any run; QEMU has been seen waiting for ever
+# What `replay --stats` tells apart, as the table has it; the rest is "else".
+SHARES = {"code": "code", "loop": "blocks", "translate": "translation", "step": "exec", "walk": "walks"}
 
 
 def host_has_avx2():
@@ -77,7 +79,7 @@ class Work:
 
     def __init__(self, place, runs, columns):
         self.place, self.runs, self.columns = pathlib.Path(place), runs, columns
-        self.samples, self.sums, self.counts, self.failed = {}, {}, {}, {}
+        self.samples, self.sums, self.counts, self.failed, self.looked = {}, {}, {}, {}, {}
         self.initrd = self.place / f"{self.name}.initrd"
         append_file(LINUX / "initrd", self.program, f"bin/{self.program.name}", self.initrd)
 
@@ -139,8 +141,25 @@ class Work:
                         raise
                     print(e, file=sys.stderr)
                     self.failed[work] = str(e).splitlines()[0]
+        good = [w for w in works if w[0] not in self.failed]
+        for work, model in jobs[:len(models)] + good:
+            say(f"{self.name} {work}, where its time goes")
+            self.looked[work, model] = self.look(self.argv(work, "replayed", model)[-1])
         say("")
-        return [w for w in works if w[0] not in self.failed]
+        return good
+
+    def look(self, recording):
+        """Of the last recording: what a replay was at, by its sampler, and memory, MiB."""
+        s = stats([REPRISE, "replay", "--stats", "--json", recording])["stats"]
+        return {"phases": s["samples"], "touched": s["touched_bytes"] / 2**20, "peak": s["peak_resident_bytes"] / 2**20}
+
+    def shares(self, work, model):
+        """In percent of the replay's CPU time, the boot's taken off."""
+        boot = self.looked["nothing", model]["phases"]
+        net = {p: max(0, n - boot[p]) for p, n in self.looked[work, model]["phases"].items()}
+        parts = {name: net[p] for p, name in SHARES.items()}
+        parts["else"] = sum(net.values()) - sum(parts.values())
+        return {name: 100 * n / max(1, sum(net.values())) for name, n in parts.items()}
 
     def round_of(self, work, model, turn):
         # Native first for its checksum; a replay has the last round's recording, if it must.
@@ -180,6 +199,9 @@ class Work:
         f["mips"] = f["instructions"] / f["cpu_s"]["recorded"] / 1e6
         f["log_bytes"] = median(self.net(work, model, "recorded", "log"))
         f["log_bytes_per_1000"] = 1000 * f["log_bytes"] / f["instructions"]
+        looked = self.looked[work, model]
+        f["touched_mib"], f["beyond_mib"] = looked["touched"], looked["peak"] - looked["touched"]
+        f["shares"] = self.shares(work, model)
         if "QEMU recorded" in self.columns:
             f["qemu_log_bytes"] = median(self.net(work, model, "QEMU recorded", "log"))
         return f
@@ -216,6 +238,13 @@ def lines_of_works(facts, columns, core=()):
         lines.append(f"{work:<14}{f['instructions'] / 1e6:>9.0f}{f['mips']:>7.0f}{f['log_bytes']:>9.0f} B"
                      f"{f['log_bytes_per_1000']:>10.5f}{qemu_log}   "
                      + ", ".join(f"{f['peak_mib'][c]:.0f}" for c in columns))
+    names = [*SHARES.values(), "else"]
+    lines += ["", "Where a replay's CPU time went, in percent, the boot's taken off; MiB of the guest's memory that were",
+              "touched, and what was resident beyond:",
+              f"{'workload':<14}" + "".join(f"{n:>13}" for n in names) + f"{'touched':>11}{'beyond':>9}"]
+    for work, f in facts.items():
+        lines.append(f"{work:<14}" + "".join(f"{f['shares'][n]:>13.1f}" for n in names) +
+                     f"{f['touched_mib']:>11.0f}{f['beyond_mib']:>9.0f}")
     return lines + [""]
 
 

@@ -50,6 +50,7 @@ def tiny(t):
                 tuple(rows[k][0] for k in ("interrupts delivered", "exceptions delivered",
                                            "accesses to ports of devices")), "what both counted")
         t.check(c["pio"] > 0 and c["careful"] > 0 and c["kvm_exits"] == 0, "counters")
+        t.check(1 << 15 < s["touched_bytes"] < min(s["peak_resident_bytes"], 16 << 20), "the guest's memory")
         t.check(0 < s["wall_ns"] and (1 << 20) < s["peak_resident_bytes"] < 1 << 30, "time and memory")
     t.lacks(json.dumps(json.loads(t.replay("mmio", "--json").out)), "stats")
     t.run(t.reprise, "replay", "--stats", "--to", "end", t.dir / "mmio", code=USAGE)

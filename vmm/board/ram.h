@@ -35,6 +35,8 @@ void ram_copied(const struct ram *ram, bool copied);
 /* True if no page of host memory [offset, offset + len) was ever touched, so that it is zero and
  * need not be read. False when that cannot be told. */
 bool ram_untouched(const struct ram *ram, u64 offset, u64 len);
+/* Bytes of its pages that were touched; 0: that cannot be told. */
+u64 ram_touched(const struct ram *ram);
 
 /*
  * The one translator of guest-physical addresses: a host pointer, or NULL unless the whole range

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "board/ram.h"
 #include "cmd/cmd.h"
 #include "host/clock.h"
 
@@ -124,6 +125,9 @@ static void print_run(const struct run_stats *s, struct machine *m, u64 log_byte
              machine_positions_name(m));
     line(out, "bytes of the log", text_grouped(log_bytes, value), what);
     line(out, "peak resident memory", text_bytes(s->peak, value), "");
+    u64 ram = ram_touched(machine_ram(m));
+    if (ram)
+        line(out, "the guest's memory that was touched", text_bytes(ram, value), "");
 }
 
 static void print_samples(const struct run_stats *s, FILE *out)
@@ -176,9 +180,10 @@ void stats_json(const struct run_stats *s, struct machine *m, u64 log_bytes, FIL
     fprintf(out,
             "{\"wall_ns\":%" PRIu64 ",\"cpu_ns\":%" PRIu64 ",\"positions\":%" PRIu64
             ",\"positions_per_cpu_second\":%.0f,\"log_bytes\":%" PRIu64
-            ",\"log_bytes_per_thousand\":%.6f,\"peak_resident_bytes\":%" PRIu64 ",\"samples\":",
+            ",\"log_bytes_per_thousand\":%.6f,\"peak_resident_bytes\":%" PRIu64
+            ",\"touched_bytes\":%" PRIu64 ",\"samples\":",
             s->wall, s->cpu, machine_position(m), per(positions * 1e9, (double)s->cpu), log_bytes,
-            per((double)log_bytes * 1000, positions), s->peak);
+            per((double)log_bytes * 1000, positions), s->peak, ram_touched(machine_ram(m)));
     if (s->unsampled.code)
         fputs("null", out);
     for (unsigned p = 0; p < PHASE_COUNT && !s->unsampled.code; p++)
