@@ -4,21 +4,11 @@ A replay runs in a machine of its own (`reprise run`), where positions are instr
 executes for the loads of --part cpus, the same at each time and whatever else the host does. --runs are seeds, from
 1 on, as where slices end decides what code gets hot: medians of the ratios with each.
 """
-import shutil
 import statistics
 
 import cpus
 import work
-from jobs import REPRISE, info, own_homes, run
-
-
-def counted(place, *options):
-    """G instructions that a replay of the last recording takes, in `reprise run` with those options."""
-    out = f"{place}/counted"
-    run([REPRISE, "run", *options, "--seed", "1", "-o", out, "--", REPRISE, "replay", cpus.recording(place)])
-    facts = info(out)
-    shutil.rmtree(out)
-    return facts["position"] / 1e9
+from jobs import counted, own_homes, run
 
 
 def measure(place, runs):
@@ -28,7 +18,7 @@ def measure(place, runs):
         seeds.append({})
         for job, argv in cpus.alone(place, seed=seed).items():
             run(argv)
-            seeds[-1][job] = counted(place)
+            seeds[-1][job] = counted(place, cpus.recording(place)) / 1e9
     rows, notes = [], ["counts: G instructions of the host, by seed:"]
 
     def row(name, less, bound):

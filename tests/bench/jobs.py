@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import threading
@@ -58,6 +59,15 @@ def record(out, *options, append=APPEND, kernel=LINUX / "vmlinuz", initrd=LINUX 
 def info(path):
     return json.loads(subprocess.run([REPRISE, "info", "--json", path], stdout=subprocess.PIPE,
                                      check=True).stdout)
+
+
+def counted(place, recording, *options):
+    """Instructions of the host that a replay takes: its positions in `reprise run` with those options."""
+    out = f"{place}/counted"
+    run([REPRISE, "run", *options, "--seed", "1", "-o", out, "--", REPRISE, "replay", recording])
+    facts = info(out)
+    shutil.rmtree(out)
+    return facts["position"]
 
 
 def stats(argv):

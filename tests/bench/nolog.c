@@ -78,13 +78,13 @@ int main(int argc, char **argv)
         argv += 2;
     }
     if (argc < 4) {
-        fputs(
-            "nolog [--disk FILE] CPU MEMORY_MIB[,CODE_CACHE_MIB] KERNEL [INITRD APPEND [ADD...]]\n",
-            stderr);
+        fputs("nolog [--disk FILE] CPU MEMORY_MIB[,CODE_CACHE_MIB] KERNEL [INITRD|'' APPEND "
+              "[ADD...]]\n",
+              stderr);
         return 2;
     }
     struct guest_config config = {.kernel = argv[3],
-                                  .initrd = argc > 4 ? argv[4] : NULL,
+                                  .initrd = argc > 4 && *argv[4] ? argv[4] : NULL,
                                   .append = argc > 5 ? argv[5] : NULL,
                                   .add = (const char **)argv + 6,
                                   .nadd = argc > 6 ? (size_t)argc - 6 : 0,

@@ -1,4 +1,4 @@
-"""`bench.py --part pmu`: what the guest's performance counters cost, in host instructions (counts.py) and CPU time.
+"""`bench.py --part pmu`: what the guest's performance counters cost, in host instructions (jobs.counted()) and CPU time.
 
 Where nobody uses them: loads of --part speed, with counters beside without. Where a program's branches are counted:
 beside its instructions, which are counted anyway. Of replays, each less its boot. --runs are seeds: medians of the ratios.
@@ -9,8 +9,7 @@ import subprocess
 
 import cpus
 import work
-from counts import counted
-from jobs import REPRISE, ROOT, own_homes, record, run
+from jobs import REPRISE, ROOT, counted, own_homes, record, run
 from speed import GROUPS as OF_SPEED
 from speed import PROGRAM
 
@@ -35,7 +34,8 @@ def counting(place, event, n, seed):
 def cost(place, argv):
     """G instructions of the host, and CPU seconds, of a replay, which needs a CPU with what the recording's has."""
     run(argv)
-    return counted(place, "--cpu", MODEL), run([REPRISE, "replay", cpus.recording(place)])["cpu"]
+    recording = cpus.recording(place)
+    return counted(place, recording, "--cpu", MODEL) / 1e9, run([REPRISE, "replay", recording])["cpu"]
 
 
 def less(a, b):

@@ -67,7 +67,8 @@ class Work:
     program = None  # a file that the guest has in /bin
     disk = None
     memory = MEMORY
-    columns = COLUMNS  # beside "native"
+    host = ("native",)  # columns without a guest
+    columns = COLUMNS  # the others
     before = None  # called in a native run's process
 
     def native(self, work, model, column):
@@ -81,13 +82,17 @@ class Work:
         self.place, self.runs, self.columns = pathlib.Path(place), runs, columns
         self.samples, self.sums, self.counts, self.failed, self.looked = {}, {}, {}, {}, {}
         self.initrd = self.place / f"{self.name}.initrd"
-        append_file(LINUX / "initrd", self.program, f"bin/{self.program.name}", self.initrd)
+        if self.program:
+            append_file(LINUX / "initrd", self.program, f"bin/{self.program.name}", self.initrd)
+
+    def recording(self, work, model):
+        return self.place / f"{self.name}-{model}-{work}"
 
     def argv(self, work, column, model):
         ours, theirs = MODELS[model]
         append = f"console=ttyS0 panic=-1 quiet -- {self.command(work, model)}"
         add = f"{self.program}:/bin/{self.program.name}"
-        recording = self.place / f"{self.name}-{model}-{work}"
+        recording = self.recording(work, model)
         if column == "no log":
             return [NOLOG, *(["--disk", f"{self.disk},readonly"] if self.disk else []), ours,
                     str(self.memory), LINUX / "vmlinuz", LINUX / "initrd", append, add]
@@ -119,7 +124,7 @@ class Work:
                                  f"{self.sums[work]}")
             self.counts[work] = int(found.group(2) or 1)
         if column == "recorded":
-            facts = info(self.place / f"{self.name}-{model}-{work}")
+            facts = info(self.recording(work, model))
             sample.update(instructions=facts["position"], log=facts["log_bytes"])
         if column == "QEMU recorded":
             sample["log"] = (self.place / "qemu.rr").stat().st_size
@@ -144,7 +149,7 @@ class Work:
         good = [w for w in works if w[0] not in self.failed]
         for work, model in jobs[:len(models)] + good:
             say(f"{self.name} {work}, where its time goes")
-            self.looked[work, model] = self.look(self.argv(work, "replayed", model)[-1])
+            self.looked[work, model] = self.look(self.recording(work, model))
         say("")
         return good
 
@@ -163,7 +168,7 @@ class Work:
 
     def round_of(self, work, model, turn):
         # Native first for its checksum; a replay has the last round's recording, if it must.
-        for column in ["native", *self.columns[::-1 if turn % 2 else 1]]:
+        for column in [*self.host, *self.columns[::-1 if turn % 2 else 1]]:
             say(f"{turn + 1}/{self.runs} {self.name} {work}, {column}")
             self.once(work, column, model)
 
