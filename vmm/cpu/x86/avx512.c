@@ -151,7 +151,8 @@ HELPER(masked)
     core_park(d);
     u64 on = elements(d, in);
     u64 va = linear(d, op.seg, op.off);
-    if (on && in->align && (va & (in->align - 1u)))
+    bool aligned = !in->align || !(va & (in->align - 1u));
+    if (on && !aligned)
         return raise_error(d, EXC_GP, 0);
     /* Vectors are not checked; what has the size of an integer is, by its elements. */
     if (d->ac_check && on && in->mem_size <= 8 && (va & (in->elem - 1u)))
@@ -159,7 +160,7 @@ HELPER(masked)
     bool ac = d->ac_check;
     d->ac_check = false;
     int r;
-    if ((on || !in->align) && whole(d, &op)) {
+    if (aligned && whole(d, &op)) {
         r = operand_open(d, &op);
         if (!r)
             r = core_native(d, in);
