@@ -16,7 +16,6 @@
 #define OTHERS  0xc0000
 #define VIEW    0x8000000000ull /* a page of data, and one of code */
 
-extern const u8 *zero_page;
 extern const u8 startup_begin[], startup_end[];
 extern u8 gdt_pointer[];
 void on_cpu(u32 id);
@@ -504,7 +503,7 @@ static void check_pages(void)
 
 void guest_main(void)
 {
-    const char *line = (const char *)(u64) * (const u32 *)(zero_page + 0x228);
+    const char *line = command_line();
     u32 r[4];
     lapic_enable();
     cpuid(1, 0, r);

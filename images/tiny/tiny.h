@@ -195,6 +195,30 @@ void *memcpy(void *d, const void *s, size_t n);
 void *memset(void *d, int c, size_t n);
 int memcmp(const void *a, const void *b, size_t n);
 
+/* The command line, by the zero page (Documentation/arch/x86/zero-page.rst); "" under PVH. */
+extern const u8 *zero_page;
+static inline const char *command_line(void)
+{
+    return zero_page ? (const char *)(u64) * (const u32 *)(zero_page + 0x228) : "";
+}
+/* The number of "NAME=number" there; 0: there is none. */
+static inline u64 command_number(const char *name)
+{
+    u64 n = 0;
+
+    for (const char *line = command_line(); *line; line++) {
+        size_t k = 0;
+        while (name[k] && line[k] == name[k])
+            k++;
+        if (name[k] || line[k] != '=')
+            continue;
+        for (line += k + 1; *line >= '0' && *line <= '9'; line++)
+            n = 10 * n + (u64)(*line - '0');
+        break;
+    }
+    return n;
+}
+
 /* Interrupt controllers (irq.c) */
 #define LAPIC  0xfee00000ull
 #define IOAPIC 0xfec00000ull

@@ -12,18 +12,18 @@ from travel import say
 
 PROGRAM = ROOT / "build" / "rel" / "tests" / "bench" / "speed" / "speed"
 SOURCES = [ROOT / "tests" / "bench" / "speed" / f"{name}.c" for name in ("main", "compute", "sha256")]
+TIMES = {"cr3": 4000000, "port": 1000000}  # how often, of what is ring 0's
 GROUPS = {
     "core": ("integer", "matrix", "memory", "sha256", "gzip", "syscalls", "fork"),
     "more": ("interp", "vcalls", "strings", "signals", "faults", "futex", "smc", "avx2"),
     "narrow": ("integer-32", "matrix-32", "memory-32", "sha256-32"),
     "parts": ("branch", "load", "store", "call", "across", "rep", "syscall", "fault", "switch"),
-    "ring0": ("cr3", "port"),
+    "ring0": tuple(TIMES),
 }
 WHAT = {"branch": "taken branch", "load": "load", "store": "store", "call": "call and return",
         "across": "code across two pages", "rep": "REP MOVSB, 16 bytes",
         "syscall": "system call (getppid)", "fault": "page fault (a new page)",
         "switch": "context switch (pipe)", "cr3": "CR3 write, and a load", "port": "OUT to a port"}
-TIMES = {"cr3": 4000000, "port": 1000000}  # of ring 0
 AVX2 = ("avx2",)
 
 
@@ -55,7 +55,7 @@ class Ring0(work.Work):
         super().__init__(place, runs, self.columns)
 
     def argv(self, name, column, model):
-        ours, kernel, append = work.MODELS[model][0], TINY / "ring0.elf", f"{name} {TIMES.get(name, 0)}"
+        ours, kernel, append = work.MODELS[model][0], TINY / "ring0.elf", f"{name}={TIMES.get(name, 0)}"
         if column == "no log":
             return [NOLOG, ours, str(self.memory), kernel, "", append]
         if column == "recorded":
@@ -70,15 +70,15 @@ class Ring0(work.Work):
 def host_instructions(place, w, works, facts, notes):
     """Of each part, of a replay: counted in a machine of ours, which needs no counter of this one."""
     own_homes(place)
+
+    def of(name, model):
+        say(f"{w.name} {name}, its instructions")
+        return counted(place, w.recording(name, model))
+
     try:
-        boots = {}
+        boots = {model: of("nothing", model) for model in {model for _, model in works}}
         for name, model in works:
-            for job in ("nothing", name):
-                if job == name or model not in boots:
-                    say(f"{w.name} {job}, its instructions")
-                    n = counted(place, w.recording(job, model))
-                    boots.setdefault(model, n)
-            facts[name]["instructions_host"] = (n - boots[model]) / w.counts[name]
+            facts[name]["instructions_host"] = (of(name, model) - boots[model]) / w.counts[name]
     except SystemExit as e:
         notes.append(f"speed: instructions of the host were not counted: {e}")
     say("")
@@ -146,7 +146,9 @@ def measure(place, runs, names):
     s = Speed(place, runs, columns)
     good = s.measure(works) if works else []
     facts = {name: s.facts_of(name, model) for name, model in good}
-    host_instructions(s.place, s, [w for w in good if w[0] in GROUPS["parts"]], facts, notes)
+    of_parts = [w for w in good if w[0] in GROUPS["parts"]]
+    if of_parts:
+        host_instructions(s.place, s, of_parts, facts, notes)
     if ring0:
         r = Ring0(s.place, runs)
         good = r.measure(ring0)
