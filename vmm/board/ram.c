@@ -74,43 +74,32 @@ void ram_copied(const struct ram *ram, bool copied)
     madvise(ram->host, ram->size, copied ? MADV_DOFORK : MADV_DONTFORK);
 }
 
-/* Of so many pages from host memory `offset` on, which are touched; -1: that cannot be told. At
- * most PAGES_ASKED. */
-#define PAGES_ASKED 512
-static int touched(const struct ram *ram, u64 offset, u64 pages)
+/* How many pages of host memory [offset, offset + len) are touched; -1: that cannot be told. */
+static i64 touched(const struct ram *ram, u64 offset, u64 len)
 {
     /* One word a page: bit 63 present, bit 62 swapped out (Documentation/admin-guide/mm/pagemap).
      */
-    u64 word[PAGES_ASKED], first = (uintptr_t)(ram->host + offset) / PAGE_SIZE;
-    ssize_t want = (ssize_t)(pages * sizeof(word[0]));
-    if (ram->pagemap < 0 || pread(ram->pagemap, word, (size_t)want, (off_t)(first * 8)) != want)
-        return -1;
-    int n = 0;
-    for (u64 k = 0; k < pages; k++)
-        n += word[k] >> 62 != 0;
-    return n;
+    u64 word[512], first = (uintptr_t)(ram->host + offset) / PAGE_SIZE, n = len / PAGE_SIZE;
+    i64 all = 0;
+    for (u64 i = 0; i < n;) {
+        u64 want = MIN(n - i, (u64)ARRAY_SIZE(word)) * sizeof(word[0]);
+        ssize_t got =
+            ram->pagemap < 0 ? -1 : pread(ram->pagemap, word, want, (off_t)((first + i) * 8));
+        if (got != (ssize_t)want)
+            return -1;
+        for (u64 k = 0; k < want / 8; k++)
+            all += word[k] >> 62 != 0;
+        i += want / 8;
+    }
+    return all;
 }
 
 bool ram_untouched(const struct ram *ram, u64 offset, u64 len)
 {
-    u64 end = offset + len;
-    for (u64 n; offset < end; offset += n * PAGE_SIZE) {
-        n = MIN((end - offset) / PAGE_SIZE, (u64)PAGES_ASKED);
-        if (touched(ram, offset, n))
-            return false;
-    }
-    return true;
+    return touched(ram, offset, len) == 0;
 }
 
 u64 ram_touched(const struct ram *ram)
 {
-    u64 all = 0;
-    for (u64 offset = 0, n; offset < ram->size; offset += n * PAGE_SIZE) {
-        n = MIN((ram->size - offset) / PAGE_SIZE, (u64)PAGES_ASKED);
-        int now = touched(ram, offset, n);
-        if (now < 0)
-            return 0;
-        all += (u64)now * PAGE_SIZE;
-    }
-    return all;
+    return (u64)MAX(touched(ram, 0, ram->size), 0) * PAGE_SIZE;
 }
