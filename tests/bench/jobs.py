@@ -71,6 +71,7 @@ def counted(place, recording, *options):
 
 
 def stats(argv):
+    """The JSON that a command ends with."""
     return json.loads(subprocess.run([str(a) for a in argv], stdin=subprocess.DEVNULL,
                                      stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                                      check=True).stdout)

@@ -146,22 +146,22 @@ class Work:
                         raise
                     print(e, file=sys.stderr)
                     self.failed[work] = str(e).splitlines()[0]
-        good = [w for w in works if w[0] not in self.failed]
-        for work, model in jobs[:len(models)] + good:
-            say(f"{self.name} {work}, where its time goes")
-            self.looked[work, model] = self.look(self.recording(work, model))
         say("")
-        return good
+        return [w for w in works if w[0] not in self.failed]
 
-    def look(self, recording):
-        """Of the last recording: what a replay was at, by its sampler, and memory, MiB."""
-        s = stats([REPRISE, "replay", "--stats", "--json", recording])["stats"]
-        return {"phases": s["samples"], "touched": s["touched_bytes"] / 2**20, "peak": s["peak_resident_bytes"] / 2**20}
+    def look(self, work, model):
+        """What `replay --stats` says of the last recording."""
+        if (work, model) not in self.looked:
+            say(f"{self.name} {work}, where its time goes")
+            self.looked[work, model] = stats([REPRISE, "replay", "--stats", "--json",
+                                              self.recording(work, model)])["stats"]
+            say("")
+        return self.looked[work, model]
 
     def shares(self, work, model):
         """In percent of the replay's CPU time, the boot's taken off."""
-        boot = self.looked["nothing", model]["phases"]
-        net = {p: max(0, n - boot[p]) for p, n in self.looked[work, model]["phases"].items()}
+        boot = self.look("nothing", model)["samples"]
+        net = {p: max(0, n - boot[p]) for p, n in self.look(work, model)["samples"].items()}
         parts = {name: net[p] for p, name in SHARES.items()}
         parts["else"] = sum(net.values()) - sum(parts.values())
         return {name: 100 * n / max(1, sum(net.values())) for name, n in parts.items()}
@@ -204,8 +204,9 @@ class Work:
         f["mips"] = f["instructions"] / f["cpu_s"]["recorded"] / 1e6
         f["log_bytes"] = median(self.net(work, model, "recorded", "log"))
         f["log_bytes_per_1000"] = 1000 * f["log_bytes"] / f["instructions"]
-        looked = self.looked[work, model]
-        f["touched_mib"], f["beyond_mib"] = looked["touched"], looked["peak"] - looked["touched"]
+        looked = self.look(work, model)
+        f["touched_mib"] = looked["touched_bytes"] / 2**20
+        f["beyond_mib"] = looked["peak_resident_bytes"] / 2**20 - f["touched_mib"]
         f["shares"] = self.shares(work, model)
         if "QEMU recorded" in self.columns:
             f["qemu_log_bytes"] = median(self.net(work, model, "QEMU recorded", "log"))
