@@ -219,9 +219,25 @@ static bool by_itself(struct debug_session *s)
     return cpu(s)->rip != cpu(s)->lstar;
 }
 
+/* The recording ends. A thread of the process that ended on the way had ended to the program before
+ * the step, as it has not met do_exit(): back to there, where gdb has something to show. */
+static int comes_no_further(struct debug_session *s, struct instant began, enum timeline_stop *what,
+                            struct gdb_stop *stop, struct err *err)
+{
+    struct process thread;
+    if (!debug_process_on(s) || debug_process_thread(s, s->step_thread.pid, &thread))
+        return 0;
+    snprintf(stop->text, sizeof(stop->text), "%s (pid %d) is ending: it does nothing more.",
+             s->step_thread.comm, s->step_thread.pid);
+    int code = timeline_seek(s->tr->t, began, what, err);
+    *what = TIMELINE_INTERRUPTED;
+    return code;
+}
+
 int debug_step(struct debug_session *s, enum timeline_stop *what, struct gdb_stop *stop,
                struct err *err)
 {
+    const struct instant began = timeline_now(s->tr->t);
     struct place from;
     bool there, user = begins(s, &from, &there), own = true;
     while (own) {
@@ -237,6 +253,8 @@ int debug_step(struct debug_session *s, enum timeline_stop *what, struct gdb_sto
         s->step_fs_base = there && by_itself(s);
         there = true;
         code = debug_step_cross(s, false, what, &own, err);
+        if (!code && *what == TIMELINE_END)
+            return comes_no_further(s, began, what, stop, err);
         if (code || !own)
             return code;
         *what = TIMELINE_REACHED;
