@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import re
+import select
 import socket
 import stat
 import struct
@@ -148,7 +149,7 @@ def _system(t):
     shown = t.start([t.reprise, "exec", g.socket, "--", "stty", "size"], stdin=slave, stdout=slave)
     t.equal(shown.wait(60 * t.slow), 0, "exec at a terminal")
     size = b""
-    while not size.endswith(b"\n"):  # a terminal may hand it over in pieces
+    while not size.endswith(b"\n") and select.select([master], [], [], 10 * t.slow)[0]:  # it may come in pieces
         size += os.read(master, 100)
     t.equal(size.replace(b"\r", b""), b"31 97\n", "its size")
     os.close(master)

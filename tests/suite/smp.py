@@ -121,6 +121,10 @@ detach
     t.check(len(set(re.findall(r"(?m)^(?:at|then) (\w+)$", live))) == 2, "two steps lead nowhere")
     gdb_record.same_end(t, "live")
     record(t, 4)
+
+    def at(point, *words):
+        return t.run(t.reprise, "gdb", "--process", "cpus", t.dir / "rec", "--to", point, "--", "-nx", "-batch", *words, timeout=200)
+
     # The first one that takes turns: those of before end, and a step of one that ends has nowhere to stop.
     (t.dir / "steps.gdb").write_text("""break takes_turns
 continue
@@ -135,23 +139,19 @@ printf "to %d at %lx\\n", $_thread, $rip
 reverse-stepi 12
 printf "back %d at %lx\\n", $_thread, $rip
 """)
-    out = t.run(t.reprise, "gdb", "--process", "cpus", t.dir / "rec", "--to", "console:cpus 4", "--", "-nx", "-batch", "-x", t.dir / "steps.gdb",
-                timeout=200).text
+    out = at("console:cpus 4", "-x", t.dir / "steps.gdb").text
     place = {w: re.search(rf"(?m)^{w} (\d+ at \w+)$", out).group(1) for w in ("from", "to", "back")}
     t.equal(place["back"], place["from"], "the place after as many steps back")
     t.check(place["to"] != place["from"] and place["to"].split()[0] == place["from"].split()[0], f"steps of a thread: {place}")
     # One that is ending, in front of what it does in the kernel for that and in the middle of it: it stays where it is.
     (t.dir / "ends.gdb").write_text("catch syscall exit\ncontinue\ndelete\nstepi\nmonitor when\n")
-    r = t.run(t.reprise, "gdb", "--process", "cpus", t.dir / "rec", "--to", "console:cpus 4", "--", "-nx", "-batch", "-x", t.dir / "ends.gdb",
-              timeout=200)
+    r = at("console:cpus 4", "-x", t.dir / "ends.gdb")
     t.has(r.error, r"cpus \(pid \d+\) ends here, with status 0\.")
-    at = int(re.search(r"(?m)^position +(\d+)", r.error).group(1)) + 1000
-    r = t.run(t.reprise, "gdb", "--process", "cpus", t.dir / "rec", "--to", f"insn:{at}", "--", "-nx", "-batch", "-ex", "stepi",
-              "-ex", "monitor when", "-ex", "reverse-stepi", "-ex", r'printf "before %lx\n", $rip', timeout=200)
+    middle = int(re.search(r"(?m)^position +(\d+)", r.error).group(1)) + 1000
+    r = at(f"insn:{middle}", "-ex", "stepi", "-ex", "monitor when", "-ex", "reverse-stepi", "-ex", r'printf "before %lx\n", $rip')
     t.has(r.error, r"cpus \(pid \d+\) is ending: it does nothing more\.")
-    t.has(r.error, f"(?m)^position +{at}$")
+    t.has(r.error, f"(?m)^position +{middle}$")
     t.has(r.text, r"(?m)^before [0-9a-f]+$")
-
 
 
 def cores(t, out):

@@ -80,6 +80,16 @@ static int to_turn(struct debug_session *s, enum timeline_stop *what, bool *own,
     return code ? code : debug_step_disarm(s, err);
 }
 
+/* Back to `at`, which is told as `told` unless the way there was interrupted. */
+static int stay(struct debug_session *s, struct instant at, enum timeline_stop told,
+                enum timeline_stop *what, struct err *err)
+{
+    int code = timeline_seek(s->tr->t, at, what, err);
+    if (*what != TIMELINE_INTERRUPTED)
+        *what = told;
+    return code;
+}
+
 /* In front of what step_cpu did last. */
 static int back_to_turn(struct debug_session *s, enum timeline_stop *what, struct gdb_stop *stop,
                         struct err *err)
@@ -105,9 +115,7 @@ static int back_to_turn(struct debug_session *s, enum timeline_stop *what, struc
     if (code || *what != TIMELINE_BEGIN)
         return code;
     snprintf(stop->text, sizeof(stop->text), "CPU %u has done nothing before.", s->step_cpu);
-    code = timeline_seek(s->tr->t, now, what, err);
-    *what = *what == TIMELINE_INTERRUPTED ? *what : TIMELINE_BEGIN;
-    return code;
+    return stay(s, now, TIMELINE_BEGIN, what, err);
 }
 
 int debug_step_disarm(struct debug_session *s, struct err *err)
@@ -229,9 +237,7 @@ static int comes_no_further(struct debug_session *s, struct instant began, enum 
         return 0;
     snprintf(stop->text, sizeof(stop->text), "%s (pid %d) is ending: it does nothing more.",
              s->step_thread.comm, s->step_thread.pid);
-    int code = timeline_seek(s->tr->t, began, what, err);
-    *what = TIMELINE_INTERRUPTED;
-    return code;
+    return stay(s, began, TIMELINE_INTERRUPTED, what, err);
 }
 
 int debug_step(struct debug_session *s, enum timeline_stop *what, struct gdb_stop *stop,
@@ -277,9 +283,7 @@ static int begins_here(struct debug_session *s, struct instant at, enum timeline
     snprintf(stop->text, sizeof(stop->text),
              "The program begins here: before, %s (pid %d) was another one.", s->step_thread.comm,
              s->step_thread.tgid);
-    int code = timeline_seek(s->tr->t, at, what, err);
-    *what = *what == TIMELINE_INTERRUPTED ? *what : TIMELINE_BEGIN;
-    return code;
+    return stay(s, at, TIMELINE_BEGIN, what, err);
 }
 
 int debug_step_back(struct debug_session *s, enum timeline_stop *what, struct gdb_stop *stop,
@@ -304,8 +308,7 @@ int debug_step_back(struct debug_session *s, enum timeline_stop *what, struct gd
         if (*what == TIMELINE_BEGIN) {
             snprintf(stop->text, sizeof(stop->text),
                      "The program begins here; `monitor scope machine`: to go on into the kernel.");
-            code = timeline_seek(s->tr->t, now, what, err);
-            *what = *what == TIMELINE_INTERRUPTED ? *what : TIMELINE_BEGIN;
+            code = stay(s, now, TIMELINE_BEGIN, what, err);
         }
         if (code || !own)
             return code;
